@@ -1,0 +1,121 @@
+"""Contiguous KV memory: one region per sequence, reserved whole at admission.
+
+The three sizes are those that the paged-attention paper compares with (vLLM, SOSP 2023, section
+6): the longest the model allows, the next power of two, and the exact length.
+"""
+
+from bisect import insort
+from collections.abc import Iterable
+
+from policies.config import PolicyConfig
+from policies.protocols import KVLayout, KVUsage
+from policies.sequence import Sequence
+
+
+class ContiguousKV:
+    """First-fit regions out of one address space, so external fragmentation is real."""
+
+    layout: KVLayout = "contiguous"
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.block_tokens = 1
+        self.capacity_tokens = config.kv_tokens
+        self._max_model_len = config.max_model_len
+        self._reservation = config.reservation
+        self._free: list[tuple[int, int]] = [(0, config.kv_tokens)]  # (start, length), by start
+        self._live: dict[Sequence, None] = {}
+
+    def refusal(self, seq: Sequence) -> str | None:
+        """Why ``seq`` can never be held, even alone; None where it can."""
+        needed = self._region_for(seq)
+        if needed <= self.capacity_tokens:
+            return None
+        return (
+            f"needs a region of {needed} KV tokens (reserving {self._reservation}), the memory "
+            f"has {self.capacity_tokens}"
+        )
+
+    def cached_prefix(self, seq: Sequence) -> int:
+        """Always 0: regions are not shared."""
+        return 0
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Reserve the whole region at the first call; later calls find it there."""
+        if seq.region_start >= 0:
+            return tokens <= seq.region_tokens
+        needed = self._region_for(seq)
+        for index, (start, length) in enumerate(self._free):
+            if length >= needed:
+                self._free[index : index + 1] = (
+                    [(start + needed, length - needed)] if length > needed else []
+                )
+                seq.region_start, seq.region_tokens = start, needed
+                self._live[seq] = None
+                return True
+        return False
+
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Nothing to remember: regions are not shared."""
+
+    def release(self, seq: Sequence) -> None:
+        """Give the region back and join it with its free neighbours."""
+        if seq.region_start < 0:
+            return
+        insort(self._free, (seq.region_start, seq.region_tokens))
+        self._free = _joined(self._free)
+        seq.region_start, seq.region_tokens = -1, 0
+        self._live.pop(seq, None)
+
+    def quiet_steps(self, seqs: list[Sequence], limit: int) -> int:
+        """``limit``: what a sequence may grow to is reserved already."""
+        return limit
+
+    def free_tokens(self) -> int:
+        """Tokens in no region, in however small pieces."""
+        return sum(length for _, length in self._free)
+
+    def usage(self) -> KVUsage:
+        """Where the memory is."""
+        live = sum(seq.computed_tokens for seq in self._live)
+        wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in self._live)
+        held = sum(seq.region_tokens for seq in self._live)
+        free = self.free_tokens()
+        usable = max((length for _, length in self._free), default=0)
+        return KVUsage(
+            capacity_tokens=self.capacity_tokens,
+            live_tokens=live,
+            reserved_tokens=held - live - wasted,
+            internal_waste_tokens=wasted,
+            external_waste_tokens=free - usable,
+            cached_tokens=0,
+            free_tokens=usable,
+        )
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        """Assert the laws of the regions against the sequences that should hold them."""
+        held = [(s.region_start, s.region_tokens) for s in seqs if s.region_start >= 0]
+        pieces = sorted(held + self._free)
+        ends = [start + length for start, length in pieces]
+        starts = [start for start, _ in pieces[1:]]
+        assert starts == ends[:-1], "regions overlap or leak"
+        assert pieces[0][0] == 0, "the first region leaks"
+        assert ends[-1] == self.capacity_tokens, "the last region leaks"
+
+    def _region_for(self, seq: Sequence) -> int:
+        total = seq.prompt_tokens + seq.max_tokens
+        if self._reservation == "exact":
+            return total
+        if self._reservation == "pow2":
+            return min(1 << (total - 1).bit_length(), max(total, self._max_model_len))
+        return max(total, self._max_model_len)
+
+
+def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined = pieces[:1]
+    for start, length in pieces[1:]:
+        last_start, last_length = joined[-1]
+        if last_start + last_length == start:
+            joined[-1] = (last_start, last_length + length)
+        else:
+            joined.append((start, length))
+    return joined

@@ -1,0 +1,114 @@
+"""The two interfaces between a server and its policies."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from policies.batch import Batch
+from policies.sequence import Sequence
+
+KVLayout = Literal["paged", "contiguous"]
+"""How an executor finds a position: through ``Sequence.blocks`` or ``Sequence.region_start``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a sequence was not taken in.
+
+    ``too_long``: it can never fit the KV memory or the model's length; retrying is pointless.
+    ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
+    """
+
+    kind: Literal["too_long", "queue_full"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KVUsage:
+    """Where the KV memory's tokens are; the six parts sum to ``capacity_tokens``.
+
+    ``live`` hold keys and values of running sequences, ``reserved`` are promised to positions that
+    may still come, ``internal_waste`` will never be used by the sequence that holds them,
+    ``cached`` hold a prefix that no running sequence uses, ``free`` can be given to anybody,
+    ``external_waste`` is free but in pieces too small for the next reservation.
+    A position shared by several sequences counts once; ``shared_tokens`` says how many such.
+    """
+
+    capacity_tokens: int
+    live_tokens: int
+    reserved_tokens: int
+    internal_waste_tokens: int
+    external_waste_tokens: int
+    cached_tokens: int
+    free_tokens: int
+    shared_tokens: int = 0
+
+
+class KVMemory(Protocol):
+    """Owns KV space, in blocks or contiguous regions. Decides nothing about time.
+
+    Built from a ``PolicyConfig`` alone: ``MyMemory(config)``.
+    """
+
+    layout: KVLayout
+    block_tokens: int
+    capacity_tokens: int
+
+    def refusal(self, seq: Sequence) -> str | None:
+        """Why ``seq`` can never be held, even alone; None where it can."""
+
+    def cached_prefix(self, seq: Sequence) -> int:
+        """Leading prompt tokens whose keys and values are here already; at most prompt - 1."""
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Make room for ``tokens`` positions in all; False, and nothing changed, without room.
+
+        A sequence that holds nothing yet takes its cached prefix with it.
+        """
+
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Declare that the step being scheduled fills the first ``tokens`` positions."""
+
+    def release(self, seq: Sequence) -> None:
+        """Give back all that ``seq`` holds."""
+
+    def quiet_steps(self, seqs: list[Sequence], limit: int) -> int:
+        """How many steps (at most ``limit``) all ``seqs`` can grow by one without failing."""
+
+    def free_tokens(self) -> int:
+        """Tokens that could be given out now, cached prefixes that may be evicted included."""
+
+    def usage(self) -> KVUsage:
+        """Where the memory is."""
+
+
+class Scheduler(Protocol):
+    """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.
+
+    Built from its memory and a ``PolicyConfig``: ``MyScheduler(memory, config)``.
+    """
+
+    memory: KVMemory
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """Queue a sequence, or say why it is refused."""
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Forget a sequence and free what it holds; None when it is not (or no longer) here."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """The next step, or None when there is nothing to run yet."""
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """Advance every sequence of a batch that ran ``steps`` times; returns the finished."""
+
+    def quiet_steps(self, batch: Batch) -> int:
+        """How often this very batch repeats if nothing arrives (at least 1)."""
+
+    def cut_by_arrival(self) -> bool:
+        """Whether an arrival now could change the batch of the next step."""
+
+    def wake_s(self) -> float | None:
+        """When ``schedule`` may return a batch although nothing arrives; None if never."""
+
+    def counts(self) -> tuple[int, int]:
+        """Sequences (running, waiting)."""

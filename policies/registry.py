@@ -1,0 +1,70 @@
+"""Find a policy by its registered name, or load one's own as ``path.py:Class``."""
+
+import difflib
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from policies.config import PolicyConfig
+from policies.contiguous import ContiguousKV
+from policies.continuous import ContinuousBatching
+from policies.paged import PagedKV
+from policies.protocols import KVMemory, Scheduler
+from policies.static import StaticBatching
+from workloads.errors import PolicyError
+
+SchedulerFactory = Callable[[KVMemory, PolicyConfig], Scheduler]
+MemoryFactory = Callable[[PolicyConfig], KVMemory]
+
+SCHEDULERS: dict[str, SchedulerFactory] = {
+    "static": StaticBatching,
+    "continuous": ContinuousBatching,
+}
+MEMORIES: dict[str, MemoryFactory] = {
+    "contiguous": ContiguousKV,
+    "paged": PagedKV,
+}
+
+
+def build_scheduler(config: PolicyConfig) -> Scheduler:
+    """The scheduler of ``config``, over the memory of ``config``.
+
+    Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
+    """
+    memory = cast(MemoryFactory, _find("kv", config.kv, MEMORIES))(config)
+    return cast(SchedulerFactory, _find("batching", config.batching, SCHEDULERS))(memory, config)
+
+
+def _find(role: str, name: str, known: Mapping[str, object]) -> object:
+    if name in known:
+        return known[name]
+    path, colon, class_name = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _load(role, Path(path), class_name)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    raise PolicyError(f"{role}: unknown policy {name!r}; {hint} (or name one as path.py:Class)")
+
+
+def _load(role: str, path: Path, class_name: str) -> object:
+    if not path.is_file():
+        raise PolicyError(f"{role}: no file {path}")
+    module = _module_from(role, path)
+    found = getattr(module, class_name, None)
+    if not callable(found):
+        raise PolicyError(f"{role}: {path} has no class {class_name!r}")
+    return cast(object, found)
+
+
+def _module_from(role: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"servetwin_policy_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code: anything may happen in it
+        raise PolicyError(f"{role}: {path} does not load: {error!r}") from error
+    return module

@@ -1,0 +1,67 @@
+"""One row of a step log: what a step computed and decided. Engine and simulator write the same."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from policies.batch import Batch
+from policies.protocols import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step as it was decided, before it ran.
+
+    ``entries`` are (request id, first position, tokens, padding) in batch order; ``now_s`` is the
+    time given to the scheduler; ``duration_s`` the time until the step's tokens were known.
+    ``hits`` are (request id, cached tokens) of those admitted now, ``free_tokens`` what memory was
+    left once the batch had its room. ``idle_before`` says that the server slept before this step.
+    """
+
+    step: int
+    now_s: float
+    duration_s: float
+    idle_before: bool
+    entries: list[tuple[str, int, int, int]]
+    preempted: list[str]
+    hits: list[tuple[str, int]]
+    free_tokens: int
+    running: int
+    waiting: int
+
+    def decisions(self) -> tuple[object, ...]:
+        """All that the policies decided: equal for equal runs, whatever the clock said."""
+        entries = tuple(tuple(entry) for entry in self.entries)
+        hits = tuple(tuple(hit) for hit in self.hits)
+        return entries, tuple(self.preempted), hits, self.free_tokens
+
+    def as_row(self) -> dict[str, Any]:
+        """The record by column, for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def record_step(
+    step: int,
+    batch: Batch,
+    scheduler: Scheduler,
+    now_s: float,
+    duration_s: float,
+    idle_before: bool,
+) -> StepRecord:
+    """The log row of ``batch``; call it before ``scheduler.complete``."""
+    running, waiting = scheduler.counts()
+    return StepRecord(
+        step=step,
+        now_s=now_s,
+        duration_s=duration_s,
+        idle_before=idle_before,
+        entries=[(e.seq.request_id, e.start, e.tokens, e.padding) for e in batch.entries],
+        preempted=[seq.request_id for seq in batch.preempted],
+        hits=[
+            (e.seq.request_id, e.start)
+            for e in batch.entries
+            if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
+        ],
+        free_tokens=scheduler.memory.free_tokens(),
+        running=running,
+        waiting=waiting,
+    )

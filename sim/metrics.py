@@ -1,0 +1,151 @@
+"""The metrics, defined once: simulator, load tester and dashboard all read them from here.
+
+Stamps of a request, in seconds on one axis: ``scheduled_s`` (its arrival in the trace), ``sent_s``
+(the client sent it; in a simulation the same), ``first_token_s``, ``last_token_s``.
+
+===========  ==================================================================================
+TTFT         first_token - scheduled: safe against coordinated omission
+ttft_sent    first_token - sent
+TPOT         (last_token - first_token) / (output tokens - tokens of the first chunk);
+             undefined, not 0, for a request of one chunk
+E2E latency  last_token - scheduled
+decode TPS   1 / TPOT
+request TPS  output tokens / E2E latency
+throughput   output tokens of the finished requests / (last token - first scheduled)
+goodput      finished requests within every limit / the same span
+attainment   the same requests / all scheduled, failures included
+===========  ==================================================================================
+
+Percentiles are numpy's linear estimator.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+REQUEST_COLUMNS = (
+    "request_id",
+    "status",
+    "scheduled_s",
+    "sent_s",
+    "first_token_s",
+    "last_token_s",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "preemptions",
+    "queue_s",
+    "ttft_s",
+    "tpot_s",
+    "e2e_s",
+    "replica",
+    "error",
+)
+PERCENTILES = (50, 90, 95, 99)
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+STATUSES = ("finished", "refused", "cancelled", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class SLO:
+    """Limits that a request must meet, all of them; None is no limit."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def met(self, requests: pd.DataFrame) -> pd.Series:
+        """Which requests finished within every limit. An undefined TPOT breaks none."""
+        good = requests["status"] == "finished"
+        for name in LATENCIES:
+            limit = getattr(self, name)
+            if limit is not None:
+                good &= ~(requests[name] > limit)
+        return good
+
+
+def derive(stamps: pd.DataFrame) -> pd.DataFrame:
+    """Add ``ttft_s``, ``tpot_s`` and ``e2e_s`` to frames that hold the stamps.
+
+    A column ``first_chunk_tokens`` is used where there is one, else the first chunk is one token.
+    """
+    frame = stamps.copy()
+    first = frame["first_chunk_tokens"] if "first_chunk_tokens" in frame else 1
+    later_tokens = (frame["output_tokens"] - first).astype(float)
+    frame["ttft_s"] = frame["first_token_s"] - frame["scheduled_s"]
+    frame["e2e_s"] = frame["last_token_s"] - frame["scheduled_s"]
+    decode_s = frame["last_token_s"] - frame["first_token_s"]
+    frame["tpot_s"] = decode_s / later_tokens.where(later_tokens > 0)
+    return frame
+
+
+def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
+    """The figures of a run: counts, latencies, throughput, prefix hits, preemptions."""
+    finished = requests[requests["status"] == "finished"]
+    makespan_s = _makespan_s(requests, finished)
+    output_tokens = int(finished["output_tokens"].sum())
+    prompt_tokens = int(finished["prompt_tokens"].sum())
+    cached_tokens = int(finished["cached_tokens"].sum())
+    return {
+        "requests": _counts(requests),
+        **{name: describe(finished[name]) for name in LATENCIES},
+        "decode_tps": describe(1 / finished["tpot_s"].where(finished["tpot_s"] > 0)),
+        "request_tps": describe(finished["output_tokens"] / finished["e2e_s"]),
+        "output_throughput_tokens_per_s": _ratio(output_tokens, makespan_s),
+        "request_throughput_per_s": _ratio(len(finished), makespan_s),
+        "makespan_s": makespan_s,
+        "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "prefix_hit_rate_tokens": _ratio(cached_tokens, prompt_tokens),
+        "preemptions": int(requests["preemptions"].sum()),
+        **(_attainment(requests, slo, makespan_s) if slo else {}),
+    }
+
+
+def describe(values: pd.Series) -> dict[str, float | int | None]:
+    """Count, mean and percentiles of the defined values; None where there are none."""
+    defined = values.to_numpy(dtype=float)
+    defined = defined[np.isfinite(defined)]
+    if not len(defined):
+        return {"count": 0, "mean": None, **{f"p{q}": None for q in PERCENTILES}, "max": None}
+    points = np.percentile(defined, PERCENTILES)
+    return {
+        "count": len(defined),
+        "mean": float(defined.mean()),
+        **{f"p{q}": float(point) for q, point in zip(PERCENTILES, points, strict=True)},
+        "max": float(defined.max()),
+    }
+
+
+def figure(summary: Mapping[str, Any], metric: str) -> float | None:
+    """One figure of a summary by its path: ``figure(s, "ttft_s.p90")``."""
+    value: Any = summary
+    for part in metric.split("."):
+        value = value[part]
+    return value if value is None else float(value)
+
+
+def _counts(requests: pd.DataFrame) -> dict[str, int]:
+    found = requests["status"].value_counts()
+    return {"total": len(requests), **{name: int(found.get(name, 0)) for name in STATUSES}}
+
+
+def _makespan_s(requests: pd.DataFrame, finished: pd.DataFrame) -> float:
+    if finished.empty:
+        return 0.0
+    return float(finished["last_token_s"].max() - requests["scheduled_s"].min())
+
+
+def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str, float | None]:
+    good = int(slo.met(requests).sum())
+    return {
+        "goodput_per_s": _ratio(good, makespan_s),
+        "slo_attainment": _ratio(good, len(requests)),
+    }
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

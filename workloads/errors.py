@@ -1,0 +1,33 @@
+"""What can go wrong for a user. Each message says what was wrong, where, and what would be right.
+
+    ServetwinError
+    ├── TraceError       a request trace that cannot be read or generated
+    ├── PolicyError      an unknown or impossible scheduling or memory policy
+    ├── ProfileError     a step-time profile that cannot be read or does not apply
+    ├── EngineError      the bundled engine cannot start or has died
+    └── LoadTestError    a load test that cannot start
+"""
+
+
+class ServetwinError(Exception):
+    """Base of every error that is the input's fault; the command line prints it as one line."""
+
+
+class TraceError(ServetwinError):
+    """A request trace cannot be read or generated."""
+
+
+class PolicyError(ServetwinError):
+    """A scheduling or memory policy is unknown or impossible."""
+
+
+class ProfileError(ServetwinError):
+    """A step-time profile cannot be read or does not apply."""
+
+
+class EngineError(ServetwinError):
+    """The bundled engine cannot start or has died."""
+
+
+class LoadTestError(ServetwinError):
+    """A load test cannot start."""

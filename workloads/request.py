@@ -1,0 +1,43 @@
+"""One request of a trace, in the canonical fields that every reader produces."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+RequestStatus = Literal["ok", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one client asks of the server, and when.
+
+    ``prefix_block_ids`` are *chained*: an id stands for the whole prompt up to and including its
+    block of ``block_tokens`` tokens, so equal ids mean equal prefixes. There is one per started
+    block (``ceil``) or one per full block (``floor``); tokens past the last id belong to this
+    request alone.
+    """
+
+    request_id: str
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    prefix_block_ids: tuple[int, ...] = ()
+    block_tokens: int | None = None
+    session_id: str | None = None
+    parent_id: str | None = None
+    turn: int | None = None
+    delay_s: float | None = None
+    shared_prefix_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    model: str | None = None
+    kind: str | None = None
+    tenant: str | None = None
+    priority: int = 0
+    status: RequestStatus = "ok"
+    modal: Mapping[str, int] | None = None
+    source_line: int | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and output together: the longest context this request reaches."""
+        return self.prompt_tokens + self.output_tokens

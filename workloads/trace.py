@@ -1,0 +1,42 @@
+"""A trace: requests in the order of their arrival, and where they came from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from workloads.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests sorted by arrival (ties keep file order), with the name and notes of their source.
+
+    ``clock_s`` is the resolution of the source's clock where it is coarse enough to make ties
+    (Mooncake: 3 s). ``notes`` say what was done to the rows, for the reports.
+    """
+
+    requests: tuple[Request, ...]
+    source: str
+    clock_s: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first to the last arrival."""
+        if not self.requests:
+            return 0.0
+        return self.requests[-1].arrival_s - self.requests[0].arrival_s
+
+    @property
+    def rate_per_s(self) -> float:
+        """Mean arrival rate, (n - 1) / span; 0 where the span is 0."""
+        return (len(self.requests) - 1) / self.span_s if self.span_s > 0 else 0.0
+
+    def replaced(self, requests: Sequence[Request], note: str) -> "Trace":
+        """The same trace with other requests, and a note that says why."""
+        return Trace(tuple(requests), self.source, self.clock_s, (*self.notes, note))
