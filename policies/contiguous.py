@@ -16,6 +16,7 @@ class ContiguousKV:
     """First-fit regions out of one address space, so external fragmentation is real."""
 
     layout: KVLayout = "contiguous"
+    shares_prefixes = False
 
     def __init__(self, config: PolicyConfig) -> None:
         self.block_tokens = 1

@@ -65,10 +65,10 @@ class ContinuousBatching:
         return finished
 
     def quiet_steps(self, batch: Batch) -> int:
-        """Until a decode ends or a block is missing; a batch with a prompt in it never repeats."""
+        """Until a decode ends or a block is missing; a step with a first token never repeats."""
         if batch.preempted or len(batch.entries) < len(self._running):
             return 1
-        if any(entry.tokens > 1 or not entry.samples for entry in batch.entries):
+        if any(e.tokens > 1 or not e.samples or not e.seq.generated_tokens for e in batch.entries):
             return 1
         limit = min(e.seq.max_tokens - e.seq.generated_tokens for e in batch.entries)
         return self.memory.quiet_steps([e.seq for e in batch.entries], limit)

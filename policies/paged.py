@@ -21,6 +21,7 @@ class PagedKV:
         self.block_tokens = config.block_tokens
         self.total_blocks = config.kv_tokens // config.block_tokens
         self.capacity_tokens = self.total_blocks * self.block_tokens
+        self.shares_prefixes = config.prefix_cache
         self._cache = HashPrefixCache() if config.prefix_cache else None
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []

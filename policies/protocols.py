@@ -52,6 +52,7 @@ class KVMemory(Protocol):
     layout: KVLayout
     block_tokens: int
     capacity_tokens: int
+    shares_prefixes: bool
 
     def refusal(self, seq: Sequence) -> str | None:
         """Why ``seq`` can never be held, even alone; None where it can."""

@@ -56,8 +56,8 @@ class StaticBatching:
         return [entry.seq for entry in live if entry.seq.finished]
 
     def quiet_steps(self, batch: Batch) -> int:
-        """Until the next member ends; the prefill step never repeats."""
-        if any(entry.rows > 1 for entry in batch.entries):
+        """Until the next member ends; the step of the first tokens never repeats."""
+        if any(entry.tokens and not entry.seq.generated_tokens for entry in batch.entries):
             return 1
         return min(
             entry.seq.max_tokens - entry.seq.generated_tokens

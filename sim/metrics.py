@@ -73,7 +73,7 @@ def derive(stamps: pd.DataFrame) -> pd.DataFrame:
     A column ``first_chunk_tokens`` is used where there is one, else the first chunk is one token.
     """
     frame = stamps.copy()
-    first = frame["first_chunk_tokens"] if "first_chunk_tokens" in frame else 1
+    first = frame.get("first_chunk_tokens", 1)
     later_tokens = (frame["output_tokens"] - first).astype(float)
     frame["ttft_s"] = frame["first_token_s"] - frame["scheduled_s"]
     frame["e2e_s"] = frame["last_token_s"] - frame["scheduled_s"]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 import yaml
 
+from policies.step_record import StepRecord
 from sim.metrics import SLO, summarize
 from workloads.errors import ServetwinError
 
@@ -37,6 +38,8 @@ class Run:
     scenario: dict[str, Any]
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    records: list[StepRecord] = field(default_factory=list)
+    """Every decision of a simulation that was asked to keep them; not written to the folder."""
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """The figures of the run (``sim.metrics.summarize``) and its extras."""
@@ -49,7 +52,9 @@ class Run:
             self.requests.to_parquet(folder / "requests.parquet", index=False)
             self.steps.to_parquet(folder / "steps.parquet", index=False)
             (folder / "scenario.yaml").write_text(yaml.safe_dump(self.scenario, sort_keys=False))
-            (folder / "meta.json").write_text(json.dumps({"kind": self.kind, **self.meta}, indent=1))
+            (folder / "meta.json").write_text(
+                json.dumps({"kind": self.kind, **self.meta}, indent=1)
+            )
             (folder / "summary.json").write_text(json.dumps(self.summary(), indent=1))
         except OSError as error:
             raise RunError(f"{folder}: the run cannot be written ({error.strerror})") from error

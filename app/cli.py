@@ -1,0 +1,44 @@
+"""The ``servetwin`` command line. Heavy imports wait until a command needs them."""
+
+import sys
+
+import typer
+
+from app.commands.calibrate import calibrate
+from app.commands.demo import demo
+from app.commands.loadtest import loadtest
+from app.commands.replay import replay
+from app.commands.serve import serve
+from app.commands.verify import verify
+from app.commands.workload import workload_app
+
+app = typer.Typer(
+    help="A digital twin of an LLM server: predict what a policy will do, then confirm it live.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(demo)
+app.command()(replay)
+app.command()(serve)
+app.command()(calibrate)
+app.command()(loadtest)
+app.command()(verify)
+app.add_typer(workload_app, name="workload")
+
+
+def main() -> None:
+    """Run a command; bad input is one line on stderr and exit code 2."""
+    try:
+        app()
+    except Exception as error:
+        from workloads.errors import ServetwinError
+
+        if not isinstance(error, ServetwinError):
+            raise
+        typer.echo(f"servetwin: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

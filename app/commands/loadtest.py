@@ -1,0 +1,174 @@
+"""``servetwin loadtest``: replay a trace against a live endpoint."""
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import options
+from app.options import TraceOptions
+
+if TYPE_CHECKING:
+    from loadtest.client import LoadOptions
+    from loadtest.comparison import Comparison, RequestDifferences
+    from loadtest.endpoint import Endpoint
+    from sim.metrics import SLO
+    from sim.run import Run
+    from workloads.trace import Trace
+
+
+class ApiChoice(StrEnum):
+    """Which OpenAI API is asked."""
+
+    completions = "completions"
+    chat = "chat"
+
+
+class PromptChoice(StrEnum):
+    """What a prompt is made of."""
+
+    auto = "auto"
+    ids = "ids"
+    text = "text"
+
+
+def loadtest(
+    url: Annotated[str, typer.Argument(help="OpenAI-compatible server, with or without /v1.")],
+    trace: Annotated[Path, typer.Option(help="Azure CSV, Mooncake JSONL or our JSON Lines.")],
+    api: Annotated[ApiChoice, typer.Option(help="The API to ask.")] = ApiChoice.completions,
+    model: Annotated[str | None, typer.Option(help="Served model; default the first.")] = None,
+    prompt: Annotated[
+        PromptChoice, typer.Option(help="Token ids (exact lengths) or text.")
+    ] = PromptChoice.auto,
+    force_length: Annotated[
+        bool,
+        typer.Option(
+            "--force-length/--no-force-length",
+            help="Ask for the trace's exact output lengths (min_tokens, ignore_eos).",
+        ),
+    ] = True,
+    against: Annotated[
+        Path | None, typer.Option(help="Run folder of a prediction to compare with.")
+    ] = None,
+    slo: Annotated[str | None, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for one request in all.", min=0.001)
+    ] = 600,
+    rate_scale: options.RateScale = None,
+    rate: options.Rate = None,
+    prompt_scale: options.PromptScale = 1.0,
+    output_scale: options.OutputScale = 1.0,
+    start: options.Start = None,
+    end: options.End = None,
+    limit: options.Limit = None,
+    spread_ties: options.SpreadTies = False,
+    max_bad_rows: options.MaxBadRows = 0,
+    seed: options.Seed = 0,
+    out: options.Out = None,
+    json: options.Json = False,
+) -> None:
+    """Send TRACE to URL, each request at its time, and report what every client saw.
+
+    The API key, where one is needed, comes from the environment variable OPENAI_API_KEY.
+    """
+    from loadtest.client import LoadOptions
+    from loadtest.endpoint import probe
+    from loadtest.slo import parse_slo
+
+    limits = parse_slo(slo) if slo else None
+    requests = TraceOptions(
+        trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
+        rate_scale, rate, seed,
+    ).read()  # fmt: skip
+    predicted = _prediction(against, requests)
+    endpoint = probe(
+        url, model=model, api=api.value, prompt=prompt.value, force_length=force_length
+    )
+    folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
+    run = _run(endpoint, requests, LoadOptions(timeout_s=timeout))
+    run.scenario["seed"] = seed
+    run.save(folder)
+    typer.echo((_as_json if json else _as_text)(run, limits, folder, predicted))
+    if complaint := _complaint(run, predicted, folder):
+        typer.echo(f"servetwin: {complaint}", err=True)
+        raise typer.Exit(1)
+
+
+def _prediction(against: Path | None, trace: "Trace") -> "Run | None":
+    """The prediction to compare with, checked before anything is sent."""
+    from loadtest.comparison import check_same_load
+    from sim.run import load_run
+
+    if against is None:
+        return None
+    predicted = load_run(against)
+    check_same_load(predicted, trace)
+    return predicted
+
+
+def _new_folder(folder: Path) -> Path:
+    """Made before the load is sent, so that an impossible place costs no load test."""
+    from workloads.errors import LoadTestError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoadTestError(f"--out {folder}: cannot be made ({error.strerror})") from error
+    return folder
+
+
+def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions") -> "Run":
+    from app.progress import progress
+    from loadtest.client import run_load_test
+
+    with progress(f"load test, {trace.span_s:.0f} s of arrivals", total=len(trace)) as advance:
+        return run_load_test(
+            endpoint, trace, options=load, on_progress=lambda state: advance(state.ended)
+        )
+
+
+def _as_text(run: "Run", slo: "SLO | None", folder: Path, predicted: "Run | None") -> str:
+    from loadtest.comparison_report import render_comparison, render_requests
+    from loadtest.report import render_report
+
+    blocks = [render_report(run, slo, folder)]
+    if predicted:
+        comparison, differences = _compared(run, predicted)
+        blocks += [render_comparison(comparison), render_requests(differences)]
+    return "\n\n".join(blocks)
+
+
+def _as_json(run: "Run", slo: "SLO | None", folder: Path, predicted: "Run | None") -> str:
+    import json
+
+    answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
+    if predicted:
+        comparison, differences = _compared(run, predicted)
+        answer["comparison"] = comparison.as_dict()
+        answer["unmatched"] = dict(differences.unmatched)
+    return json.dumps(answer)
+
+
+def _compared(run: "Run", predicted: "Run") -> "tuple[Comparison, RequestDifferences]":
+    from loadtest.comparison import compare, compare_requests
+
+    return compare(predicted, [run]), compare_requests(predicted, run)
+
+
+def _complaint(run: "Run", predicted: "Run | None", folder: Path) -> str | None:
+    """Why the exit code is 1, or None where all is well."""
+    from loadtest.comparison import compare
+
+    delivered = run.extra["delivered"]
+    finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
+    if delivered["interrupted"]:
+        return f"interrupted: {finished} of {total} requests kept in {folder}"
+    if delivered["stopped"]:
+        return f"stopped: {delivered['stopped']}; {finished} of {total} requests kept in {folder}"
+    if not finished:
+        return "no request finished"
+    if predicted and not compare(predicted, [run]).holds:
+        return "the prediction does not hold"
+    return None

@@ -1,0 +1,181 @@
+"""Options that several commands share, and what they build."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from policies.config import PolicyConfig
+    from workloads.trace import Trace
+
+Batching = Annotated[
+    str | None, typer.Option(help="static, continuous, or path.py:Class.", rich_help_panel="Policy")
+]
+KV = Annotated[
+    str | None, typer.Option(help="contiguous, paged, or path.py:Class.", rich_help_panel="Policy")
+]
+ReservationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reservation", help="Contiguous regions: max, pow2 or exact.", rich_help_panel="Policy"
+    ),
+]
+PrefixCache = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefix-cache/--no-prefix-cache",
+        help="Share equal prompt blocks (paged).",
+        rich_help_panel="Policy",
+    ),
+]
+KVTokens = Annotated[
+    str | None,
+    typer.Option(help="KV memory in tokens, or 'unlimited'.", rich_help_panel="Policy"),
+]
+BlockTokens = Annotated[
+    int | None, typer.Option(help="Tokens per KV block.", rich_help_panel="Policy")
+]
+MaxModelLen = Annotated[
+    int | None, typer.Option(help="Longest prompt + output.", rich_help_panel="Policy")
+]
+MaxSeqs = Annotated[
+    int | None, typer.Option(help="Sequences in a batch at most.", rich_help_panel="Policy")
+]
+TokenBudget = Annotated[
+    int | None, typer.Option(help="Rows of a continuous step at most.", rich_help_panel="Policy")
+]
+WaitLimitMs = Annotated[
+    float | None,
+    typer.Option(help="How long a static batch waits to fill.", rich_help_panel="Policy"),
+]
+QueueLimit = Annotated[
+    int | None, typer.Option(help="Refuse when so many wait.", rich_help_panel="Policy")
+]
+
+RateScale = Annotated[
+    float | None, typer.Option(help="2 = twice the arrival rate.", rich_help_panel="Workload")
+]
+Rate = Annotated[
+    float | None, typer.Option(help="Scale to so many requests/s.", rich_help_panel="Workload")
+]
+PromptScale = Annotated[
+    float, typer.Option(help="Scale prompt lengths.", rich_help_panel="Workload")
+]
+OutputScale = Annotated[
+    float, typer.Option(help="Scale output lengths.", rich_help_panel="Workload")
+]
+Start = Annotated[float | None, typer.Option(help="Window start, s.", rich_help_panel="Workload")]
+End = Annotated[float | None, typer.Option(help="Window end, s.", rich_help_panel="Workload")]
+Limit = Annotated[
+    int | None, typer.Option(help="Only the first N requests.", rich_help_panel="Workload")
+]
+SpreadTies = Annotated[
+    bool,
+    typer.Option(
+        "--spread-ties",
+        help="Spread equal stamps over the trace's clock.",
+        rich_help_panel="Workload",
+    ),
+]
+MaxBadRows = Annotated[
+    int, typer.Option(help="Skip and list up to N bad rows.", rich_help_panel="Workload")
+]
+Seed = Annotated[int, typer.Option(help="Seed of every random stream.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder to write.")]
+
+UNLIMITED_TOKENS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """Policy options as given; ``over`` lays them over a base configuration."""
+
+    batching: str | None = None
+    kv: str | None = None
+    reservation: str | None = None
+    prefix_cache: bool | None = None
+    kv_tokens: str | None = None
+    block_tokens: int | None = None
+    max_model_len: int | None = None
+    max_seqs: int | None = None
+    token_budget: int | None = None
+    wait_limit_ms: float | None = None
+    queue_limit: int | None = None
+
+    def over(self, base: "PolicyConfig") -> "PolicyConfig":
+        """The base with every option that was given."""
+        from dataclasses import replace
+
+        given: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in self.__slots__
+            if getattr(self, name) is not None and name not in ("kv_tokens", "wait_limit_ms")
+        }
+        if self.kv_tokens is not None:
+            given["kv_tokens"] = parse_kv_tokens(self.kv_tokens)
+        if self.wait_limit_ms is not None:
+            given["wait_limit_s"] = self.wait_limit_ms / 1000
+        if given.get("kv", base.kv) == "contiguous" and self.prefix_cache is None:
+            given["prefix_cache"] = False
+        return replace(base, **given)
+
+
+def parse_kv_tokens(text: str) -> int:
+    """A number of tokens, or 'unlimited'."""
+    from workloads.errors import PolicyError
+
+    if text == "unlimited":
+        return UNLIMITED_TOKENS
+    if not text.isdigit():
+        raise PolicyError(f"--kv-tokens: {text!r} is neither a number of tokens nor 'unlimited'")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How to read a trace and which part of it to take, in this order."""
+
+    path: Path
+    max_bad_rows: int = 0
+    spread_ties: bool = False
+    start_s: float | None = None
+    end_s: float | None = None
+    limit: int | None = None
+    prompt_scale: float = 1.0
+    output_scale: float = 1.0
+    rate_scale: float | None = None
+    rate_per_s: float | None = None
+    seed: int = 0
+
+    def read(self) -> "Trace":
+        """The trace, read and transformed.
+
+        Raises ``TraceError`` for a malformed row or an impossible option.
+        """
+        from workloads.errors import TraceError
+        from workloads.reading import read_trace
+        from workloads.transform import at_rate, limit, scale_rate, scale_tokens, window
+
+        if self.rate_scale is not None and self.rate_per_s is not None:
+            raise TraceError("--rate and --rate-scale exclude each other; give one")
+        trace = read_trace(
+            self.path,
+            max_bad_rows=self.max_bad_rows,
+            seed=self.seed,
+            spread_ties=self.spread_ties,
+        )
+        if self.start_s is not None or self.end_s is not None:
+            end_s = float("inf") if self.end_s is None else self.end_s
+            trace = window(trace, self.start_s or 0.0, end_s)
+        if self.limit is not None:
+            trace = limit(trace, self.limit)
+        if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
+            trace = scale_tokens(trace, prompt=self.prompt_scale, output=self.output_scale)
+        if self.rate_scale is not None:
+            trace = scale_rate(trace, self.rate_scale)
+        if self.rate_per_s is not None:
+            trace = at_rate(trace, self.rate_per_s)
+        return trace

@@ -1,0 +1,46 @@
+"""Plain-text tables that fit 100 columns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+_ROWS = (
+    ("TTFT", "ttft_s", 1000.0, "ms"),
+    ("TPOT", "tpot_s", 1000.0, "ms"),
+    ("E2E latency", "e2e_s", 1000.0, "ms"),
+    ("decode TPS", "decode_tps", 1.0, "/s"),
+    ("request TPS", "request_tps", 1.0, "/s"),
+)
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """``240 requests: 240 finished``, and the other ends where there are any."""
+    others = [
+        f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
+    ]
+    return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
+
+
+def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
+    """Metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
+    header = f"{'':<16}" + "".join(f"{name:>11}" for name in _COLUMNS)
+    lines = [header + ("   mean, 5-95 %" if intervals else "")]
+    for label, name, factor, unit in _ROWS:
+        row = summary[name]
+        cells = "".join(f"{_number(row[column], factor):>11}" for column in _COLUMNS)
+        lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
+    return lines
+
+
+def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
+    interval = intervals.get(f"{name}.mean")
+    if interval is None:
+        return ""
+    return f"   {_number(interval['p5'], factor)}-{_number(interval['p95'], factor)}"
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "-"
+    scaled = value * factor
+    return f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"

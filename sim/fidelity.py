@@ -1,0 +1,112 @@
+"""Does the simulator decide what the engine decided? Replay the engine's own times and compare.
+
+A step log holds when each request reached the scheduler and when each step was decided. Given
+these times, the simulator must form the identical sequence of batches, preemptions and cache hits:
+whatever error a prediction has is then the error of the step-time model alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.batch import Batch, BatchShape
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory, Refusal, Scheduler
+from policies.registry import build_scheduler
+from policies.sequence import Sequence
+from policies.step_record import StepRecord
+from sim.simulate import simulate
+from sim.step_time import FloatArray
+from workloads.request import Request
+
+
+class RecordedTimes:
+    """A step-time model that repeats a log: step ``k`` lasts until step ``k + 1`` was decided."""
+
+    def __init__(self, log: list[StepRecord]) -> None:
+        self._log = log
+        self._next = 0
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """The time of the next step of the log."""
+        this, self._next = self._next, self._next + 1
+        if this + 1 >= len(self._log) or self._log[this + 1].idle_before:
+            return np.array([self._log[min(this, len(self._log) - 1)].duration_s])
+        return np.array([self._log[this + 1].now_s - self._log[this].now_s])
+
+    def next_decision_s(self) -> float | None:
+        """When the next step of the log was decided; None after the last."""
+        return self._log[self._next].now_s if self._next < len(self._log) else None
+
+
+class WakesAsRecorded:
+    """A scheduler whose timers fire when the engine's did: a real timer is always a little late."""
+
+    def __init__(self, scheduler: Scheduler, times: RecordedTimes) -> None:
+        self._scheduler = scheduler
+        self._times = times
+        self.memory: KVMemory = scheduler.memory
+
+    def wake_s(self) -> float | None:
+        """The recorded time of the next decision, where the scheduler has a timer set."""
+        return None if self._scheduler.wake_s() is None else self._times.next_decision_s()
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """As the scheduler."""
+        return self._scheduler.add(seq)
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """As the scheduler."""
+        return self._scheduler.abort(request_id)
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """As the scheduler."""
+        return self._scheduler.schedule(now_s)
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.complete(batch, steps)
+
+    def quiet_steps(self, batch: Batch) -> int:
+        """As the scheduler."""
+        return self._scheduler.quiet_steps(batch)
+
+    def cut_by_arrival(self) -> bool:
+        """As the scheduler."""
+        return self._scheduler.cut_by_arrival()
+
+    def counts(self) -> tuple[int, int]:
+        """As the scheduler."""
+        return self._scheduler.counts()
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How many steps agree before the first that differs, and how both logs read there."""
+
+    steps: int
+    agreeing: int
+    engine: StepRecord | None = None
+    simulator: StepRecord | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every step is the same in both."""
+        return self.agreeing == self.steps
+
+
+def check_fidelity(
+    requests: Iterable[Request], config: PolicyConfig, log: list[StepRecord]
+) -> Fidelity:
+    """Replay ``requests`` (arrival = when the engine's scheduler got them) on the log's times."""
+    times = RecordedTimes(log)
+    scheduler = WakesAsRecorded(build_scheduler(config), times)
+    run = simulate(requests, scheduler, times, keep_records=True)
+    steps = max(len(log), len(run.records))
+    for index in range(steps):
+        engine = log[index] if index < len(log) else None
+        simulator = run.records[index] if index < len(run.records) else None
+        if engine is None or simulator is None or engine.decisions() != simulator.decisions():
+            return Fidelity(steps, index, engine, simulator)
+    return Fidelity(steps, steps)

@@ -1,0 +1,116 @@
+"""Fit the step-time model to measured steps: non-negative, robust, with its uncertainty.
+
+Least absolute *relative* deviations by iteratively reweighted non-negative least squares: a step
+that the machine disturbed pulls no more than any other. The covariance comes from a bootstrap over
+steps, so coefficients that rest at zero are treated honestly. The noise that remains (disturbed
+steps included) is kept as quantiles of measured / fitted, for the simulator to draw from.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.step_time import FEATURES, FloatArray, features
+from workloads.errors import ProfileError
+
+NOISE_QUANTILES = 200
+_ROUNDS = 12
+_BOOTSTRAPS = 60
+_CLIP = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One measured step: its shape, its duration, and the calibration round it belongs to."""
+
+    shape: BatchShape
+    seconds: float
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Coefficients (s per unit of ``FEATURES``), their covariance, and what was left over.
+
+    ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``drift`` the relative
+    standard deviation of whole calibration rounds, ``held_out_error`` the median absolute relative
+    error on steps that a second fit had not seen, ``ranges`` the largest value of each feature.
+    """
+
+    coefficients: FloatArray
+    covariance: FloatArray
+    noise: FloatArray
+    drift: float
+    held_out_error: float
+    ranges: dict[str, float]
+    steps: int
+
+
+def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
+    """Fit ``samples`` (at least twice as many as features).
+
+    Raises ``ProfileError`` when there are too few.
+    """
+    if len(samples) < 2 * len(FEATURES):
+        raise ProfileError(
+            f"{len(samples)} measured steps are too few to fit {len(FEATURES)} features; measure "
+            f"at least {2 * len(FEATURES)}"
+        )
+    rng = np.random.default_rng(seed)
+    matrix = np.array([features(sample.shape) for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    coefficients = _robust_nnls(matrix, seconds)
+    ratios = seconds / (matrix @ coefficients)
+    rounds = np.array([sample.round for sample in samples])
+    return Fit(
+        coefficients=coefficients,
+        covariance=_bootstrap_covariance(matrix, seconds, rng),
+        noise=_noise_quantiles(ratios),
+        drift=_drift(ratios, rounds),
+        held_out_error=_held_out_error(matrix, seconds, rng),
+        ranges=dict(zip(FEATURES, matrix.max(axis=0).tolist(), strict=True)),
+        steps=len(samples),
+    )
+
+
+def _robust_nnls(matrix: FloatArray, seconds: FloatArray) -> FloatArray:
+    from scipy.optimize import nnls
+
+    scale = matrix.max(axis=0)
+    scale[scale == 0] = 1.0
+    relative = matrix / scale / seconds[:, None]
+    weights = np.ones(len(seconds))
+    solution = np.zeros(matrix.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        solution, _ = nnls(relative * root[:, None], root)
+        weights = 1 / np.maximum(np.abs(relative @ solution - 1), 0.01)
+    return np.asarray(solution / scale, dtype=np.float64)
+
+
+def _bootstrap_covariance(
+    matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    count = len(seconds)
+    draws = (rng.integers(count, size=count) for _ in range(_BOOTSTRAPS))
+    fits = np.array([_robust_nnls(matrix[rows], seconds[rows]) for rows in draws])
+    return np.asarray(np.cov(fits, rowvar=False), dtype=np.float64)
+
+
+def _noise_quantiles(ratios: FloatArray) -> FloatArray:
+    """Mid-point quantiles, scaled to keep the mean; a pause of seconds counts as ``_CLIP``."""
+    ratios = np.clip(ratios, 0.0, _CLIP)
+    points = np.quantile(ratios, (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES)
+    return np.asarray(points * ratios.mean() / points.mean(), dtype=np.float64)
+
+
+def _drift(ratios: FloatArray, rounds: FloatArray) -> float:
+    medians = [float(np.median(ratios[rounds == number])) for number in np.unique(rounds)]
+    return float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
+
+
+def _held_out_error(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator) -> float:
+    held_out = rng.random(len(seconds)) < 0.25
+    fitted = matrix[held_out] @ _robust_nnls(matrix[~held_out], seconds[~held_out])
+    return float(np.median(np.abs(fitted / seconds[held_out] - 1)))

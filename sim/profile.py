@@ -1,0 +1,157 @@
+"""A profile: what a calibration learned about one engine on one machine, as a JSON file."""
+
+import difflib
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policies.config import PolicyConfig
+from policies.protocols import KVLayout
+from sim.fit import Fit
+from sim.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime
+from workloads.errors import PolicyError, ProfileError
+
+DEFAULT_PROFILE = "base-cpu"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class StepTimeFit(_Part):
+    """A fitted step-time model (``sim.fit.Fit``), by feature name."""
+
+    coefficients: dict[str, float]
+    covariance: list[list[float]] = Field(default_factory=list)
+    noise: list[float] = Field(default_factory=lambda: [1.0])
+    drift: float = 0.0
+    held_out_error: float | None = None
+    ranges: dict[str, float] = Field(default_factory=dict)
+    steps: int = 0
+
+    @classmethod
+    def of(cls, fit: Fit) -> "StepTimeFit":
+        """The file's form of a fit, with digits enough and no more."""
+        return cls(
+            coefficients=dict(zip(FEATURES, map(_short, fit.coefficients), strict=True)),
+            covariance=[[_short(value) for value in row] for row in fit.covariance],
+            noise=[_short(value) for value in fit.noise],
+            drift=_short(fit.drift),
+            held_out_error=_short(fit.held_out_error),
+            ranges=fit.ranges,
+            steps=fit.steps,
+        )
+
+    def model(self) -> LinearStepTime:
+        """The model with the fitted coefficients."""
+        return LinearStepTime.of(self.coefficients)
+
+    def drawn(self, rng: np.random.Generator) -> LinearStepTime:
+        """The model with coefficients and drift drawn from their uncertainty."""
+        mean = np.array([self.coefficients.get(name, 0.0) for name in FEATURES])
+        drift = max(0.0, 1 + self.drift * rng.standard_normal())
+        if self.covariance:
+            mean = rng.multivariate_normal(mean, np.array(self.covariance), method="eigh")
+        return LinearStepTime(tuple((np.maximum(mean, 0.0) * drift).tolist()))
+
+    def noise_factors(self) -> FloatArray:
+        """Quantiles of measured / fitted step durations."""
+        return np.array(self.noise)
+
+
+class ApiLatencyFit(_Part):
+    """Latency of the HTTP process (``sim.step_time.ApiLatency``), in seconds."""
+
+    request_s: float = 0.0
+    request_per_token_s: float = 0.0
+    chunk_s: float = 0.0
+    chunk_per_sequence_s: float = 0.0
+
+    def model(self) -> ApiLatency:
+        """The simulator's form."""
+        return ApiLatency(**self.model_dump())
+
+
+class Profile(_Part):
+    """One engine on one machine: step time by KV layout, API latency, resolved configuration.
+
+    ``origin`` says whether the figures were measured or computed. ``policies`` is the engine's
+    resolved ``PolicyConfig``; its ``kv_tokens`` is what the engine really had.
+    """
+
+    schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
+    name: str
+    origin: Literal["measured", "computed"]
+    machine: dict[str, Any]
+    engine: dict[str, Any]
+    policies: dict[str, Any]
+    layouts: dict[KVLayout, StepTimeFit]
+    api: ApiLatencyFit = ApiLatencyFit()
+
+    def step_time(self, layout: KVLayout) -> StepTimeFit:
+        """The fit for a KV layout.
+
+        Raises ``ProfileError`` when that layout was not measured.
+        """
+        if layout not in self.layouts:
+            raise ProfileError(
+                f"profile {self.name}: {layout} KV memory was not measured, only "
+                f"{', '.join(self.layouts)}; calibrate that layout"
+            )
+        return self.layouts[layout]
+
+    def policy_config(self) -> PolicyConfig:
+        """The engine's resolved policies."""
+        try:
+            return PolicyConfig(**self.policies)
+        except (TypeError, PolicyError) as error:
+            raise ProfileError(f"profile {self.name}: field 'policies': {error}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the profile as JSON."""
+        text = json.dumps(self.model_dump(by_alias=True), indent=1)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        except OSError as error:
+            raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by name, or one's own by path (``*.json``).
+
+    Raises ``ProfileError`` naming the file and key that are wrong, or the nearest shipped name.
+    """
+    shipped = shipped_profiles()
+    read: Callable[[], str]
+    if name in shipped:
+        read = resources.files("sim").joinpath(f"profiles/{name}.json").read_text
+    elif name.endswith(".json"):
+        read = Path(name).read_text
+    else:
+        near = difflib.get_close_matches(name, shipped, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"shipped are {', '.join(shipped)}"
+        raise ProfileError(f"no profile {name!r}; {hint} (or give the path of a .json file)")
+    try:
+        return Profile.model_validate_json(read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{name}: the profile cannot be read ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        raise ProfileError(f"{name}: field {key!r}: {first['msg']}") from error
+
+
+def shipped_profiles() -> list[str]:
+    """Names of the profiles that come with the package."""
+    folder = resources.files("sim").joinpath("profiles")
+    return sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name[-5:] == ".json")
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
