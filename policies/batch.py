@@ -1,5 +1,6 @@
 """What one step computes, and its shape: all that a step-time model may know of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from policies.sequence import Sequence
@@ -61,13 +62,18 @@ class Batch:
 
     def shape(self) -> BatchShape:
         """The features of this batch that a step-time model may know."""
-        decodes = context = growing = 0
-        chunks = []
-        for entry in self.entries:
-            if entry.rows == 1:
-                decodes += 1
-                context += entry.start + 1
-                growing += entry.tokens
-            else:
-                chunks.append((entry.start, entry.rows))
-        return BatchShape(decodes, context, growing, tuple(chunks))
+        return shape_of((entry.start, entry.tokens, entry.padding) for entry in self.entries)
+
+
+def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
+    """The shape of entries given as (first position, tokens, padding)."""
+    decodes = context = growing = 0
+    chunks = []
+    for start, tokens, padding in entries:
+        if tokens + padding == 1:
+            decodes += 1
+            context += start + 1
+            growing += tokens
+        else:
+            chunks.append((start, tokens + padding))
+    return BatchShape(decodes, context, growing, tuple(chunks))

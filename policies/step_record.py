@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from policies.batch import Batch
+from policies.batch import Batch, BatchShape, shape_of
 from policies.protocols import Scheduler
 
 
@@ -27,6 +27,10 @@ class StepRecord:
     free_tokens: int
     running: int
     waiting: int
+
+    def shape(self) -> BatchShape:
+        """The features of the batch."""
+        return shape_of((start, tokens, padding) for _, start, tokens, padding in self.entries)
 
     def decisions(self) -> tuple[object, ...]:
         """All that the policies decided: equal for equal runs, whatever the clock said."""

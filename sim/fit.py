@@ -74,6 +74,22 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     )
 
 
+def fit_line(points: list[tuple[int, float]]) -> tuple[float, float]:
+    """Non-negative constant and slope of least absolute deviations through (x, y)."""
+    from scipy.optimize import nnls
+
+    if not points:
+        return 0.0, 0.0
+    x, y = np.array(points, dtype=np.float64).T
+    matrix = np.column_stack([np.ones_like(x), x])
+    weights, solution = np.ones_like(y), np.zeros(2)
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        solution, _ = nnls(matrix * root[:, None], y * root)
+        weights = 1 / np.maximum(np.abs(matrix @ solution - y), 1e-5)
+    return float(solution[0]), float(solution[1])
+
+
 def _robust_nnls(matrix: FloatArray, seconds: FloatArray) -> FloatArray:
     from scipy.optimize import nnls
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sim.run import Run
     from workloads.trace import Trace
 
+    Compared = tuple[Comparison, RequestDifferences]
+
 
 class ApiChoice(StrEnum):
     """Which OpenAI API is asked."""
@@ -90,8 +92,9 @@ def loadtest(
     run = _run(endpoint, requests, LoadOptions(timeout_s=timeout))
     run.scenario["seed"] = seed
     run.save(folder)
-    typer.echo((_as_json if json else _as_text)(run, limits, folder, predicted))
-    if complaint := _complaint(run, predicted, folder):
+    compared = _compared(run, predicted) if predicted else None
+    typer.echo((_as_json if json else _as_text)(run, limits, folder, compared))
+    if complaint := _complaint(run, compared, folder):
         typer.echo(f"servetwin: {complaint}", err=True)
         raise typer.Exit(1)
 
@@ -129,46 +132,45 @@ def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions") -> "Run":
         )
 
 
-def _as_text(run: "Run", slo: "SLO | None", folder: Path, predicted: "Run | None") -> str:
-    from loadtest.comparison_report import render_comparison, render_requests
-    from loadtest.report import render_report
-
-    blocks = [render_report(run, slo, folder)]
-    if predicted:
-        comparison, differences = _compared(run, predicted)
-        blocks += [render_comparison(comparison), render_requests(differences)]
-    return "\n\n".join(blocks)
-
-
-def _as_json(run: "Run", slo: "SLO | None", folder: Path, predicted: "Run | None") -> str:
-    import json
-
-    answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
-    if predicted:
-        comparison, differences = _compared(run, predicted)
-        answer["comparison"] = comparison.as_dict()
-        answer["unmatched"] = dict(differences.unmatched)
-    return json.dumps(answer)
-
-
-def _compared(run: "Run", predicted: "Run") -> "tuple[Comparison, RequestDifferences]":
+def _compared(run: "Run", predicted: "Run") -> "Compared":
     from loadtest.comparison import compare, compare_requests
 
     return compare(predicted, [run]), compare_requests(predicted, run)
 
 
-def _complaint(run: "Run", predicted: "Run | None", folder: Path) -> str | None:
-    """Why the exit code is 1, or None where all is well."""
-    from loadtest.comparison import compare
+def _as_text(run: "Run", slo: "SLO | None", folder: Path, compared: "Compared | None") -> str:
+    from loadtest.comparison_report import render_comparison, render_requests
+    from loadtest.report import render_report
 
+    blocks = [render_report(run, slo, folder)]
+    if compared:
+        comparison, differences = compared
+        blocks += [render_comparison(comparison), render_requests(differences)]
+    return "\n\n".join(blocks)
+
+
+def _as_json(run: "Run", slo: "SLO | None", folder: Path, compared: "Compared | None") -> str:
+    import json
+
+    answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
+    if compared:
+        comparison, differences = compared
+        answer["comparison"] = comparison.as_dict()
+        answer["unmatched"] = dict(differences.unmatched)
+    return json.dumps(answer)
+
+
+def _complaint(run: "Run", compared: "Compared | None", folder: Path) -> str | None:
+    """Why the exit code is 1, or None where all is well."""
     delivered = run.extra["delivered"]
     finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
+    kept = f"{finished} of {total} requests kept in {folder}"
     if delivered["interrupted"]:
-        return f"interrupted: {finished} of {total} requests kept in {folder}"
+        return f"interrupted: {kept}"
     if delivered["stopped"]:
-        return f"stopped: {delivered['stopped']}; {finished} of {total} requests kept in {folder}"
+        return f"stopped: {delivered['stopped']}; {kept}"
     if not finished:
         return "no request finished"
-    if predicted and not compare(predicted, [run]).holds:
+    if compared and not compared[0].holds:
         return "the prediction does not hold"
     return None
