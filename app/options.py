@@ -179,3 +179,19 @@ class TraceOptions:
         if self.rate_per_s is not None:
             trace = at_rate(trace, self.rate_per_s)
         return trace
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel="Engine")]
+Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.", rich_help_panel="Engine")]
+Threads = Annotated[int, typer.Option(help="Torch threads.", min=1, rich_help_panel="Engine")]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which bundled engine to start."""
+
+    model: str = "base"
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 1
+    seed: int = 0

@@ -8,10 +8,18 @@ import hashlib
 from array import array
 from collections.abc import Iterable
 from itertools import count
+from typing import Protocol
 
 from workloads.request import Request
 
 _BLOCK_INDEX_BITS = 24
+
+
+class BlockKeys(Protocol):
+    """Names the full prompt blocks of a request."""
+
+    def of(self, request: Request) -> list[int]:
+        """One key per full block of the prompt."""
 
 
 class PrefixKeys:

@@ -96,17 +96,32 @@ class Fidelity:
         return self.agreeing == self.steps
 
 
+class _RecordedKeys:
+    """The block keys that the engine computed from token ids."""
+
+    def __init__(self, arrivals: Iterable[Sequence]) -> None:
+        self._keys = {seq.request_id: seq.block_keys for seq in arrivals}
+
+    def of(self, request: Request) -> list[int]:
+        return list(self._keys[request.request_id])
+
+
 def check_fidelity(
-    requests: Iterable[Request], config: PolicyConfig, log: list[StepRecord]
+    arrivals: list[Sequence], config: PolicyConfig, log: list[StepRecord]
 ) -> Fidelity:
-    """Replay ``requests`` (arrival = when the engine's scheduler got them) on the log's times."""
+    """Replay what the engine's scheduler was given, when it was given it, and compare each step.
+
+    ``arrivals`` and ``log`` come from a step log that starts and ends with an idle engine; every
+    request must have run to its declared length.
+    """
     times = RecordedTimes(log)
     scheduler = WakesAsRecorded(build_scheduler(config), times)
-    run = simulate(requests, scheduler, times, keep_records=True)
+    requests = [Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens) for s in arrivals]
+    run = simulate(requests, scheduler, times, keep_records=True, keys=_RecordedKeys(arrivals))
     steps = max(len(log), len(run.records))
     for index in range(steps):
         engine = log[index] if index < len(log) else None
         simulator = run.records[index] if index < len(run.records) else None
-        if engine is None or simulator is None or engine.decisions() != simulator.decisions():
+        if not (engine and simulator and engine.decisions() == simulator.decisions()):
             return Fidelity(steps, index, engine, simulator)
     return Fidelity(steps, steps)

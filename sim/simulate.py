@@ -6,7 +6,7 @@ from typing import Any
 
 import simpy
 
-from policies.block_keys import PrefixKeys
+from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
 from sim.recorder import Recorder
@@ -27,19 +27,22 @@ def simulate(
     noise: StepNoise | None = None,
     macro: bool = True,
     keep_records: bool = False,
+    keys: BlockKeys | None = None,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     """Run ``requests`` (in order of arrival) to the end and return what happened to each.
 
-    ``macro`` runs repetitions of one batch as one event; turned off, every step is one.
-    ``keep_records`` keeps a full ``StepRecord`` per step in ``run.records`` (turns ``macro``
-    off). ``on_arrival`` is told how many requests have arrived, for progress.
+    ``macro`` runs repetitions of one batch as one event; turned off, every step is one. ``keys``
+    names prompt blocks (by default, by the trace's prefix ids). ``keep_records`` keeps a full
+    ``StepRecord`` per step in ``run.records`` (turns ``macro`` off). ``on_arrival`` is told how
+    many requests have arrived, for progress.
     """
     env = simpy.Environment()
     recorder = Recorder(api, keep_records)
     replica = Replica(env, scheduler, step_time, recorder, noise, macro and not keep_records)
     memory = scheduler.memory
-    keys = PrefixKeys(memory.block_tokens) if memory.shares_prefixes else None
+    if keys is None and memory.shares_prefixes:
+        keys = PrefixKeys(memory.block_tokens)
     env.process(_arrivals(env, requests, replica, recorder, keys, on_arrival))
     started_s = time.perf_counter()
     env.run()
@@ -61,7 +64,7 @@ def simulate(
     )
 
 
-def as_sequence(request: Request, arrival_s: float, keys: PrefixKeys | None) -> Sequence:
+def as_sequence(request: Request, arrival_s: float, keys: BlockKeys | None) -> Sequence:
     """A request as the server sees it: its declared limit is the length that it will reach."""
     return Sequence(
         request.request_id,
@@ -78,7 +81,7 @@ def _arrivals(
     requests: Iterable[Request],
     replica: Replica,
     recorder: Recorder,
-    keys: PrefixKeys | None,
+    keys: BlockKeys | None,
     on_arrival: Callable[[int], None] | None,
 ) -> Generator[simpy.Event, Any, None]:
     for count, request in enumerate(requests, start=1):

@@ -1,0 +1,115 @@
+"""``servetwin calibrate``: measure the bundled engine and write a profile."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import options
+from app.options import PolicyOptions
+
+if TYPE_CHECKING:
+    from app.calibration import Observed
+    from policies.config import PolicyConfig
+    from sim.profile import Profile
+
+LAYOUTS = ("paged", "contiguous")
+CALIBRATED_BATCHING = ("continuous", "static")
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option(help="Profile to write.")] = Path("profile.json"),
+    model: Annotated[str, typer.Option(help="Model preset.")] = "base",
+    name: Annotated[
+        str | None, typer.Option(help="Name of the profile; default its file's.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of bursts per server.", min=1)] = 2,
+    kv_tokens: options.KVTokens = None,
+    block_tokens: options.BlockTokens = None,
+    max_model_len: options.MaxModelLen = None,
+    max_seqs: options.MaxSeqs = None,
+    token_budget: options.TokenBudget = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = 1,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts."""
+    from policies.config import PolicyConfig
+
+    given = PolicyOptions(
+        kv_tokens=kv_tokens,
+        block_tokens=block_tokens,
+        max_model_len=max_model_len,
+        max_seqs=max_seqs,
+        token_budget=token_budget,
+    )
+    engine = options.EngineChoice(model, device, dtype, threads, seed)
+    profile = measure(given.over(PolicyConfig()), engine, rounds, name or out.stem)
+    profile.save(out)
+    if json:
+        typer.echo(profile.model_dump_json(by_alias=True))
+        return
+    for line in describe_profile(profile):
+        typer.echo(line)
+    typer.echo(f"profile: {out}\nnext: servetwin replay TRACE --profile {out}")
+
+
+def measure(
+    base: "PolicyConfig", engine: options.EngineChoice, rounds: int, name: str
+) -> "Profile":
+    """Calibrate static and continuous batching over both KV layouts; one profile of all."""
+    from dataclasses import replace
+
+    from app.verification import make_profile, merge_profiles
+
+    profiles = []
+    for layout in LAYOUTS:
+        header: dict[str, Any] = {}
+        observed: list[Observed] = []
+        for batching in CALIBRATED_BATCHING:
+            config = replace(base, batching=batching, kv=layout, prefix_cache=False)
+            typer.echo(f"calibrating {config.name}", err=True)
+            header, found = _rounds(config, engine, rounds)
+            observed += found
+        profiles.append(make_profile(header, observed, name))
+    profiles[0].policies["batching"] = "continuous"
+    return merge_profiles(profiles, name)
+
+
+def _rounds(
+    config: "PolicyConfig", engine: options.EngineChoice, rounds: int
+) -> tuple[dict[str, Any], list["Observed"]]:
+    from app.calibration import Calibrator
+    from app.engines import bundled_engine
+    from loadtest.endpoint import probe
+
+    with bundled_engine(config, engine) as live:
+        header = live.header()
+        endpoint = probe(live.url)
+        calibrator = Calibrator(
+            endpoint, live.step_log, config, header["clock_zero_s"], engine.seed
+        )
+        return header, [calibrator.run_round() for _ in range(rounds)]
+
+
+def describe_profile(profile: "Profile") -> list[str]:
+    """What the profile says, part by part."""
+    machine = profile.machine.get("processor", "?")
+    lines = [f"{profile.engine['model']} ({profile.engine['dtype']}) on {machine}"]
+    for layout, fit in profile.layouts.items():
+        error = 100 * (fit.held_out_error or 0)
+        lines.append(
+            f"{layout}: {fit.steps} steps, held-out error {error:.1f} % (median), drift between "
+            f"rounds {100 * fit.drift:.1f} %"
+        )
+        parts = {name: value for name, value in fit.coefficients.items() if value > 0}
+        lines += [f"  {name:<24}{1e6 * value:>12.3f} us" for name, value in parts.items()]
+    api = profile.api
+    lines.append(
+        f"API: request in {1e3 * api.request_s:.2f} ms + {1e6 * api.request_per_token_s:.2f} us per "
+        f"prompt token, chunk out {1e3 * api.chunk_s:.2f} ms + "
+        f"{1e6 * api.chunk_per_sequence_s:.0f} us per sequence"
+    )
+    return lines

@@ -1,0 +1,153 @@
+"""``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import options
+from app.options import EngineChoice, PolicyOptions, TraceOptions
+
+if TYPE_CHECKING:
+    from app.verification import Plan, Verification
+    from policies.config import PolicyConfig
+    from workloads.trace import Trace
+
+
+def verify(
+    trace: Annotated[
+        Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="A running bundled engine; default: start one.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as static+contiguous or continuous+paged+prefix; repeatable."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model preset.")] = "base",
+    utilisation: Annotated[
+        float, typer.Option(help="Share of the predicted capacity offered.", min=0.05, max=0.95)
+    ] = 0.7,
+    repeats: Annotated[int, typer.Option(help="Load tests per policy.", min=1)] = 2,
+    reservation: options.ReservationOption = None,
+    kv_tokens: options.KVTokens = None,
+    block_tokens: options.BlockTokens = None,
+    max_model_len: options.MaxModelLen = None,
+    max_seqs: options.MaxSeqs = None,
+    token_budget: options.TokenBudget = None,
+    wait_limit_ms: options.WaitLimitMs = None,
+    prompt_scale: options.PromptScale = 1.0,
+    output_scale: options.OutputScale = 1.0,
+    start: options.Start = None,
+    end: options.End = None,
+    limit: options.Limit = None,
+    max_bad_rows: options.MaxBadRows = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = 1,
+    seed: options.Seed = 0,
+    out: options.Out = None,
+    json: options.Json = False,
+) -> None:
+    """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed."""
+    from app.verification import Plan
+    from policies.config import PolicyConfig
+
+    requests = _requests(trace, max_bad_rows, start, end, limit, prompt_scale, output_scale, seed)
+    given = PolicyOptions(
+        reservation=reservation, kv_tokens=kv_tokens, block_tokens=block_tokens,
+        max_model_len=max_model_len, max_seqs=max_seqs, token_budget=token_budget,
+        wait_limit_ms=wait_limit_ms,
+    )  # fmt: skip
+    base = given.over(PolicyConfig())
+    configs = [policy_of(label, base) for label in policy or ["continuous+paged"]]
+    plan = Plan(utilisation=utilisation, repeats=repeats, seed=seed)
+    choice = EngineChoice(model, device, dtype, threads, seed)
+    found = (
+        [_verify_at(url, requests, plan)]
+        if url
+        else [_verify_bundled(config, choice, requests, plan) for config in configs]
+    )
+    finish(found, out, json)
+
+
+def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
+    """``static+contiguous-exact`` or ``continuous+paged+prefix`` laid over ``base``."""
+    from dataclasses import replace
+
+    from workloads.errors import PolicyError
+
+    batching, plus, rest = label.partition("+")
+    kv, _, prefix = rest.partition("+")
+    kv, _, reservation = kv.partition("-")
+    if not plus or prefix not in ("", "prefix"):
+        raise PolicyError(
+            f"--policy {label!r}: write BATCHING+KV or BATCHING+KV+prefix, such as "
+            "continuous+paged+prefix"
+        )
+    changes: dict[str, Any] = {"batching": batching, "kv": kv, "prefix_cache": prefix == "prefix"}
+    if reservation:
+        changes["reservation"] = reservation
+    return replace(base, **changes)
+
+
+def finish(found: list["Verification"], out: Path | None, json: bool) -> None:
+    """Print, save, and exit with 1 if any prediction failed."""
+    from app.verdict import as_json, summary_table, verdict_lines
+
+    if out:
+        for one in found:
+            one.save(out / one.config.name)
+    if json:
+        typer.echo(as_json(found))
+    else:
+        for one in found:
+            typer.echo("\n".join(verdict_lines(one)))
+        if len(found) > 1:
+            typer.echo("\n".join(summary_table(found)))
+        if out:
+            typer.echo(f"run folders: {out}")
+    if not all(one.comparison.holds for one in found):
+        raise typer.Exit(1)
+
+
+def tell(line: str) -> None:
+    """One line on what is being done, on stderr."""
+    typer.echo(line, err=True)
+
+
+def _requests(
+    trace: Path | None,
+    max_bad_rows: int,
+    start: float | None,
+    end: float | None,
+    limit: int | None,
+    prompt_scale: float,
+    output_scale: float,
+    seed: int,
+) -> "Trace":
+    from workloads.sample import sample_path
+
+    return TraceOptions(
+        trace or sample_path(), max_bad_rows, False, start, end, limit, prompt_scale,
+        output_scale, seed=seed,
+    ).read()  # fmt: skip
+
+
+def _verify_at(url: str, trace: "Trace", plan: "Plan") -> "Verification":
+    from app.engines import engine_at
+    from app.verification import verify as verify_engine
+
+    return verify_engine(engine_at(url), trace, plan, tell)
+
+
+def _verify_bundled(
+    config: "PolicyConfig", choice: EngineChoice, trace: "Trace", plan: "Plan"
+) -> "Verification":
+    from app.engines import bundled_engine
+    from app.verification import verify as verify_engine
+
+    tell(f"{config.name}: starting the bundled engine ({choice.model})")
+    with bundled_engine(config, choice) as engine:
+        return verify_engine(engine, trace, plan, tell)

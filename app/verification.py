@@ -1,0 +1,127 @@
+"""Verify a prediction on one engine: calibrate, predict, load-test, repeat, judge.
+
+Calibration rounds and load tests take turns (calibrate, test, calibrate, test, calibrate), so the
+machine's drift is in both. The prediction uses the calibration rounds alone: bursts of made-up
+requests, never a stamp of the load test.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.calibration import Calibrator, Observed, fit_api, pooled
+from app.engines import LiveEngine
+from engine.step_log import read_arrivals, read_step_log
+from loadtest.client import run_load_test
+from loadtest.comparison import METRICS, Comparison, compare
+from loadtest.endpoint import Endpoint, probe
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.capacity import saturation_rate_per_s
+from sim.fidelity import Fidelity, check_fidelity
+from sim.fit import fit_step_time
+from sim.predict import Prediction, predict
+from sim.profile import Profile, StepTimeFit
+from sim.run import Run, machine_facts
+from workloads.trace import Trace
+from workloads.transform import at_rate
+
+Tell = Callable[[str], None]
+"""Takes one line on what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How thoroughly to verify. ``utilisation`` is the share of the predicted capacity offered."""
+
+    utilisation: float = 0.7
+    repeats: int = 2
+    replications: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """All that a verification found out."""
+
+    config: PolicyConfig
+    profile: Profile
+    trace: Trace
+    capacity_per_s: float
+    prediction: Prediction
+    measured: list[Run]
+    comparison: Comparison
+    fidelity: Fidelity
+
+
+def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verification:
+    """Predict ``trace``, scaled to ``plan.utilisation`` of capacity, and hold it to live tests.
+
+    Raises ``EngineError`` or ``LoadTestError`` when the engine fails on the way.
+    """
+    header = engine.header()
+    config = resolved_policies(header)
+    endpoint = probe(engine.url)
+    calibrator = Calibrator(endpoint, engine.step_log, config, header["clock_zero_s"], plan.seed)
+    tell("calibrating: bursts over prompt lengths, batch sizes and contexts")
+    rounds = [calibrator.run_round()]
+    capacity_per_s = saturation_rate_per_s(trace, config, make_profile(header, rounds))
+    scaled = at_rate(trace, plan.utilisation * capacity_per_s)
+    measured = []
+    for repeat in range(plan.repeats):
+        tell(
+            f"load test {repeat + 1} of {plan.repeats}: {len(scaled)} requests at "
+            f"{scaled.rate_per_s:.2f}/s, {100 * plan.utilisation:.0f} % of capacity, "
+            f"{scaled.span_s:.0f} s"
+        )
+        run, fidelity = _load_test(engine, endpoint, scaled, config)
+        measured.append(run)
+        tell("calibrating again, so that drift shows on both sides")
+        rounds.append(calibrator.run_round())
+    profile = make_profile(header, rounds)
+    prediction = predict(scaled, config, profile, seed=plan.seed, replications=plan.replications)
+    intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
+    comparison = compare(intervals, measured)
+    return Verification(
+        config, profile, scaled, capacity_per_s, prediction, measured, comparison, fidelity
+    )
+
+
+def make_profile(
+    header: dict[str, Any], rounds: Sequence[Observed], name: str = "calibrated"
+) -> Profile:
+    """The profile that calibration rounds give for the engine of a step log's header."""
+    observed = pooled(list(rounds))
+    config = resolved_policies(header)
+    layout = build_scheduler(config).memory.layout
+    return Profile(
+        name=name,
+        origin="measured",
+        machine=machine_facts(),
+        engine=header["runner"],
+        policies=config.as_dict(),
+        layouts={layout: StepTimeFit.of(fit_step_time(observed.samples))},
+        api=fit_api(observed),
+    )
+
+
+def resolved_policies(header: dict[str, Any]) -> PolicyConfig:
+    """The engine's policies, with the KV memory that it really has."""
+    return PolicyConfig(**{**header["policies"], "kv_tokens": header["kv_tokens"]})
+
+
+def merge_profiles(profiles: Sequence[Profile], name: str) -> Profile:
+    """One profile with the layouts of several of the same engine; the first one's API latency."""
+    layouts = {layout: fit for profile in profiles for layout, fit in profile.layouts.items()}
+    return profiles[0].model_copy(update={"name": name, "layouts": layouts})
+
+
+def _load_test(
+    engine: LiveEngine, endpoint: Endpoint, trace: Trace, config: PolicyConfig
+) -> tuple[Run, Fidelity]:
+    steps_before = len(read_step_log(engine.step_log)[1])
+    arrivals_before = len(read_arrivals(engine.step_log))
+    run = run_load_test(endpoint, trace)
+    log = read_step_log(engine.step_log)[1][steps_before:]
+    arrivals = read_arrivals(engine.step_log)[arrivals_before:]
+    return run, check_fidelity(arrivals, config, log)
