@@ -29,7 +29,7 @@ from workloads.trace import Trace
 
 LONE_PROMPTS = (8, 40, 100, 250, 700)
 LONE_OUTPUTS = 12
-GROUP_SIZES = (2, 4, 8, 16, 32)
+GROUP_SIZES = (2, 4, 6, 8, 12, 16, 32)
 GROUP_PROMPTS = (12, 160)
 GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)

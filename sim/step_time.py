@@ -24,7 +24,7 @@ from policies.batch import BatchShape
 
 FloatArray = npt.NDArray[np.float64]
 
-ROW_KNOTS = (0, 4, 8, 16, 32, 64, 128, 512)
+ROW_KNOTS = (0, 2, 4, 6, 7, 8, 12, 16, 24, 32, 64, 128, 512)
 """Rows at which the per-row slope may change; the last segment is open."""
 
 FEATURES = (

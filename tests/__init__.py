@@ -1,0 +1,1 @@
+"""Stories, tables, laws, theory and agreement."""

@@ -1,0 +1,40 @@
+"""``python -m engine OPTIONS``: serve what ``ServeOptions.as_json`` wrote, for ``EngineServer``.
+
+The first line on stdout is the URL, the last on stderr why it failed. The server ends when its
+standard input closes, so it never outlives the program that started it.
+"""
+
+import os
+import signal
+import sys
+from threading import Thread
+
+from engine.serve_options import ServeOptions
+from engine.serving import serve
+from workloads.errors import ServetwinError
+
+
+def main() -> int:
+    """Serve; the exit code."""
+    Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        serve(ServeOptions.from_json(sys.argv[1]), _say)
+    except ServetwinError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Errors of the HTTP API, in OpenAI's shape."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+_TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+
+
+class ApiError(Exception):
+    """An answer other than 200; ``param`` names the field that was wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+    def body(self) -> dict[str, object]:
+        """The JSON that OpenAI's clients expect."""
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        fields = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": fields}
+
+
+def answer_api_error(request: Request, error: Exception) -> Response:
+    """Starlette's handler for ``ApiError``."""
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
+def answer_http_error(request: Request, error: Exception) -> Response:
+    """Starlette's handler for its own errors: unknown route, wrong method."""
+    assert isinstance(error, HTTPException)
+    reason = HTTPStatus(error.status_code).phrase.lower()
+    message = f"{request.method} {request.url.path}: {reason}"
+    return answer_api_error(request, ApiError(error.status_code, message, headers=error.headers))
+
+
+def answer_disconnect(request: Request, error: Exception) -> Response:
+    """The client went away before its request was complete; nobody reads this."""
+    return Response(status_code=499)
+
+
+def answer_bug(request: Request, error: Exception) -> Response:
+    """Starlette's handler for everything else; the server logs the traceback."""
+    return answer_api_error(request, ApiError(500, "internal server error"))

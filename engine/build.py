@@ -1,0 +1,97 @@
+"""The core with the bundled runner behind it. Of the serving half, only this needs torch."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from engine.clock import CoreClock
+from engine.core import EngineCore
+from engine.model_config import ModelConfig, model_preset
+from engine.runner import Runner, TokenState
+from engine.sampling import SamplingParams as SamplerParams
+from engine.sampling_params import SamplingParams
+from engine.serve_options import ServeOptions
+from engine.step_log import StepLogFile
+from policies.batch import Batch, ScheduledSequence
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory
+from policies.registry import build_scheduler
+from policies.sequence import Sequence
+from workloads.errors import EngineError
+
+
+def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
+    """The core that ``options`` describe, warmed up, and the facts about it.
+
+    Raises ``ServetwinError`` for a model, policies, a device or a log file that cannot be had.
+    """
+    model = model_preset(options.model)
+    scheduler = build_scheduler(options.policies)
+    _check_lengths(model, options.policies, scheduler.memory)
+    runner = _runner(model, scheduler.memory, options)
+    _warm_up(runner, scheduler.memory)
+    clock = CoreClock()
+    facts = {
+        "model": model.name,
+        "vocab_size": model.vocab_size,
+        "max_model_len": options.policies.max_model_len,
+        "kv_tokens": scheduler.memory.capacity_tokens,
+        "policies": options.policies.as_dict(),
+        "runner": runner.describe(),
+        "step_log": options.step_log and str(options.step_log.resolve()),
+        "clock_zero_s": clock.zero_s,
+        "started_at_unix_s": time.time() - clock(),
+    }
+    core = EngineCore(
+        scheduler,
+        runner,
+        token_state,
+        prefix_cache=options.policies.prefix_cache,
+        clock=clock,
+        log=StepLogFile(options.step_log, facts) if options.step_log else None,
+    )
+    return core, facts
+
+
+def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
+    """What the runner keeps of a new sequence."""
+    sampler_params = SamplerParams(**asdict(params))
+    return TokenState(token_ids, sampler_params, sampler_params.generator())
+
+
+def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:
+    if policies.max_model_len > model.max_model_len:
+        raise EngineError(
+            f"max_model_len: {policies.max_model_len} is longer than the {model.max_model_len} "
+            f"tokens of model {model.name}"
+        )
+    if why := memory.refusal(Sequence("shortest", 0.0, prompt_tokens=1, max_tokens=1)):
+        raise EngineError(
+            f"kv_tokens: even the shortest request {why}; "
+            "give more kv_tokens, a smaller max_model_len, or another reservation"
+        )
+
+
+def _runner(model: ModelConfig, memory: KVMemory, options: ServeOptions) -> Runner:
+    return Runner(
+        model,
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        seed=options.seed,
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+    )
+
+
+def _warm_up(runner: Runner, memory: KVMemory) -> None:
+    """One prefill and one decode, so that no request pays for what happens only once."""
+    prompt_tokens = min(8, memory.capacity_tokens - 1)
+    if prompt_tokens < 1:
+        return
+    seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2, region_start=0)
+    seq.blocks = list(range(-(-(prompt_tokens + 1) // memory.block_tokens)))
+    states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
+    for start, tokens in ((0, prompt_tokens), (prompt_tokens, 1)):
+        runner.execute(Batch([ScheduledSequence(seq, start, tokens, samples=True)]), states)

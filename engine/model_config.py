@@ -1,0 +1,68 @@
+"""Shapes of the decoder models that the engine can run."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from workloads.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+
+    name: str
+    hidden_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn_size: int
+    vocab_size: int
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    tie_embeddings: bool = True
+    """Whether the output head is the embedding matrix."""
+    max_model_len: int = 131_072
+    """Longest context, prompt and output together, in tokens."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights; a tied embedding counts once."""
+        attention = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
+        feed_forward = 3 * self.hidden_size * self.ffn_size
+        norms = self.hidden_size * (2 * self.layers + 1)
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
+        return embeddings + self.layers * (attention + feed_forward) + norms
+
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Bytes of keys and values that one position holds over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
+
+
+PRESETS: dict[str, ModelConfig] = {
+    config.name: config
+    for config in (
+        ModelConfig("tiny", 128, 2, 4, 2, 32, 384, 512),
+        ModelConfig("small", 384, 8, 6, 2, 64, 1024, 16_384),
+        ModelConfig("base", 512, 12, 8, 2, 64, 1536, 32_000),
+        ModelConfig("large", 768, 12, 12, 4, 64, 2048, 32_000),
+        # Shapes of Qwen3-0.6B (without its query and key norms), Llama-3.2-1B and Llama-3.1-8B.
+        ModelConfig(
+            "llama-0.6b", 1024, 28, 16, 8, 128, 3072, 151_936, 1e6, 1e-6, max_model_len=40_960
+        ),
+        ModelConfig("llama-1b", 2048, 16, 32, 8, 64, 8192, 128_256, 500_000.0),
+        ModelConfig(
+            "llama-8b", 4096, 32, 32, 8, 128, 14_336, 128_256, 500_000.0, tie_embeddings=False
+        ),
+    )
+}
+DEFAULT_PRESET = "base"
+
+
+def model_preset(name: str = DEFAULT_PRESET) -> ModelConfig:
+    """The preset of this name; an unknown name is an error that says which is nearest."""
+    if name in PRESETS:
+        return PRESETS[name]
+    nearest = get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
+    known = ", ".join(PRESETS)
+    raise EngineError(f"unknown model {name!r}: did you mean {nearest!r}? (known: {known})")

@@ -1,0 +1,39 @@
+"""How one request wants its tokens. Free of torch, so that the HTTP process can name it."""
+
+import math
+from dataclasses import dataclass
+
+from workloads.errors import EngineError
+
+EOS_ID = 256
+"""End of sequence, the first id after the 256 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The length, the randomness and the stopping rules of one output.
+
+    Raises ``EngineError`` for values that no request can mean.
+    """
+
+    max_tokens: int
+    min_tokens: int = 0
+    """Until so many tokens are out, neither the end of sequence nor a stop string ends it."""
+    temperature: float = 0.0
+    """0 takes the likeliest token."""
+    seed: int | None = None
+    """None draws a seed from the operating system."""
+    ignore_eos: bool = False
+    """The end of sequence may be sampled, but ends nothing."""
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise EngineError(f"max_tokens must be at least 1 (got {self.max_tokens})")
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            raise EngineError(
+                f"min_tokens must lie in 0 .. max_tokens = {self.max_tokens} "
+                f"(got {self.min_tokens})"
+            )
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise EngineError(f"temperature must be 0 or more (got {self.temperature})")

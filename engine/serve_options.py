@@ -1,0 +1,46 @@
+"""What a served engine is asked to be."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from policies.config import PolicyConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """A model preset, its policies, where and how it computes, and where it listens.
+
+    ``port`` 0 takes a free one; ``step_log`` is the file for the step log (None: no log);
+    ``drain_s`` is how long running requests may go on after a signal to stop.
+    """
+
+    model: str = "base"
+    policies: PolicyConfig = field(default_factory=PolicyConfig)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    threads: int = 1
+    device: str = "auto"
+    dtype: str = "auto"
+    seed: int = 0
+    step_log: Path | None = None
+    drain_s: float = 30.0
+
+    def as_json(self) -> str:
+        """One line that ``from_json`` reads."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ServeOptions":
+        """The options that ``as_json`` wrote."""
+        values: Mapping[str, Any] = json.loads(text)
+        step_log = values["step_log"]
+        return cls(
+            **{
+                **values,
+                "policies": PolicyConfig(**values["policies"]),
+                "step_log": None if step_log is None else Path(step_log),
+            }
+        )

@@ -1,0 +1,140 @@
+"""The step log: one JSON line per step, and one per arrival. It is the calibration data.
+
+The first line is a header (kind ``header``: engine, policies, KV memory, clock zero). Arrivals
+(kind ``arrival``) carry all that a scheduler sees of a new sequence, steps (kind ``step``) the
+columns of ``StepRecord``, both in the scheduler's order. Times are seconds on the core's clock. So
+a simulator can be given exactly what the engine was given.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from policies.sequence import Sequence
+from policies.step_record import StepRecord
+from workloads.errors import EngineError
+
+_FLUSH_EVERY_S = 1.0
+_ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
+_STEP_FIELDS = tuple(field.name for field in fields(StepRecord))
+
+
+class StepLog(Protocol):
+    """Who is told what the scheduler was given and what it decided."""
+
+    def arrival(self, seq: Sequence) -> None:
+        """A sequence is about to be handed to the scheduler."""
+
+    def step(self, record: StepRecord) -> None:
+        """A step has run."""
+
+    def flush(self) -> None:
+        """Nothing will come for a while."""
+
+
+class MemoryStepLog:
+    """Keeps everything, for tests and replays in the same process."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Sequence] = []
+        self.records: list[StepRecord] = []
+
+    def arrival(self, seq: Sequence) -> None:
+        """Keep a fresh copy of the sequence."""
+        self.arrivals.append(_newborn(_arrival_row(seq)))
+
+    def step(self, record: StepRecord) -> None:
+        """Keep the record."""
+        self.records.append(record)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+class StepLogFile:
+    """JSON Lines, buffered; on disk when the engine idles and at least once a second."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise EngineError(f"step log {path}: {error.strerror}") from error
+        self._flushed_s = 0.0
+        self._write("header", header)
+        self.flush()
+
+    def arrival(self, seq: Sequence) -> None:
+        """Write the sequence as it arrives."""
+        self._write("arrival", _arrival_row(seq))
+
+    def step(self, record: StepRecord) -> None:
+        """Write the record."""
+        self._write("step", record.as_row())
+        if record.now_s - self._flushed_s >= _FLUSH_EVERY_S:
+            self._flushed_s = record.now_s
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what is buffered to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+    def _write(self, kind: str, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps({"kind": kind, **row}, separators=(",", ":")) + "\n")
+
+
+def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
+    """Header and steps of a log; a last line that was cut off is left out.
+
+    Raises ``EngineError`` when ``path`` is missing or holds something else.
+    """
+    rows = _rows(path)
+    header = next(rows, None)
+    if header is None or header.pop("kind") != "header":
+        raise EngineError(f"{path}:1: not a step log; its first line must be the header")
+    return header, [_record(row) for row in rows if row["kind"] == "step"]
+
+
+def read_arrivals(path: Path) -> list[Sequence]:
+    """The sequences of a log as they arrived, in order."""
+    return [_newborn(row) for row in _rows(path) if row["kind"] == "arrival"]
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise EngineError(f"step log {path}: {error.strerror}") from error
+    for number, line in enumerate(lines[:-1], start=1):  # the last has no line end: cut off
+        yield _parse(path, number, line)
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or "kind" not in row:
+        raise EngineError(f"{path}:{number}: not a row of a step log")
+    return row
+
+
+def _arrival_row(seq: Sequence) -> dict[str, Any]:
+    return {name: getattr(seq, name) for name in _ARRIVAL_FIELDS}
+
+
+def _newborn(row: Mapping[str, Any]) -> Sequence:
+    values = {name: row[name] for name in _ARRIVAL_FIELDS}
+    return Sequence(**values | {"block_keys": list(row["block_keys"])})
+
+
+def _record(row: Mapping[str, Any]) -> StepRecord:
+    values = {name: row[name] for name in _STEP_FIELDS}
+    values["entries"] = [tuple(entry) for entry in row["entries"]]
+    values["hits"] = [tuple(hit) for hit in row["hits"]]
+    return StepRecord(**values)

@@ -1,0 +1,106 @@
+"""One request and its answer on the wire: stamps and bytes, nothing parsed."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from loadtest.endpoint import redact
+
+_MESSAGE_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request did not end as a complete stream.
+
+    ``kind`` is one of connect, timeout, http_429, http_4xx, http_5xx, broken_stream, sse_error,
+    no_token, cancelled.
+    """
+
+    kind: str
+    message: str
+
+    @property
+    def status(self) -> str:
+        """The status of the request that failed so."""
+        return {"http_429": "refused", "cancelled": "cancelled"}.get(self.kind, "failed")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What was sent and what came back.
+
+    ``reads`` are (``time.perf_counter_ns`` on arrival, bytes) for each read of a successful answer;
+    ``sent_ns`` is None for a request that was never sent.
+    """
+
+    sent_ns: int | None = None
+    reads: list[tuple[int, bytes]] = field(default_factory=list)
+    headers: httpx.Headers | None = None
+    failure: Failure | None = None
+
+
+async def run_exchange(
+    client: httpx.AsyncClient, url: str, body: bytes, exchange: Exchange, timeout_s: float
+) -> None:
+    """Post ``body`` and record the answer into ``exchange``, which also takes every failure."""
+    request = client.build_request("POST", url, content=body)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _receive(client, request, exchange)
+    except asyncio.CancelledError:
+        exchange.failure = Failure("cancelled", "in flight when interrupted")
+        raise
+    except TimeoutError:
+        exchange.failure = Failure("timeout", f"no complete answer within {timeout_s:g} s")
+    except httpx.HTTPError as error:
+        exchange.failure = _failure(error)
+
+
+async def _receive(client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange) -> None:
+    exchange.sent_ns = time.perf_counter_ns()
+    response = await client.send(request, stream=True)
+    try:
+        if response.status_code != 200:
+            await response.aread()
+            exchange.failure = _http_failure(response)
+            return
+        exchange.headers = response.headers
+        async for data in response.aiter_raw():
+            exchange.reads.append((time.perf_counter_ns(), data))
+    finally:
+        await response.aclose()
+
+
+def _failure(error: httpx.HTTPError) -> Failure:
+    refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    kind = "connect" if refused else "broken_stream"
+    return Failure(kind, redact(str(error)) or type(error).__name__)
+
+
+def _http_failure(response: httpx.Response) -> Failure:
+    code = response.status_code
+    kind = "http_429" if code == 429 else f"http_{code // 100}xx"
+    retry = response.headers.get("retry-after")
+    wait = f" (Retry-After: {retry})" if retry else ""
+    return Failure(kind, redact(f"HTTP {code}{wait}: {_said(response)}"))
+
+
+def _said(response: httpx.Response) -> str:
+    """The server's own words, in OpenAI's shape or as they are."""
+    try:
+        body = json.loads(response.content)
+    except ValueError:
+        return response.text[:_MESSAGE_LENGTH]
+    return error_message(body)
+
+
+def error_message(body: Any) -> str:
+    """The text of an error object: ``{"error": {"message": ...}}`` and its relatives."""
+    while isinstance(body, dict) and ("error" in body or "message" in body):
+        body = body.get("error") or body.get("message")
+    return str(body)[:_MESSAGE_LENGTH]

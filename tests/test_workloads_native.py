@@ -1,0 +1,111 @@
+"""Our own format: what is written comes back, whole or not at all."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import TraceError
+from workloads.native import write_trace
+from workloads.reading import read_trace
+from workloads.request import Request
+from workloads.trace import Trace
+
+TRACE = Trace((Request("a", 0.0, 5, 2, (1, 2), 4), Request("b", 1.5, 4, 1, (1,), 4)), "mine", 0.5)
+
+counts = st.integers(1, 2**31 - 1)
+times = st.floats(0, 1e10)
+labels = st.none() | st.text(max_size=8)
+
+
+@st.composite
+def requests(draw: st.DrawFn, row: int) -> Request:
+    prompt_tokens = draw(st.integers(1, 60))
+    block_tokens = draw(st.sampled_from([None, 4, 16]))
+    blocks = prompt_tokens // block_tokens if block_tokens else 0
+    return Request(
+        f"r{row} {draw(st.text(max_size=4))}",
+        draw(times),
+        prompt_tokens,
+        draw(counts),
+        tuple(draw(st.lists(st.integers(0, 2**80), min_size=blocks, max_size=blocks))),
+        block_tokens,
+        session_id=draw(labels),
+        turn=draw(st.none() | st.integers(0, 9)),
+        delay_s=draw(st.none() | times),
+        shared_prefix_tokens=draw(st.none() | counts),
+        reasoning_tokens=draw(st.none() | counts),
+        model=draw(labels),
+        kind=draw(labels),
+        tenant=draw(labels),
+        priority=draw(st.integers(-5, 5)),
+        modal=draw(st.none() | st.dictionaries(st.text(max_size=3), counts, max_size=2)),
+        source_line=draw(st.none() | counts),
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    rows = [draw(requests(row)) for row in range(draw(st.integers(1, 5)))]
+    clock_s = draw(st.none() | st.floats(1e-6, 60))
+    return Trace(
+        tuple(sorted(rows, key=lambda r: r.arrival_s)), draw(st.text()), clock_s, ("a note",)
+    )
+
+
+@given(trace=traces(), zipped=st.booleans())
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, trace: Trace, zipped: bool) -> None:
+    path = tmp_path_factory.mktemp("native") / ("t.jsonl.gz" if zipped else "t.jsonl")
+    write_trace(trace, path)
+    again = read_trace(path)
+    assert again.requests == trace.requests
+    assert (again.source, again.clock_s) == (trace.source, trace.clock_s)
+
+
+def test_the_lines(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(TRACE, path)
+    assert path.read_text().splitlines() == [
+        '{"schema": "servetwin-trace-1", "source": "mine", "block_tokens": 4, "clock_s": 0.5}',
+        '{"request_id": "a", "arrival_s": 0.0, "prompt_tokens": 5, "output_tokens": 2,'
+        ' "prefix_block_ids": [1, 2]}',
+        '{"request_id": "b", "arrival_s": 1.5, "prompt_tokens": 4, "output_tokens": 1,'
+        ' "prefix_block_ids": [1]}',
+    ]
+
+
+def test_gzip_holds_the_same_bytes_every_time(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz", "b.jsonl.gz"):
+        write_trace(TRACE, tmp_path / name)
+    zipped = (tmp_path / "a.jsonl.gz").read_bytes()
+    assert zipped == (tmp_path / "b.jsonl.gz").read_bytes()
+    assert gzip.decompress(zipped) == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("old")
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(TraceError, match="cannot be written: No space left on device"):
+        write_trace(TRACE, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["t.jsonl"]
+    assert path.read_text() == "old"
+
+
+def test_a_trace_without_requests_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="nothing to write"):
+        write_trace(Trace((), "x"), tmp_path / "t.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nowhere_to_write(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be written: No such file or directory"):
+        write_trace(TRACE, tmp_path / "none" / "t.jsonl")

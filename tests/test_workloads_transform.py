@@ -1,0 +1,160 @@
+"""Transforms are exact, pure, and leave a note."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import TraceError
+from workloads.request import Request
+from workloads.trace import Trace
+from workloads.transform import (
+    at_rate,
+    clip_context,
+    limit,
+    scale_rate,
+    scale_tokens,
+    spread_ties,
+    window,
+)
+
+TRACE = Trace(
+    (
+        Request("a", 10.0, 100, 10, reasoning_tokens=9, shared_prefix_tokens=33),
+        Request("b", 10.0, 25, 4, parent_id="a"),
+        Request("c", 14.0, 3, 1, parent_id="b"),
+        Request("d", 18.0, 7, 900),
+    ),
+    "story",
+    clock_s=4.0,
+)
+
+
+def arrivals(trace: Trace) -> list[float]:
+    return [r.arrival_s for r in trace]
+
+
+def names(trace: Trace) -> str:
+    return "".join(r.request_id for r in trace)
+
+
+def test_scale_rate() -> None:
+    scaled = scale_rate(TRACE, 2)
+    assert arrivals(scaled) == [0.0, 0.0, 2.0, 4.0]
+    assert (scaled.clock_s, scaled.notes) == (2.0, ("rate scaled by 2",))
+
+
+def test_at_rate() -> None:
+    assert at_rate(TRACE, 0.75).rate_per_s == 0.75
+    assert arrivals(at_rate(TRACE, 0.75)) == [0.0, 0.0, 2.0, 4.0]
+
+
+def test_at_rate_wants_a_rate() -> None:
+    with pytest.raises(TraceError, match="has no rate to scale"):
+        at_rate(limit(TRACE, 2), 1.0)
+
+
+def test_scale_tokens() -> None:
+    scaled = scale_tokens(TRACE, prompt=0.1, output=0.5)
+    assert [r.prompt_tokens for r in scaled] == [10, 2, 1, 1]
+    assert [r.output_tokens for r in scaled] == [5, 2, 1, 450]
+    assert (scaled.requests[0].reasoning_tokens, scaled.requests[0].shared_prefix_tokens) == (4, 3)
+    assert scaled.notes == ("prompts scaled by 0.1, outputs by 0.5",)
+
+
+def test_scale_tokens_keeps_sharing_where_blocks_do_not_divide() -> None:
+    ids = tuple(range(10))
+    trace = Trace(
+        (Request("a", 0, 160, 1, ids, 16), Request("b", 0, 160, 1, (*ids[:8], 90, 91), 16)), "x"
+    )
+    left, right = scale_tokens(trace, prompt=0.1)
+    assert (left.prompt_tokens, left.block_tokens) == (16, 2)
+    # 8 of 10 old blocks were shared: 12.8 of 16 tokens, so 6 of 8 new blocks
+    assert (left.prefix_block_ids, right.prefix_block_ids) == (
+        (0, 1, 2, 3, 4, 5, 6, 7),
+        (0, 1, 2, 3, 4, 5, 8, 9),
+    )
+
+
+def test_window_rebases_and_detaches_children_of_lost_parents() -> None:
+    part = window(TRACE, 12, 18)
+    assert (names(part), arrivals(part)) == ("c", [2.0])
+    assert part.requests[0].parent_id is None
+    assert part.notes == ("window of 12 to 18 s",)
+    assert window(TRACE).requests == TRACE.requests
+
+
+def test_limit() -> None:
+    assert limit(TRACE, 2).requests == TRACE.requests[:2]
+    assert limit(TRACE, 9).requests == TRACE.requests
+
+
+def test_clip_context_counts_what_it_drops() -> None:
+    clipped = clip_context(TRACE, 109)
+    assert names(clipped) == "bc"
+    assert [r.parent_id for r in clipped] == [None, "b"]
+    assert clipped.notes == ("2 requests beyond 109 tokens dropped",)
+    assert clip_context(TRACE, 110).requests[0] == TRACE.requests[0]
+
+
+def test_spread_ties_without_a_clock_changes_nothing() -> None:
+    trace = replace(TRACE, clock_s=None)
+    spread = spread_ties(trace, 1)
+    assert (spread.requests, spread.notes) == (
+        trace.requests,
+        ("no coarse clock: no ties to spread",),
+    )
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 99))
+def test_spread_ties_moves_within_the_tick_and_keeps_file_order(
+    ticks: list[int], seed: int
+) -> None:
+    stamps = [3.0 * tick for tick in sorted(ticks)]
+    trace = Trace(tuple(Request(str(i), at, 1, 1) for i, at in enumerate(stamps)), "x", 3.0)
+    spread = spread_ties(trace, seed)
+    assert [r.request_id for r in spread] == [r.request_id for r in trace]
+    assert all(0 <= new - old < 3.0 for new, old in zip(arrivals(spread), stamps, strict=True))
+    assert arrivals(spread) == sorted(arrivals(spread))
+    assert spread == spread_ties(trace, seed)
+    assert spread.clock_s is None
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=30),
+    st.floats(1e-3, 1e3),
+)
+def test_scale_rate_keeps_order_and_undoes_itself(stamps: list[float], factor: float) -> None:
+    stamps.sort()
+    trace = Trace(tuple(Request(str(i), at, 1, 1) for i, at in enumerate(stamps)), "x")
+    scaled = scale_rate(trace, factor)
+    assert arrivals(scaled) == sorted(arrivals(scaled))
+    assert arrivals(scaled)[0] == 0.0
+    back = arrivals(scale_rate(scaled, 1 / factor))
+    assert back == pytest.approx([at - stamps[0] for at in stamps], rel=1e-12)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_factors_must_be_positive(factor: float) -> None:
+    for change in (
+        lambda: scale_rate(TRACE, factor),
+        lambda: at_rate(TRACE, factor),
+        lambda: scale_tokens(TRACE, prompt=factor),
+        lambda: scale_tokens(TRACE, output=factor),
+    ):
+        with pytest.raises(TraceError, match=f"must be a positive number, not {factor:g}$"):
+            change()
+
+
+@pytest.mark.parametrize("bounds", [(-1, 5), (5, 5), (6, 5), (float("nan"), 5), (0, float("nan"))])
+def test_a_window_needs_its_bounds_in_order(bounds: tuple[float, float]) -> None:
+    with pytest.raises(TraceError, match="a window wants 0 <= start < end"):
+        window(TRACE, *bounds)
+
+
+def test_limits_must_be_positive() -> None:
+    with pytest.raises(TraceError, match="at least 1 request, not 0"):
+        limit(TRACE, 0)
+    with pytest.raises(TraceError, match="at least 1 token, not 0"):
+        clip_context(TRACE, 0)

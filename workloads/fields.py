@@ -1,0 +1,126 @@
+"""Checks of single fields. A check takes the field's name and value and returns the value."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from workloads.rows import RowError
+
+Check = Callable[[str, Any], Any]
+
+MAX_COUNT = 2**31 - 1
+MAX_SECONDS = 1e10
+
+_DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
+
+
+def integer(minimum: int | None = None) -> Check:
+    """A check for integers of at least ``minimum``; neither 1.0 nor True nor "1" is one."""
+
+    def check(name: str, value: Any) -> int:
+        if type(value) is not int:
+            raise RowError(name, "not an integer", value)
+        _check_range(name, value, minimum, MAX_COUNT)
+        return value
+
+    return check
+
+
+def seconds(name: str, value: Any) -> float:
+    """A finite time or duration, at least 0."""
+    if type(value) not in (int, float):
+        raise RowError(name, "not a number", value)
+    if type(value) is float and not isfinite(value):
+        raise RowError(name, "not finite", value)
+    _check_range(name, value, 0, MAX_SECONDS)
+    return float(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise RowError(name, "not a string", value)
+    return value
+
+
+def one_of(*choices: str) -> Check:
+    """A check for one of a few strings."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in choices:
+            raise RowError(name, f"must be {' or '.join(choices)}", value)
+        return str(value)
+
+    return check
+
+
+def integer_list(name: str, value: Any) -> tuple[int, ...]:
+    """A list of integers of any size from 0 on, such as block ids."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+        raise RowError(name, "not a list of integers", value)
+    if min(value, default=0) < 0:
+        raise RowError(name, "negative", min(value))
+    return tuple(value)
+
+
+def text_list(name: str, value: Any) -> tuple[str, ...]:
+    """A list of strings."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
+        raise RowError(name, "not a list of strings", value)
+    return tuple(value)
+
+
+def counts(name: str, value: Any) -> dict[str, int]:
+    """A JSON object of non-negative integers."""
+    if not isinstance(value, dict):
+        raise RowError(name, "not an object", value)
+    check = integer(0)
+    return {key: check(f"{name}.{key}", count) for key, count in value.items()}
+
+
+def cell_integer(name: str, cell: str, minimum: int) -> int:
+    """The integer written in a cell of a CSV row."""
+    if not _DIGITS.fullmatch(cell):
+        raise RowError(name, "not an integer", cell)
+    value = int(cell)
+    _check_range(name, value, minimum, MAX_COUNT)
+    return value
+
+
+def json_object(row: str) -> dict[str, Any]:
+    """The JSON object written in a row."""
+    try:
+        value = json.loads(row)
+    except (ValueError, RecursionError):
+        raise RowError("row", "not JSON", row) from None
+    if not isinstance(value, dict):
+        raise RowError("row", "not a JSON object", row)
+    return value
+
+
+def checked(record: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
+    """The checked values of those fields of a record that are there and not null."""
+    return {
+        name: check(name, record[name])
+        for name, check in checks.items()
+        if record.get(name) is not None
+    }
+
+
+def require(record: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise RowError for the first of ``names`` that is missing or null."""
+    for name in names:
+        if name not in record:
+            raise RowError(name, "missing", record)
+        if record[name] is None:
+            raise RowError(name, "must not be null", None)
+
+
+def _check_range(name: str, value: float, minimum: int | None, maximum: float) -> None:
+    if minimum is not None and value < minimum:
+        reason = "negative" if value < 0 else f"must be at least {minimum}"
+        raise RowError(name, reason, value)
+    if abs(value) > maximum:
+        raise RowError(name, f"beyond {maximum:.10g}", value)

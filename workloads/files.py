@@ -1,0 +1,55 @@
+"""Trace files: opened plain or gzipped by their first bytes, written whole or not at all."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from workloads.errors import TraceError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The text of a plain or gzipped file; bytes that are not UTF-8 become lone surrogates.
+
+    Raises TraceError, also while it is read, where the file is missing, a directory or damaged.
+    """
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+            data = gzip.GzipFile(fileobj=raw) if zipped else raw
+            # newline="\n": only a line feed ends a line, so that numbers agree with an editor's
+            yield TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="\n")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
+    except FileNotFoundError:
+        raise TraceError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise TraceError(f"{path}: a directory, not a trace file") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text``, gzipped if the name ends in ``.gz``; readers see all of it or the old file.
+
+    The same text gives the same bytes: the gzip header holds no time and no name. Raises
+    TraceError where the place cannot be written.
+    """
+    data = text.encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+"""Our own trace format: JSON Lines, a header record, then one record per request."""
+
+import json
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import TraceError
+from workloads.files import write_whole
+from workloads.request import Request
+from workloads.trace import Trace
+
+SCHEMA = "servetwin-trace-1"
+
+
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace, gzipped if the name ends in ``.gz``; a failed write leaves no partial file.
+
+    ``read_trace`` gives the same requests back. Raises TraceError for a trace without requests or
+    a place that cannot be written.
+    """
+    if not trace.requests:
+        raise TraceError(f"{path}: nothing to write, the trace has no requests")
+    header = _header(trace)
+    records = [header, *(_record(request, header) for request in trace)]
+    write_whole(Path(path), "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _header(trace: Trace) -> dict[str, Any]:
+    header: dict[str, Any] = {"schema": SCHEMA, "source": trace.source}
+    block_sizes = {request.block_tokens for request in trace}
+    if len(block_sizes) == 1 and None not in block_sizes:
+        header["block_tokens"] = block_sizes.pop()
+    if trace.clock_s is not None:
+        header["clock_s"] = trace.clock_s
+    if trace.notes:
+        header["notes"] = trace.notes
+    return header
+
+
+def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
+    """The fields that differ from their defaults and are not already said by the header."""
+    record = {}
+    for field in fields(Request):
+        value = getattr(request, field.name)
+        said = field.name == "block_tokens" and field.name in header
+        if not said and (field.default is MISSING or value != field.default):
+            record[field.name] = dict(value) if field.name == "modal" else value
+    return record

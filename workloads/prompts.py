@@ -1,0 +1,77 @@
+"""Prompts for live replay: token ids or words that share exactly what the prefix ids share."""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.errors import TraceError
+from workloads.request import Request
+
+FIRST_ID = 259
+"""Below are 256 bytes and three special tokens of the bundled engine's vocabulary."""
+
+_WORD_LIST = """
+able about above acid across actor after again agent ahead air alarm album alert alive allow alone
+along among angle animal apple area arm army around arrow artist aside autumn award baby back bag
+ball band bank base basin beach bear beat bed begin bell belt bench bird black blade blue board
+boat body bone book boot born bottle bottom bowl box branch bread brick bridge bright broad brown
+brush build burn bus cabin cake call camp candle card care carry case castle cat cause cell center
+chain chair chance change chart cheap cheese chest child choice circle city claim class clean
+clear climb clock close cloud coach coast coat coffee coin cold color common cook copper copy corn
+corner cotton count court cover cow craft cream crew crop cross crowd crown dance dark data day
+deal deep deer desk dinner dish doctor dog door double draft dream dress drink drive drum dry duck
+dust eagle early earth east edge egg eight engine enter equal even event exact face fact fair fall
+farm fast father feast fence field fifth film final find fire first fish five flag flat floor
+flour flow flower fold food foot force forest fork form frame fresh friend frost fruit full garden
+gate gift glass goat gold
+"""
+WORDS = tuple(_WORD_LIST.split())
+
+_UINT64 = 2**64 - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+Hashes = NDArray[np.uint64]
+
+
+def prompt_token_ids(request: Request, vocab_size: int, first_id: int = FIRST_ID) -> list[int]:
+    """``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
+
+    Each prefix id gives one run of ``block_tokens`` ids, drawn from the id alone; tokens past the
+    ids are drawn from the request_id. So two prompts begin alike as far as their prefix ids agree,
+    and there differ but for chance (1 in vocab_size - first_id per token).
+    """
+    if vocab_size <= first_id:
+        raise TraceError(f"a vocabulary of {vocab_size} has no ids from {first_id} on")
+    ids = _hashes(request) % np.uint64(vocab_size - first_id)
+    token_ids: list[int] = (ids.astype(np.int64) + first_id).tolist()
+    return token_ids
+
+
+def prompt_text(request: Request) -> str:
+    """``prompt_tokens`` common words: for endpoints that take text but no token ids."""
+    choices = _hashes(request) % np.uint64(len(WORDS))
+    return " ".join(WORDS[choice] for choice in choices.tolist())
+
+
+def _hashes(request: Request) -> Hashes:
+    """One number per prompt token: of (prefix id, offset in its block), then of the request."""
+    block_tokens = request.block_tokens or 0
+    known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
+    own_seed = int.from_bytes(
+        hashlib.sha256(request.request_id.encode(errors="surrogatepass")).digest()[:8], "big"
+    )
+    seeds = np.full(request.prompt_tokens, own_seed, np.uint64)
+    offsets = np.arange(request.prompt_tokens, dtype=np.uint64)
+    if known:
+        ids = [block_id & _UINT64 for block_id in request.prefix_block_ids]
+        seeds[:known] = np.repeat(np.array(ids, np.uint64), block_tokens)[:known]
+        offsets[:known] %= np.uint64(block_tokens)
+    return _mixed(_mixed(seeds) + offsets * _GOLDEN)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fixed, unlike numpy's RNGs."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

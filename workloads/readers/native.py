@@ -1,0 +1,133 @@
+"""The reader of our own JSON Lines; ``workloads.native`` writes them."""
+
+from typing import Any
+
+from workloads.fields import (
+    Check,
+    checked,
+    counts,
+    integer,
+    integer_list,
+    json_object,
+    one_of,
+    require,
+    seconds,
+    text,
+    text_list,
+)
+from workloads.native import SCHEMA
+from workloads.parents import broken_links
+from workloads.request import Request
+from workloads.rows import RowError, Rows
+from workloads.trace import Trace
+
+_HEADER_FIELDS: dict[str, Check] = {
+    "schema": one_of(SCHEMA),
+    "source": text,
+    "block_tokens": integer(1),
+    "clock_s": seconds,
+    "notes": text_list,
+}
+_REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
+_FIELDS: dict[str, Check] = {
+    "request_id": text,
+    "arrival_s": seconds,
+    "prompt_tokens": integer(1),
+    "output_tokens": integer(0),
+    "prefix_block_ids": integer_list,
+    "block_tokens": integer(1),
+    "session_id": text,
+    "parent_id": text,
+    "turn": integer(0),
+    "delay_s": seconds,
+    "shared_prefix_tokens": integer(0),
+    "reasoning_tokens": integer(0),
+    "model": text,
+    "kind": text,
+    "tenant": text,
+    "priority": integer(),
+    "status": one_of("ok", "failed"),
+    "modal": counts,
+    "source_line": integer(1),
+}
+
+
+def recognises(row: str) -> bool:
+    """Whether the first row of a file may be this format's: any JSON object."""
+    return row.startswith("{")
+
+
+def read(rows: Rows) -> Trace:
+    """The requests in file order, failed ones included; fields it does not know make a note.
+
+    A file without a header is its own source: its line numbers become the ``source_line``.
+    """
+    header = _take_header(rows)
+    reader = _RecordReader(header or {}, rows.source, 1 if header is None else 2)
+    parsed = rows.parse(reader.parse)
+    links = {request.request_id: request.parent_id for _, request in parsed}
+    broken = broken_links(links)
+    for line, request in parsed:
+        if reason := broken.get(request.request_id):
+            rows.reject(line, RowError("parent_id", reason, request.parent_id))
+    requests = tuple(request for _, request in parsed if request.request_id not in broken)
+    notes = (*reader.header.get("notes", ()), *reader.notes)
+    return Trace(requests, reader.source, reader.header.get("clock_s"), notes)
+
+
+def _take_header(rows: Rows) -> dict[str, Any] | None:
+    line, row = rows.peek()
+    try:
+        record = json_object(row)
+    except RowError:
+        return None  # reported, or skipped, as a row
+    if any(name in record for name in _REQUIRED) or not record.keys() & _HEADER_FIELDS.keys():
+        return None
+    rows.take()
+    try:
+        return checked(record, _HEADER_FIELDS)
+    except RowError as error:
+        raise rows.failure(line, error) from None
+
+
+class _RecordReader:
+    """Turns records into requests; remembers the ids and the unknown fields it has seen."""
+
+    def __init__(self, header: dict[str, Any], file_name: str, first_line: int) -> None:
+        self.header = header
+        self.source = header.get("source", file_name)
+        self._first_line = first_line
+        self._seen: set[str] = set()
+        self._unknown: set[str] = set()
+
+    def parse(self, line: int, row: str) -> tuple[int, Request]:
+        record = json_object(row)
+        require(record, _REQUIRED)
+        fields = self._defaults(line) | checked(record, _FIELDS)
+        _check_together(fields)
+        if fields["request_id"] in self._seen:
+            raise RowError("request_id", "duplicate", fields["request_id"])
+        self._seen.add(fields["request_id"])
+        self._unknown.update(record.keys() - _FIELDS.keys())
+        return line, Request(**fields)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self._unknown:
+            return ()
+        return (f"unknown fields left out: {', '.join(sorted(self._unknown))}",)
+
+    def _defaults(self, line: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {"request_id": f"{self.source}:{line - self._first_line + 1}"}
+        if "block_tokens" in self.header:
+            fields["block_tokens"] = self.header["block_tokens"]
+        if not self.header:
+            fields["source_line"] = line
+        return fields
+
+
+def _check_together(fields: dict[str, Any]) -> None:
+    if fields["output_tokens"] == 0 and fields.get("status") != "failed":
+        raise RowError("output_tokens", "0 only where status is failed", 0)
+    if fields.get("prefix_block_ids") and "block_tokens" not in fields:
+        raise RowError("block_tokens", "missing beside prefix_block_ids", None)

@@ -1,0 +1,130 @@
+"""Reading a trace in any known format, with errors that name the file, the line and the field."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from workloads.errors import TraceError
+from workloads.files import open_text
+from workloads.parents import detach_orphans
+from workloads.readers import azure, mooncake, native
+from workloads.request import Request
+from workloads.rows import RowError, Rows, counted
+from workloads.trace import Trace
+from workloads.transform import spread_ties as spread
+
+MANY_TIES = 0.2
+"""Above this share of equal neighbouring stamps a note warns of the ties."""
+
+
+class Reader(Protocol):
+    """A module of ``workloads.readers``: it knows its format and reads it."""
+
+    def recognises(self, row: str) -> bool:
+        """Whether the first row of a file is this format's."""
+        ...
+
+    def read(self, rows: Rows) -> Trace:
+        """The requests in file order, failed ones included."""
+        ...
+
+
+READERS: Mapping[str, Reader] = {"azure": azure, "mooncake": mooncake, "native": native}
+"""By name, in the order in which a file's first row is shown to them."""
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    max_bad_rows: int = 0,
+    seed: int = 0,
+    spread_ties: bool = False,
+    format: str | None = None,
+) -> Trace:
+    """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
+
+    Up to ``max_bad_rows`` malformed rows are skipped and listed in the trace's notes. With
+    ``spread_ties``, arrivals in one tick of a coarse clock are spread over it by ``seed``. Failed
+    rows are left out, rows out of order are sorted (stably); both make a note.
+
+    Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
+    """
+    with open_text(Path(path)) as lines:
+        rows = Rows(Path(path), lines, max_bad_rows)
+        trace = _tidied(_reader(rows, format).read(rows))
+    if not trace.requests:
+        raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *rows.notes]))
+    trace = replace(trace, notes=(*trace.notes, *rows.notes))
+    return spread(trace, seed) if spread_ties else trace
+
+
+def _reader(rows: Rows, name: str | None) -> Reader:
+    line, row = rows.peek()
+    if name is not None:
+        return _named_reader(name)
+    for reader in READERS.values():
+        if reader.recognises(row):
+            return reader
+    wanted = f"no known trace format: wants the header {','.join(azure.COLUMNS)} or JSON objects"
+    raise rows.failure(line, RowError("row", wanted, row))
+
+
+def _named_reader(name: str) -> Reader:
+    if name in READERS:
+        return READERS[name]
+    nearest = get_close_matches(name, READERS, 1, 0)[0]
+    known = ", ".join(READERS)
+    raise TraceError(f"unknown trace format '{name}': did you mean '{nearest}'? known: {known}")
+
+
+def _tidied(trace: Trace) -> Trace:
+    """What the canonical form asks of every format; each change makes a note."""
+    notes = list(trace.notes)
+    requests = _without_failed(trace.requests, notes)
+    requests = _with_fitting_ids(requests, notes)
+    requests = _sorted(requests, notes)
+    _warn_of_ties(requests, notes)
+    return replace(trace, requests=tuple(requests), notes=tuple(notes))
+
+
+def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:
+    kept = [request for request in requests if request.status == "ok"]
+    if failed := len(requests) - len(kept):
+        notes.append(f"{counted(failed, 'failed row')} left out")
+    return detach_orphans(kept)
+
+
+def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:
+    """At most one id per started block; fewer than the full blocks are kept, with a note."""
+    unfit = 0
+    for index, request in enumerate(requests):
+        if not (request.prefix_block_ids and request.block_tokens):
+            continue
+        full_blocks, rest = divmod(request.prompt_tokens, request.block_tokens)
+        started = full_blocks + (rest > 0)
+        if not full_blocks <= len(request.prefix_block_ids) <= started:
+            unfit += 1
+            ids = request.prefix_block_ids[:started]
+            requests[index] = replace(request, prefix_block_ids=ids)
+    if unfit:
+        notes.append(f"{counted(unfit, 'row')} whose ids do not fit the prompt: extra ids cut")
+    return requests
+
+
+def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
+    late, latest_s = 0, 0.0
+    for request in requests:
+        late += request.arrival_s < latest_s
+        latest_s = max(latest_s, request.arrival_s)
+    if late:
+        notes.append(f"{counted(late, 'row')} out of order: sorted by arrival")
+    return sorted(requests, key=lambda request: request.arrival_s)
+
+
+def _warn_of_ties(requests: list[Request], notes: list[str]) -> None:
+    ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
+    if requests and ties > MANY_TIES * (len(requests) - 1):
+        notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")

@@ -1,0 +1,104 @@
+"""The rows of a trace file, and the bad ones among them."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workloads.errors import TraceError
+
+_SHOWN_CHARACTERS = 60
+
+Row = TypeVar("Row")
+
+
+class RowError(Exception):
+    """What is wrong with one field of one row; ``field`` is ``row`` where it is the whole row."""
+
+    def __init__(self, field: str, reason: str, value: object) -> None:
+        super().__init__(f"field '{field}': {reason} ({_shown(value)})")
+
+
+class Rows:
+    """The numbered, non-blank rows of a file; up to ``max_bad_rows`` bad ones are put aside.
+
+    Lines are counted from 1 in the decompressed file.
+    """
+
+    def __init__(self, path: Path, lines: Iterable[str], max_bad_rows: int) -> None:
+        self.path = path
+        self.source = path.name.split(".")[0] or path.name
+        self._max_bad_rows = max_bad_rows
+        self._bad: list[tuple[int, str]] = []
+        self._rows = _numbered(lines)
+
+    def peek(self) -> tuple[int, str]:
+        """The next row and its line number, left in place; TraceError where there is none."""
+        try:
+            line, text = self.take()
+        except StopIteration:
+            raise TraceError(f"{self.path}: empty, a trace has at least one row") from None
+        self._rows = chain([(line, text)], self._rows)
+        return line, text
+
+    def take(self) -> tuple[int, str]:
+        """The next row and its line number."""
+        line, text = next(self._rows)
+        try:
+            return line, _utf8(text)
+        except RowError as error:
+            raise self.failure(line, error) from None
+
+    def parse(self, parse_row: Callable[[int, str], Row]) -> list[Row]:
+        """What ``parse_row(line, text)`` makes of every row; those it raises RowError for, not."""
+        parsed = []
+        for line, text in self._rows:
+            try:
+                parsed.append(parse_row(line, _utf8(text)))
+            except RowError as error:
+                self.reject(line, error)
+        return parsed
+
+    def reject(self, line: int, error: RowError) -> None:
+        """Put a bad row aside; raises TraceError, listing all, when there are too many."""
+        self._bad.append((line, str(self.failure(line, error))))
+        if len(self._bad) > self._max_bad_rows:
+            raise TraceError("\n".join(self._messages()))
+
+    def failure(self, line: int, error: RowError) -> TraceError:
+        """The error to raise for what cannot be skipped, such as a header."""
+        return TraceError(f"{self.path}:{line}: {error}")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How many rows were put aside, then one note for each."""
+        if not self._bad:
+            return ()
+        return (f"{counted(len(self._bad), 'bad row')} skipped", *self._messages())
+
+    def _messages(self) -> list[str]:
+        return [message for _, message in sorted(self._bad)]
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate(lines, 1):
+        if stripped := text.strip():
+            yield line, stripped
+
+
+def _utf8(text: str) -> str:
+    if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
+        raise RowError("row", "not UTF-8", text)
+    return text
+
+
+def _shown(value: Any) -> str:
+    """The value as JSON, so that an error stays on one line whatever the file holds."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

@@ -1,0 +1,125 @@
+"""Pure changes of a trace. Each returns a new trace with a note of what was done."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from workloads.arrivals import check_positive
+from workloads.errors import TraceError
+from workloads.parents import detach_orphans
+from workloads.reblock import ScaledPrefixes
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+
+
+def scale_rate(trace: Trace, factor: float) -> Trace:
+    """``factor`` times the arrival rate; the first arrival moves to 0."""
+    check_positive("rate factor", factor)
+    if not trace.requests:
+        return trace
+    start_s = trace.requests[0].arrival_s
+    requests = [replace(r, arrival_s=(r.arrival_s - start_s) / factor) for r in trace]
+    clock_s = None if trace.clock_s is None else trace.clock_s / factor
+    return replace(trace, clock_s=clock_s).replaced(requests, f"rate scaled by {factor:g}")
+
+
+def at_rate(trace: Trace, rate_per_s: float) -> Trace:
+    """The trace at a mean rate of ``rate_per_s``. Raises TraceError where it has no rate."""
+    check_positive("rate", rate_per_s)
+    if not trace.rate_per_s:
+        raise TraceError("a trace whose requests all arrive at once has no rate to scale")
+    return scale_rate(trace, rate_per_s / trace.rate_per_s)
+
+
+def scale_tokens(trace: Trace, prompt: float = 1.0, output: float = 1.0) -> Trace:
+    """``prompt`` and ``output`` times the tokens, rounded, at least 1 each.
+
+    Blocks scale with the prompt; ``workloads.reblock`` says which prefixes stay shared.
+    """
+    check_positive("prompt factor", prompt)
+    check_positive("output factor", output)
+    by_prompt, by_output = Fraction(repr(float(prompt))), Fraction(repr(float(output)))
+    prefixes = ScaledPrefixes(by_prompt)
+    requests = [_scaled_output(r, by_output) for r in trace]
+    if by_prompt != 1:
+        requests = [_scaled_prompt(r, by_prompt, prefixes) for r in requests]
+    return trace.replaced(requests, f"prompts scaled by {prompt:g}, outputs by {output:g}")
+
+
+def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> Trace:
+    """The requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
+    if not (0 <= start_s < end_s):
+        raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
+    kept = [r for r in trace if start_s <= r.arrival_s < end_s]
+    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in kept]
+    return _with_only(trace, rebased, f"window of {start_s:g} to {end_s:g} s")
+
+
+def limit(trace: Trace, requests: int) -> Trace:
+    """The first ``requests`` requests."""
+    if requests < 1:
+        raise TraceError(f"a limit must be at least 1 request, not {requests}")
+    return _with_only(trace, trace.requests[:requests], f"first {counted(requests, 'request')}")
+
+
+def clip_context(trace: Trace, max_tokens: int) -> Trace:
+    """Without the requests whose prompt and output together exceed ``max_tokens``."""
+    if max_tokens < 1:
+        raise TraceError(f"a context must be at least 1 token, not {max_tokens}")
+    kept = [r for r in trace if r.total_tokens <= max_tokens]
+    dropped = counted(len(trace) - len(kept), "request")
+    return _with_only(trace, kept, f"{dropped} beyond {max_tokens:,} tokens dropped")
+
+
+def spread_ties(trace: Trace, seed: int) -> Trace:
+    """Each arrival moved by a uniform offset in [0, clock_s), without changing the order of ties.
+
+    A trace without a coarse clock stays as it is, with a note.
+    """
+    if trace.clock_s is None:
+        return trace.replaced(trace.requests, "no coarse clock: no ties to spread")
+    arrivals_s = np.array([r.arrival_s for r in trace])
+    offsets_s = np.random.default_rng(seed).uniform(0, trace.clock_s, len(trace))
+    offsets_s = offsets_s[np.lexsort((offsets_s, arrivals_s))]  # ascending within each tie
+    moved = [
+        replace(r, arrival_s=arrival_s)
+        for r, arrival_s in zip(trace, (arrivals_s + offsets_s).tolist(), strict=True)
+    ]
+    moved.sort(key=lambda r: r.arrival_s)
+    note = f"ties spread over {trace.clock_s:g} s (seed {seed})"
+    return replace(trace, clock_s=None).replaced(moved, note)
+
+
+def _with_only(trace: Trace, kept: Sequence[Request], note: str) -> Trace:
+    return trace.replaced(detach_orphans(kept), note)
+
+
+def _scaled(tokens: int, factor: Fraction) -> int:
+    return max(1, round(tokens * factor))
+
+
+def _scaled_output(request: Request, factor: Fraction) -> Request:
+    output_tokens = _scaled(request.output_tokens, factor)
+    reasoning = request.reasoning_tokens
+    if reasoning is not None:
+        reasoning = min(output_tokens, round(reasoning * factor))
+    return replace(request, output_tokens=output_tokens, reasoning_tokens=reasoning)
+
+
+def _scaled_prompt(request: Request, factor: Fraction, prefixes: ScaledPrefixes) -> Request:
+    prompt_tokens = _scaled(request.prompt_tokens, factor)
+    shared, block_tokens = request.shared_prefix_tokens, request.block_tokens
+    if shared is not None:
+        shared = min(prompt_tokens, round(shared * factor))
+    if block_tokens is not None:
+        block_tokens = prefixes.block_tokens(block_tokens)
+    return replace(
+        request,
+        prompt_tokens=prompt_tokens,
+        shared_prefix_tokens=shared,
+        prefix_block_ids=prefixes.ids(request, prompt_tokens),
+        block_tokens=block_tokens,
+    )
