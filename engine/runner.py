@@ -12,7 +12,8 @@ from engine.device import choose_device, choose_dtype, device_name, to_device
 from engine.kv_store import KVStore
 from engine.model import Decoder
 from engine.model_config import ModelConfig
-from engine.sampling import SampledRow, SamplingParams, sample
+from engine.sampling import SampledRow, sample
+from engine.sampling_params import SamplingParams
 from engine.weights import random_weights
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout

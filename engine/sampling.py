@@ -7,38 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine import sampling_params
 from engine.device import to_device
-from workloads.errors import EngineError
-
-EOS_ID = 256
-"""End of sequence, the first id after the 256 bytes."""
+from engine.sampling_params import EOS_ID
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How one request wants its tokens."""
+class SamplingParams(sampling_params.SamplingParams):
+    """The same parameters, with the randomness that they ask for."""
 
-    max_tokens: int
-    min_tokens: int = 0
-    """Until so many tokens are out, the end of sequence is not sampled."""
-    temperature: float = 0.0
-    """0 takes the likeliest token."""
-    seed: int | None = None
-    """None draws a seed from the operating system."""
-    ignore_eos: bool = False
-    """The end of sequence may be sampled, but ends nothing."""
-    stop: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise EngineError(f"max_tokens must be at least 1 (got {self.max_tokens})")
-        if not 0 <= self.min_tokens <= self.max_tokens:
-            raise EngineError(
-                f"min_tokens must lie in 0 .. max_tokens = {self.max_tokens} "
-                f"(got {self.min_tokens})"
-            )
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise EngineError(f"temperature must be 0 or more (got {self.temperature})")
+    __slots__ = ()
 
     def generator(self) -> torch.Generator | None:
         """The source of randomness of one sequence, on the CPU; None when greedy."""
@@ -56,7 +33,7 @@ class SamplingParams:
 class SampledRow:
     """What the sampler must know of the sequence behind one row of logits."""
 
-    params: SamplingParams
+    params: sampling_params.SamplingParams
     generated_tokens: int
     generator: torch.Generator | None = None
 

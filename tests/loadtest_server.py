@@ -5,7 +5,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -67,10 +67,15 @@ def stream_of(tokens: int, pause_s: float = 0.0) -> Reply:
 
 
 class ScriptedServer:
-    """Runs in a thread of its own; ``arrivals`` are the POSTs in the order they came."""
+    """Runs in a thread of its own; ``arrivals`` are the POSTs in the order they came.
 
-    def __init__(self, script: Script) -> None:
+    Nobody is answered before ``hold_until`` of them have come.
+    """
+
+    def __init__(self, script: Script, hold_until: int = 0) -> None:
         self._script = script
+        self._hold_until = hold_until
+        self._all_here = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -87,7 +92,7 @@ class ScriptedServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["ScriptedServer"]:
-        thread = threading.Thread(target=self._loop.run_forever)
+        thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         thread.start()
         try:
             asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
@@ -108,12 +113,14 @@ class ScriptedServer:
         for writer in self._writers:
             writer.transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
                 await self._answer(reader, writer)
         finally:
             self._writers.discard(writer)
@@ -130,6 +137,9 @@ class ScriptedServer:
         at_s = time.perf_counter()
         body = json.loads(await reader.readexactly(int(headers["content-length"])))
         self.arrivals.append(Arrival(at_s, path, headers, body))
+        if len(self.arrivals) >= self._hold_until:
+            self._all_here.set()
+        await self._all_here.wait()
         await _send(writer, self._script(body))
 
 
@@ -144,15 +154,10 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
     for segment in reply.segments:
         if isinstance(segment, float):
             await writer.drain()
-            await _pause(writer, segment)
+            await asyncio.sleep(segment)
         else:
             writer.write(b"%x\r\n%b\r\n" % (len(segment), segment))
     if reply.ending == "clean":
         writer.write(b"0\r\n\r\n")
     await writer.drain()
 
-
-def _pause(writer: asyncio.StreamWriter, seconds: float) -> Awaitable[None]:
-    if writer.transport.is_closing():
-        raise ConnectionResetError
-    return asyncio.sleep(seconds)

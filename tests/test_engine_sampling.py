@@ -3,7 +3,8 @@ import re
 import pytest
 import torch
 
-from engine.sampling import EOS_ID, SampledRow, SamplingParams, sample
+from engine.sampling import SampledRow, SamplingParams, sample
+from engine.sampling_params import EOS_ID
 from workloads.errors import EngineError
 
 VOCABULARY = 300

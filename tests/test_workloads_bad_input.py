@@ -170,7 +170,7 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.csv: no such file$"):
         read_trace(tmp_path / "none.csv")
-    with pytest.raises(TraceError, match=": a directory, not a trace file$"):
+    with pytest.raises(TraceError, match=r": a directory, not a trace file$"):
         read_trace(tmp_path)
 
 

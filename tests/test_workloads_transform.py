@@ -1,5 +1,6 @@
 """Transforms are exact, pure, and leave a note."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,14 @@ TRACE = Trace(
     "story",
     clock_s=4.0,
 )
+
+Change = Callable[[Trace, float], Trace]
+CHANGES: list[Change] = [
+    scale_rate,
+    at_rate,
+    lambda trace, factor: scale_tokens(trace, prompt=factor),
+    lambda trace, factor: scale_tokens(trace, output=factor),
+]
 
 
 def arrivals(trace: Trace) -> list[float]:
@@ -135,16 +144,11 @@ def test_scale_rate_keeps_order_and_undoes_itself(stamps: list[float], factor: f
     assert back == pytest.approx([at - stamps[0] for at in stamps], rel=1e-12)
 
 
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
-def test_factors_must_be_positive(factor: float) -> None:
-    for change in (
-        lambda: scale_rate(TRACE, factor),
-        lambda: at_rate(TRACE, factor),
-        lambda: scale_tokens(TRACE, prompt=factor),
-        lambda: scale_tokens(TRACE, output=factor),
-    ):
-        with pytest.raises(TraceError, match=f"must be a positive number, not {factor:g}$"):
-            change()
+def test_factors_must_be_positive(change: Change, factor: float) -> None:
+    with pytest.raises(TraceError, match=f"must be a positive number, not {factor:g}$"):
+        change(TRACE, factor)
 
 
 @pytest.mark.parametrize("bounds", [(-1, 5), (5, 5), (6, 5), (float("nan"), 5), (0, float("nan"))])
