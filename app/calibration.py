@@ -118,7 +118,7 @@ class Calibrator:
 
     def _observe_api(self, run: Run, steps: list[StepRecord], observed: Observed) -> None:
         zero_s = run.meta["clock_zero_perf_counter_s"] - self._clock_zero_s
-        requests = run.requests.set_index("request_id")
+        requests = run.requests.set_index("response_id")
         if len(requests) == 1:
             (lone,) = requests.itertuples()
             came_s = steps[0].now_s - (zero_s + lone.sent_s)
@@ -133,7 +133,7 @@ class Calibrator:
 
 def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
     """The steps of a burst: all tokens are out, but the log may lag behind them a little."""
-    prompts = dict(zip(run.requests["request_id"], run.requests["prompt_tokens"], strict=True))
+    prompts = dict(zip(run.requests["response_id"], run.requests["prompt_tokens"], strict=True))
     expected = int(run.requests["output_tokens"].sum())
     for _ in range(50):
         steps = read_step_log(path)[1][seen:]

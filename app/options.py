@@ -181,6 +181,16 @@ class TraceOptions:
         return trace
 
 
+def read_or_sample(path: Path | None, **chosen: Any) -> "Trace":
+    """The trace at ``path``, or the bundled sample; ``chosen`` as in ``TraceOptions``."""
+    from workloads.sample import sample_path
+
+    if path is not None:
+        return TraceOptions(path, **chosen).read()
+    with sample_path() as sample:
+        return TraceOptions(sample, **chosen).read()
+
+
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel="Engine")]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.", rich_help_panel="Engine")]
 Threads = Annotated[int, typer.Option(help="Torch threads.", min=1, rich_help_panel="Engine")]
@@ -195,3 +205,16 @@ class EngineChoice:
     dtype: str = "auto"
     threads: int = 1
     seed: int = 0
+
+
+def require_engine() -> None:
+    """Raise ``EngineError`` saying how to install it, where the engine's packages are missing."""
+    from importlib.util import find_spec
+
+    from workloads.errors import EngineError
+
+    missing = [n for n in ("torch", "starlette", "uvicorn") if find_spec(n) is None]
+    if missing:
+        raise EngineError(
+            f"the bundled engine needs {', '.join(missing)}: pip install 'servetwin[engine]'"
+        )

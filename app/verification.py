@@ -5,8 +5,10 @@ machine's drift is in both. The prediction uses the calibration rounds alone: bu
 requests, never a stamp of the load test.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.calibration import Calibrator, Observed, fit_api, pooled
@@ -51,7 +53,27 @@ class Verification:
     prediction: Prediction
     measured: list[Run]
     comparison: Comparison
-    fidelity: Fidelity
+    fidelity: list[Fidelity]
+
+    def save(self, folder: Path) -> None:
+        """The prediction, every measurement, the profile and the verdict."""
+        self.prediction.run.save(folder / "predicted")
+        for number, run in enumerate(self.measured, start=1):
+            run.save(folder / f"measured-{number}")
+        self.profile.save(folder / "profile.json")
+        (folder / "verdict.json").write_text(json.dumps(self.as_dict(), indent=1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict and what it rests on, for JSON."""
+        return {
+            "policies": self.config.as_dict(),
+            "requests": len(self.trace),
+            "rate_per_s": self.trace.rate_per_s,
+            "capacity_per_s": self.capacity_per_s,
+            "comparison": self.comparison.as_dict(),
+            "identical_steps": [f.agreeing for f in self.fidelity],
+            "steps": [f.steps for f in self.fidelity],
+        }
 
 
 def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verification:
@@ -67,15 +89,16 @@ def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verifica
     rounds = [calibrator.run_round()]
     capacity_per_s = saturation_rate_per_s(trace, config, make_profile(header, rounds))
     scaled = at_rate(trace, plan.utilisation * capacity_per_s)
-    measured = []
+    measured, fidelity = [], []
     for repeat in range(plan.repeats):
         tell(
             f"load test {repeat + 1} of {plan.repeats}: {len(scaled)} requests at "
             f"{scaled.rate_per_s:.2f}/s, {100 * plan.utilisation:.0f} % of capacity, "
             f"{scaled.span_s:.0f} s"
         )
-        run, fidelity = _load_test(engine, endpoint, scaled, config)
+        run, check = _load_test(engine, endpoint, scaled, config)
         measured.append(run)
+        fidelity.append(check)
         tell("calibrating again, so that drift shows on both sides")
         rounds.append(calibrator.run_round())
     profile = make_profile(header, rounds)

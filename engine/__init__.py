@@ -1,0 +1,1 @@
+"""What does happen: a torch decoder under the real policies, behind an OpenAI-compatible API."""

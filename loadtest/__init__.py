@@ -1,0 +1,1 @@
+"""What clients see: schedule, streaming client, records, report, comparison."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics import LATENCIES, figure
+from sim.predict import Interval
 from sim.run import Run
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
@@ -31,15 +32,6 @@ DEFAULT_LIMITS: Mapping[str, float] = {
 
 NOISE_MULTIPLE = 2.0
 """An error below this many noise floors cannot be told from the spread of the engine itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A predicted figure and the interval in which it is expected."""
-
-    value: float
-    low: float
-    high: float
 
 
 Prediction = Mapping[str, Interval]

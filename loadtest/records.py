@@ -12,11 +12,18 @@ from loadtest.schedule import Send
 from loadtest.stream import Stream, read_stream
 from sim.metrics import REQUEST_COLUMNS, derive
 
-EXTRA_COLUMNS = ("first_chunk_tokens", "asked_output_tokens", "ttft_sent_s", "chunk_s")
+EXTRA_COLUMNS = (
+    "first_chunk_tokens",
+    "asked_output_tokens",
+    "ttft_sent_s",
+    "chunk_s",
+    "response_id",
+)
 """Columns of a load test beside ``REQUEST_COLUMNS``.
 
 ``first_chunk_tokens`` came with the first token event, ``asked_output_tokens`` stood in the trace,
-``ttft_sent_s`` is first_token - sent, ``chunk_s`` lists the stamps of all token events.
+``ttft_sent_s`` is first_token - sent, ``chunk_s`` lists the stamps of all token events,
+``response_id`` is the server's own name of the answer.
 """
 
 LATE_S = 0.020
@@ -66,6 +73,7 @@ def _row(send: Send, sent_ns: int | None, stream: Stream, zero_ns: int) -> dict[
         "first_chunk_tokens": stream.tokens[0] if stream.tokens else 0,
         "asked_output_tokens": send.request.output_tokens,
         "chunk_s": chunk_s,
+        "response_id": stream.response_id,
     }
 
 

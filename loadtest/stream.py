@@ -42,6 +42,8 @@ class Stream:
     done: bool = False
     finish_ns: int | None = None
     failure: Failure | None = None
+    response_id: str = ""
+    """The server's own name of the answer, by which its log knows the request."""
 
     @property
     def output_tokens(self) -> int:
@@ -123,6 +125,7 @@ def _take(stream: Stream, stamp_ns: int, data: str) -> None:
 def _take_event(stream: Stream, stamp_ns: int, event: dict[str, Any]) -> None:
     if isinstance(usage := event.get("usage"), dict):
         stream.usage = usage
+    stream.response_id = stream.response_id or str(event.get("id") or "")
     choices = event.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict):

@@ -144,7 +144,7 @@ def test_scaling_all_times_scales_all_latencies(requests: list[Request], factor:
 def test_a_lone_request_takes_its_prefill_and_its_decodes(output: int) -> None:
     prompt = 20
     run = simulate([request("a", 1.5, prompt, output)], CheckedScheduler(PolicyConfig()), STEP_TIME)
-    prefill_s = 0.010 + 4 * 0.0003 + 4 * 0.0005 + 1e-6 * prompt * (prompt + 1) / 2
+    prefill_s = 0.010 + 2 * 0.0003 + 4 * 0.0005 + 1e-6 * prompt * (prompt + 1) / 2
     decode_s = sum(0.010 + 0.001 + 0.0003 + 1e-5 * (prompt + k) for k in range(1, output))
     assert run.requests["ttft_s"][0] == pytest.approx(prefill_s, rel=1e-9)
     assert run.requests["e2e_s"][0] == pytest.approx(prefill_s + decode_s, rel=1e-9)

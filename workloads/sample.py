@@ -1,6 +1,8 @@
 """The bundled sample trace: small enough to serve on a laptop, with bursts and shared prefixes."""
 
+from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
+from pathlib import Path
 
 from workloads.arrivals import GammaArrivals
 from workloads.generate import WorkloadSpec
@@ -21,7 +23,12 @@ SAMPLE_SPEC = WorkloadSpec(
 SAMPLE_SEED = 1
 
 
+def sample_path() -> AbstractContextManager[Path]:
+    """The file of the bundled trace, for as long as the block lasts."""
+    return as_file(files("workloads") / "scenarios" / "sample.jsonl")
+
+
 def sample_trace() -> Trace:
     """The bundled trace, which ``generate(SAMPLE_SPEC, SAMPLE_SEED)`` made."""
-    with as_file(files("workloads") / "scenarios" / "sample.jsonl") as path:
+    with sample_path() as path:
         return read_trace(path)

@@ -38,6 +38,7 @@ def calibrate(
     """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts."""
     from policies.config import PolicyConfig
 
+    options.require_engine()
     given = PolicyOptions(
         kv_tokens=kv_tokens,
         block_tokens=block_tokens,

@@ -1,12 +1,13 @@
 """``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app import options
-from app.options import EngineChoice, PolicyOptions, TraceOptions
+from app.options import EngineChoice, PolicyOptions, read_or_sample
 
 if TYPE_CHECKING:
     from app.verification import Plan, Verification
@@ -54,7 +55,16 @@ def verify(
     from app.verification import Plan
     from policies.config import PolicyConfig
 
-    requests = _requests(trace, max_bad_rows, start, end, limit, prompt_scale, output_scale, seed)
+    requests = read_or_sample(
+        trace,
+        max_bad_rows=max_bad_rows,
+        start_s=start,
+        end_s=end,
+        limit=limit,
+        prompt_scale=prompt_scale,
+        output_scale=output_scale,
+        seed=seed,
+    )
     given = PolicyOptions(
         reservation=reservation, kv_tokens=kv_tokens, block_tokens=block_tokens,
         max_model_len=max_model_len, max_seqs=max_seqs, token_budget=token_budget,
@@ -64,11 +74,10 @@ def verify(
     configs = [policy_of(label, base) for label in policy or ["continuous+paged"]]
     plan = Plan(utilisation=utilisation, repeats=repeats, seed=seed)
     choice = EngineChoice(model, device, dtype, threads, seed)
-    found = (
-        [_verify_at(url, requests, plan)]
-        if url
-        else [_verify_bundled(config, choice, requests, plan) for config in configs]
-    )
+    if url:
+        found = [_verify_at(url, requests, plan)]
+    else:
+        found = verify_policies(configs, choice, requests, plan)
     finish(found, out, json)
 
 
@@ -112,27 +121,17 @@ def finish(found: list["Verification"], out: Path | None, json: bool) -> None:
         raise typer.Exit(1)
 
 
+def verify_policies(
+    configs: Sequence["PolicyConfig"], choice: EngineChoice, trace: "Trace", plan: "Plan"
+) -> list["Verification"]:
+    """Verify each policy on a bundled engine of its own, one after the other."""
+    options.require_engine()
+    return [_verify_bundled(config, choice, trace, plan) for config in configs]
+
+
 def tell(line: str) -> None:
     """One line on what is being done, on stderr."""
     typer.echo(line, err=True)
-
-
-def _requests(
-    trace: Path | None,
-    max_bad_rows: int,
-    start: float | None,
-    end: float | None,
-    limit: int | None,
-    prompt_scale: float,
-    output_scale: float,
-    seed: int,
-) -> "Trace":
-    from workloads.sample import sample_path
-
-    return TraceOptions(
-        trace or sample_path(), max_bad_rows, False, start, end, limit, prompt_scale,
-        output_scale, seed=seed,
-    ).read()  # fmt: skip
 
 
 def _verify_at(url: str, trace: "Trace", plan: "Plan") -> "Verification":

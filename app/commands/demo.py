@@ -1,0 +1,31 @@
+"""``servetwin demo``: the whole loop on this machine, in under three minutes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import options
+from app.commands.verify import finish, policy_of, verify_policies
+from app.options import EngineChoice, read_or_sample
+
+POLICIES = ("static+contiguous", "continuous+paged")
+MODEL = "small"
+REQUESTS = 160
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run folders.")] = Path("runs/demo"),
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
+    from app.verification import Plan
+    from policies.config import PolicyConfig
+
+    options.require_engine()
+    base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
+    configs = [policy_of(label, base) for label in POLICIES]
+    trace = read_or_sample(None, limit=REQUESTS)
+    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed))
+    finish(found, out, json)
