@@ -11,7 +11,7 @@ import httpx
 
 from app.options import EngineChoice
 from engine.serve_options import ServeOptions
-from engine.serving import EngineServer
+from engine.engine_server import EngineServer
 from engine.step_log import read_step_log
 from policies.config import PolicyConfig
 from workloads.errors import EngineError

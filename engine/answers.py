@@ -38,30 +38,27 @@ class Answer:
         self._dialect = dialect
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
-        chunk_head = json.dumps({"object": dialect.chunk_object, **self._head})[:-1]
-        self._chunk_head = f"data: {chunk_head}, "
-        self._before_text = f'{self._chunk_head}"choices": [{{"index": 0, {dialect.before_text}'
-        self._after_text = f'{dialect.after_text}, "logprobs": null, "finish_reason": '
+        self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
+        self._before_text = f'{self._chunk_head}"choices":[{{"index":0,{dialect.before_text}'
+        self._after_text = f'{dialect.after_text},"logprobs":null,"finish_reason":'
 
     def opening(self) -> str:
         """What a stream says before its first token."""
         if not self._dialect.is_chat:
             return ""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        return (
-            f'{self._chunk_head}"choices": {json.dumps([choice | {"finish_reason": None}])}}}\n\n'
-        )
+        return f'{self._chunk_head}"choices":[{_dumps(choice | {"finish_reason": None})}]}}\n\n'
 
     def chunk(self, event: TokenEvent) -> str:
         """The chunk of one token."""
         reason = f'"{event.finish_reason}"' if event.finish_reason else "null"
-        ids = f', "token_ids": [{event.token_id}]' if self._with_token_ids else ""
+        ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
         text = json.dumps(event.text)
         return f"{self._before_text}{text}{self._after_text}{reason}{ids}}}]}}\n\n"
 
     def usage_chunk(self, usage: dict[str, Any]) -> str:
         """The chunk with the counts, after the last token."""
-        return f'{self._chunk_head}"choices": [], "usage": {json.dumps(usage)}}}\n\n'
+        return f'{self._chunk_head}"choices":[],"usage":{_dumps(usage)}}}\n\n'
 
     def whole(self, events: Sequence[TokenEvent], usage: dict[str, Any]) -> dict[str, Any]:
         """The answer that is no stream."""
@@ -90,4 +87,8 @@ def usage(prompt_tokens: int, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
 
 def error_chunk(body: dict[str, object]) -> str:
     """An error inside a stream that has begun."""
-    return f"data: {json.dumps(body)}\n\n"
+    return f"data: {_dumps(body)}\n\n"
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -232,9 +232,10 @@ class _PaddedDecodes:
     """[decodes, 1, 1, width]."""
 
     def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        store = self.store
-        keys, values = self._gather(store.keys[layer]), self._gather(store.values[layer])
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.mask)
+        keys, values = self.store.layers[layer]
+        return F.scaled_dot_product_attention(
+            queries, self._gather(keys), self._gather(values), attn_mask=self.mask
+        )
 
     def _gather(self, slots: Tensor) -> Tensor:
         padded = slots.index_select(0, self.slots)

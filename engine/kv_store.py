@@ -39,6 +39,7 @@ class KVStore:
                 f"no room for {kv_tokens} KV tokens ({needed_bytes / 1e9:.1f} GB) on {device}: "
                 "ask for fewer"
             ) from None
+        self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
         self.layout: KVLayout = "contiguous"
         self.block_tokens = 1
         self._offsets = np.arange(1)
@@ -75,8 +76,9 @@ class KVStore:
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store rows [rows, kv heads, head dim] in ``slots``."""
-        self.keys[layer].index_copy_(0, slots, keys)
-        self.values[layer].index_copy_(0, slots, values)
+        stored_keys, stored_values = self.layers[layer]
+        stored_keys.index_copy_(0, slots, keys)
+        stored_values.index_copy_(0, slots, values)
 
     def context(self, seq: Sequence, tokens: int) -> ReadContext:
         """How to read the first ``tokens`` positions: a view if contiguous, else a gather."""
@@ -91,9 +93,11 @@ class KVStore:
 
     def _gather(self, slots: Tensor) -> ReadContext:
         def read(layer: int) -> tuple[Tensor, Tensor]:
-            keys = self.keys[layer].index_select(0, slots)
-            values = self.values[layer].index_select(0, slots)
-            return heads_first(keys), heads_first(values)
+            keys, values = self.layers[layer]
+            return (
+                heads_first(keys.index_select(0, slots)),
+                heads_first(values.index_select(0, slots)),
+            )
 
         return read
 
