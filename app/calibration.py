@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.step_log import read_step_log
+from engine.step_log import read_arrivals, read_step_log
 from loadtest.client import LoadOptions, run_load_test
 from loadtest.endpoint import Endpoint
 from policies.config import PolicyConfig
@@ -27,9 +27,11 @@ from workloads.errors import EngineError
 from workloads.request import Request
 from workloads.trace import Trace
 
-LONE_PROMPTS = (8, 40, 100, 250, 700)
+LONE_PROMPTS = (8, 40, 100, 250, 700, 2000, 6000)
+LONE_PROMPT_STEPS = 3
+"""A lone prompt takes at most so many steps of the token budget."""
 LONE_OUTPUTS = 12
-GROUP_SIZES = (2, 4, 6, 8, 12, 16, 32)
+GROUP_SIZES = (2, 4, 6, 8, 12, 16, 32, 64)
 GROUP_PROMPTS = (12, 160)
 GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
@@ -51,13 +53,14 @@ class Observed:
 
 def bursts(config: PolicyConfig, longest: int, rng: np.random.Generator) -> list[list[Request]]:
     """One round in random order; no request is longer than ``longest`` tokens."""
-    lone = [[(min(p, longest - LONE_OUTPUTS), LONE_OUTPUTS)] for p in LONE_PROMPTS]
+    longest_lone = min(longest - LONE_OUTPUTS, LONE_PROMPT_STEPS * config.token_budget)
+    lone = [[(p, LONE_OUTPUTS)] for p in LONE_PROMPTS if p <= longest_lone]
     sizes = [size for size in GROUP_SIZES if size <= config.max_seqs]
     groups = [_group(size, longest, rng) for size in sizes]
     size, prompt, output = LONG_GROUP
     groups.append([(min(prompt, longest - output), output)] * min(size, config.max_seqs))
     round_ = [shapes for shapes in (*lone, *groups) if all(p > 0 for p, _ in shapes)]
-    rng.shuffle(round_)  # type: ignore[arg-type]
+    rng.shuffle(round_)
     tag = int(rng.integers(1 << 62))  # new names: prompts that no prefix cache has seen
     return [
         [Request(f"burst-{tag}-{b}-{i}", 0.0, p, o) for i, (p, o) in enumerate(shapes)]
@@ -120,12 +123,14 @@ class Calibrator:
         zero_s = run.meta["clock_zero_perf_counter_s"] - self._clock_zero_s
         requests = run.requests.set_index("response_id")
         if len(requests) == 1:
-            (lone,) = requests.itertuples()
-            came_s = steps[0].now_s - (zero_s + lone.sent_s)
-            observed.requests_in.append((lone.prompt_tokens, came_s))
+            lone = run.requests.iloc[0]
+            sent_s = zero_s + float(lone["sent_s"])
+            arrived_s = read_arrivals(self._step_log)[-1].arrival_s
+            observed.requests_in.append((int(lone["prompt_tokens"]), arrived_s - sent_s))
+        prompts = _prompt_tokens(run)
         chunks_s = {name: iter(stamps + zero_s) for name, stamps in requests["chunk_s"].items()}
         for step, after in pairwise(steps):
-            stamps = [next(chunks_s[name]) for name in sampling(step, requests["prompt_tokens"])]
+            stamps = [next(chunks_s[name]) for name in sampling(step, prompts)]
             if stamps and not after.idle_before:
                 latency_s = float(np.mean(stamps)) - after.now_s
                 observed.chunks_out.append((len(step.entries), latency_s))
@@ -133,7 +138,7 @@ class Calibrator:
 
 def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
     """The steps of a burst: all tokens are out, but the log may lag behind them a little."""
-    prompts = dict(zip(run.requests["response_id"], run.requests["prompt_tokens"], strict=True))
+    prompts = _prompt_tokens(run)
     expected = int(run.requests["output_tokens"].sum())
     for _ in range(50):
         steps = read_step_log(path)[1][seen:]
@@ -141,6 +146,12 @@ def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
             return steps
         time.sleep(0.02)
     raise EngineError(f"{path}: the step log does not show the {expected} tokens that were sent")
+
+
+def _prompt_tokens(run: Run) -> dict[str, int]:
+    """Prompt lengths by the engine's own request ids."""
+    rows = run.requests[["response_id", "prompt_tokens"]].itertuples(index=False)
+    return {str(name): int(tokens) for name, tokens in rows}
 
 
 def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from app.options import EngineChoice
-from engine.serve_options import ServeOptions
 from engine.engine_server import EngineServer
+from engine.serve_options import ServeOptions
 from engine.step_log import read_step_log
 from policies.config import PolicyConfig
 from workloads.errors import EngineError

@@ -66,6 +66,7 @@ class Verification:
     def as_dict(self) -> dict[str, Any]:
         """The verdict and what it rests on, for JSON."""
         return {
+            "policy": self.config.name,
             "policies": self.config.as_dict(),
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,

@@ -91,7 +91,7 @@ class EngineCore:
             self.log.arrival(seq)
         refusal = self.scheduler.add(seq)
         if refusal is None:
-            self._states[request_id] = self._new_state(token_ids, params)
+            self._states[request_id] = self._new_state(list(token_ids), params)
             self._outputs[request_id] = _Output(params, TextStream(params.stop))
         return refusal
 

@@ -41,6 +41,8 @@ class CoreLoop:
         """Serve until told to stop; an exception of a step goes to the caller."""
         while True:
             ran = self._turn()
+            if self._core.log and not ran:
+                self._core.log.flush()
             if self._stopped:
                 return
             if not ran:
@@ -77,8 +79,6 @@ class CoreLoop:
             self._send(Update(events, stats))
 
     def _sleep(self) -> None:
-        if self._core.log:
-            self._core.log.flush()
         wake_s = self._core.scheduler.wake_s()
         self._inbox.wait(None if wake_s is None else max(0.0, wake_s - self._core.clock()))
 

@@ -63,10 +63,11 @@ def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     probabilities = (logits / temperatures).softmax(dim=-1)
     cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
     picks = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
-    return picks.squeeze(1).clamp_(max=logits.shape[1] - 1)
+    return picks.squeeze(1)
 
 
 def _uniform(generator: torch.Generator | None) -> float:
+    """In 0 .. 1 - 2**-53, so its product with a total stays below that total."""
     return float(torch.rand((), dtype=torch.float64, generator=generator))
 
 

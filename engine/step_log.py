@@ -7,7 +7,7 @@ a simulator can be given exactly what the engine was given.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,7 +43,7 @@ class MemoryStepLog:
 
     def arrival(self, seq: Sequence) -> None:
         """Keep a fresh copy of the sequence."""
-        self.arrivals.append(_newborn(_arrival_row(seq)))
+        self.arrivals.append(Sequence(**_arrival_row(seq)))
 
     def step(self, record: StepRecord) -> None:
         """Keep the record."""
@@ -94,47 +94,55 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
     Raises ``EngineError`` when ``path`` is missing or holds something else.
     """
     rows = _rows(path)
-    header = next(rows, None)
-    if header is None or header.pop("kind") != "header":
+    _, header = next(rows, ("", {"kind": "nothing"}))
+    if header.pop("kind") != "header":
         raise EngineError(f"{path}:1: not a step log; its first line must be the header")
-    return header, [_record(row) for row in rows if row["kind"] == "step"]
+    return header, [_record(where, row) for where, row in rows if row["kind"] == "step"]
 
 
 def read_arrivals(path: Path) -> list[Sequence]:
     """The sequences of a log as they arrived, in order."""
-    return [_newborn(row) for row in _rows(path) if row["kind"] == "arrival"]
+    return [
+        Sequence(**_columns(where, row, _ARRIVAL_FIELDS))
+        for where, row in _rows(path)
+        if row["kind"] == "arrival"
+    ]
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row with the place that it came from."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise EngineError(f"step log {path}: {error.strerror}") from error
     for number, line in enumerate(lines[:-1], start=1):  # the last has no line end: cut off
-        yield _parse(path, number, line)
+        where = f"{path}:{number}"
+        yield where, _parse(where, line)
 
 
-def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse(where: str, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError:
         row = None
     if not isinstance(row, dict) or "kind" not in row:
-        raise EngineError(f"{path}:{number}: not a row of a step log")
+        raise EngineError(f"{where}: not a row of a step log")
     return row
+
+
+def _record(where: str, row: Mapping[str, Any]) -> StepRecord:
+    values = _columns(where, row, _STEP_FIELDS)
+    values["entries"] = [tuple(entry) for entry in values["entries"]]
+    values["hits"] = [tuple(hit) for hit in values["hits"]]
+    return StepRecord(**values)
+
+
+def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    try:
+        return {name: row[name] for name in names}
+    except KeyError as error:
+        raise EngineError(f"{where}: field {error} is missing") from None
 
 
 def _arrival_row(seq: Sequence) -> dict[str, Any]:
     return {name: getattr(seq, name) for name in _ARRIVAL_FIELDS}
-
-
-def _newborn(row: Mapping[str, Any]) -> Sequence:
-    values = {name: row[name] for name in _ARRIVAL_FIELDS}
-    return Sequence(**values | {"block_keys": list(row["block_keys"])})
-
-
-def _record(row: Mapping[str, Any]) -> StepRecord:
-    values = {name: row[name] for name in _STEP_FIELDS}
-    values["entries"] = [tuple(entry) for entry in row["entries"]]
-    values["hits"] = [tuple(hit) for hit in row["hits"]]
-    return StepRecord(**values)

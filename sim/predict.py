@@ -6,6 +6,7 @@ numbers whatever the policy: common random numbers, so policies are compared on 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,11 @@ INTERVAL = (0.05, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A predicted figure: the mean over replications and their 5 % and 95 % quantiles."""
+    """A predicted figure: median, 5 % and 95 % quantiles over the replications.
+
+    The median, because latency near saturation is a convex function of step time: a few slow draws
+    would pull a mean far from what any single run shows.
+    """
 
     value: float
     low: float
@@ -35,20 +40,19 @@ class Interval:
 class Prediction:
     """What a profile says a policy will do with a trace.
 
-    ``run`` is the replication without drawn coefficients (the fitted ones), with noise.
+    ``run`` has the fitted coefficients, ``summaries`` those of the replications.
     """
 
     run: Run
-    replications: list[Run]
+    summaries: list[dict[str, Any]]
 
     def interval(self, metric: str) -> Interval | None:
         """A figure (``ttft_s.p90``) with its interval; None where it is undefined."""
-        summaries = [run.summary() for run in self.replications]
-        values = [v for s in summaries if (v := figure(s, metric)) is not None]
+        values = [v for s in self.summaries if (v := figure(s, metric)) is not None]
         if not values:
             return None
-        low, high = np.quantile(values, INTERVAL)
-        return Interval(float(np.mean(values)), float(low), float(high))
+        low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
+        return Interval(float(middle), float(low), float(high))
 
 
 def predict_once(trace: Trace, config: PolicyConfig, profile: Profile) -> Run:
@@ -69,7 +73,8 @@ def predict(
     """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
     seeds = np.random.SeedSequence(seed).spawn(replications + 1)
     run = _replicate(trace, config, profile, seeds[0], draw=False)
-    return Prediction(run, [_replicate(trace, config, profile, s, draw=True) for s in seeds[1:]])
+    draws = (_replicate(trace, config, profile, s, draw=True) for s in seeds[1:])
+    return Prediction(run, [drawn.summary() for drawn in draws])
 
 
 def _replicate(

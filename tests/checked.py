@@ -85,7 +85,7 @@ class CheckedScheduler:
     def _check_memory(self) -> None:
         memory = self.memory
         assert isinstance(memory, PagedKV | ContiguousKV)
-        holders = [s for s in self._present.values()] + self._held_by_batch()
+        holders = [*self._present.values(), *self._held_by_batch()]
         memory.check({id(s): s for s in holders}.values())
         usage = memory.usage()
         parts = (

@@ -73,7 +73,7 @@ class ScriptedServer:
     """
 
     def __init__(self, script: Script, hold_until: int = 0) -> None:
-        self._script = script
+        self.script = script
         self._hold_until = hold_until
         self._all_here = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -85,6 +85,11 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def stop_listening(self) -> None:
+        """Called by the script: the next connections are refused, those open go on."""
+        assert self._server is not None
+        self._server.close()
 
     def kill(self) -> None:
         """As a killed process looks to its clients: nothing listens, connections break."""
@@ -140,7 +145,7 @@ class ScriptedServer:
         if len(self.arrivals) >= self._hold_until:
             self._all_here.set()
         await self._all_here.wait()
-        await _send(writer, self._script(body))
+        await _send(writer, self.script(body))
 
 
 def _json_reply(body: object) -> Reply:
@@ -160,4 +165,3 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
     if reply.ending == "clean":
         writer.write(b"0\r\n\r\n")
     await writer.drain()
-

@@ -110,6 +110,7 @@ def test_rotation_is_a_complex_product_per_pair() -> None:
 def test_the_rotary_table_grows_by_powers_of_two_and_keeps_its_values() -> None:
     table, last = RotaryTable(TINY, torch.float32, CPU), torch.tensor([4])
     before = table.at(last, 5)
+    table.at(last, 8)
     assert len(table._cos) == 8
     table.at(torch.tensor([8]), 9)
     assert len(table._cos) == 16

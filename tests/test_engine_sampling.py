@@ -81,6 +81,18 @@ def test_impossible_tokens_are_never_drawn() -> None:
     assert set(sample(logits, [row] * 200).tolist()) == {0, 5, 299}
 
 
+@pytest.mark.parametrize(("uniform", "token"), [(0.0, 2), (1 - 2**-53, 290)])
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 1.7])
+def test_the_extreme_draws_are_the_first_and_the_last_possible_token(
+    monkeypatch: pytest.MonkeyPatch, uniform: float, token: int, temperature: float
+) -> None:
+    monkeypatch.setattr("engine.sampling._uniform", lambda generator: uniform)
+    logits = random_logits(20)
+    logits[:, :2] = logits[:, 291:] = -torch.inf
+    row = sampled_row(SamplingParams(1, temperature=temperature))
+    assert sample(logits, [row] * 20).tolist() == [token] * 20
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

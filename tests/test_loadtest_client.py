@@ -126,12 +126,13 @@ def test_the_delivered_load_is_the_schedule() -> None:
 
 def test_stamps_never_run_backwards() -> None:
     run, _ = load(lambda body: stream_of(5, pause_s=0.01), trace_of(0.0, 0.01, 0.02))
-    for row in run.requests.itertuples():
-        stamps = [row.scheduled_s, row.sent_s, *row.chunk_s]
+    for row in run.requests.to_dict("records"):
+        chunk_s = list(row["chunk_s"])
+        stamps = [row["scheduled_s"], row["sent_s"], *chunk_s]
         assert stamps == sorted(stamps)
-        assert (row.first_token_s, row.last_token_s) == (row.chunk_s[0], row.chunk_s[-1])
-        assert row.ttft_sent_s == row.first_token_s - row.sent_s
-        assert row.tpot_s == (row.last_token_s - row.first_token_s) / 4
+        assert (row["first_token_s"], row["last_token_s"]) == (chunk_s[0], chunk_s[-1])
+        assert row["ttft_sent_s"] == chunk_s[0] - row["sent_s"]
+        assert row["tpot_s"] == (chunk_s[-1] - chunk_s[0]) / 4
 
 
 def test_a_role_chunk_is_not_the_first_token() -> None:

@@ -41,7 +41,7 @@ def mean_wait_s(seed: int, utilisation: float, output_tokens: list[int]) -> floa
 def test_one_slot_waits_as_pollaczek_and_khinchine_say(
     utilisation: float, tokens: list[int]
 ) -> None:
-    """Mean wait of M/G/1: rho * S * (1 + CV^2) / (2 (1 - rho)). The interval is narrow: 12 % at most."""
+    """Mean wait of M/G/1: rho * S * (1 + CV^2) / (2 (1 - rho)); the interval is within 12 %."""
     lengths = np.array(tokens, dtype=float)
     cv2 = lengths.var() / lengths.mean() ** 2
     theory = utilisation * SERVICE_S * (1 + cv2) / (2 * (1 - utilisation))

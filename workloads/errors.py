@@ -1,11 +1,11 @@
 """What can go wrong for a user. Each message says what was wrong, where, and what would be right.
 
-    ServetwinError
-    ├── TraceError       a request trace that cannot be read or generated
-    ├── PolicyError      an unknown or impossible scheduling or memory policy
-    ├── ProfileError     a step-time profile that cannot be read or does not apply
-    ├── EngineError      the bundled engine cannot start or has died
-    └── LoadTestError    a load test that cannot start
+ServetwinError
+├── TraceError       a request trace that cannot be read or generated
+├── PolicyError      an unknown or impossible scheduling or memory policy
+├── ProfileError     a step-time profile that cannot be read or does not apply
+├── EngineError      the bundled engine cannot start or has died
+└── LoadTestError    a load test that cannot start
 """
 
 

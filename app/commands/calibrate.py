@@ -109,8 +109,8 @@ def describe_profile(profile: "Profile") -> list[str]:
         lines += [f"  {name:<24}{1e6 * value:>12.3f} us" for name, value in parts.items()]
     api = profile.api
     lines.append(
-        f"API: request in {1e3 * api.request_s:.2f} ms + {1e6 * api.request_per_token_s:.2f} us per "
-        f"prompt token, chunk out {1e3 * api.chunk_s:.2f} ms + "
+        f"API: request in {1e3 * api.request_s:.2f} ms + {1e6 * api.request_per_token_s:.2f} us "
+        f"per prompt token, chunk out {1e3 * api.chunk_s:.2f} ms + "
         f"{1e6 * api.chunk_per_sequence_s:.0f} us per sequence"
     )
     return lines

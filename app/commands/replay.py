@@ -130,7 +130,7 @@ def _intervals(
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
     found = {m: prediction.interval(m) for m in (*metrics, "output_throughput_tokens_per_s")}
     return {
-        metric: {"mean": i.value, "p5": i.low, "p95": i.high} for metric, i in found.items() if i
+        metric: {"median": i.value, "p5": i.low, "p95": i.high} for metric, i in found.items() if i
     }
 
 
@@ -148,10 +148,11 @@ def _report(
 
     speed = summary["simulation"]
     machine = profile.machine.get("processor", "unknown machine")
+    engine = f"{profile.engine.get('model', '?')} on {machine}"
     lines = [
         f"{run.scenario['trace']}: {config.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
-        f"profile {profile.name} ({profile.origin}: {profile.engine.get('model', '?')} on {machine})",
+        f"profile {profile.name} ({profile.origin}: {engine})",
         *(f"note: {note}" for note in run.scenario["notes"]),
         counts_line(summary["requests"]),
         "",

@@ -1,0 +1,27 @@
+VENV ?= .venv
+GPU_PYTHON ?= $(VENV)/bin/python
+BIN = $(VENV)/bin
+
+demo: $(VENV)/.ready
+	$(BIN)/servetwin demo
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+# On a machine with a CUDA device; GPU_PYTHON may be any python that has the packages.
+gpu:
+	$(GPU_PYTHON) -m app.gpu_session --out results/gpu
+
+$(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install -q -r requirements.txt
+	touch $@
+
+.PHONY: demo test lint types gpu

@@ -1,0 +1,424 @@
+"""The core without torch: exact stories on a fake clock, endings, refusals, cancellation, log."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.clock import CoreClock
+from engine.core import EngineCore
+from engine.core_loop import CoreLoop, TimedRequest, run_requests
+from engine.messages import Abort, Add, Message, Refused, Stop, TokenEvent, Update
+from engine.sampling_params import EOS_ID, SamplingParams
+from engine.step_log import MemoryStepLog, StepLogFile, read_arrivals, read_step_log
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from tests.fake_engine import FakeState, fake_core
+from workloads.errors import EngineError
+
+STEP_S = 1.0
+
+
+class FakeClock:
+    """Time stands still unless a step runs or the loop sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class SlowExecutor:
+    """Every step takes ``STEP_S``; the next token of a sequence is what ``choose`` says."""
+
+    def __init__(self, clock: FakeClock, choose: Callable[[list[int]], int]) -> None:
+        self._clock = clock
+        self._choose = choose
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+        self._clock.now_s += STEP_S
+        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        return {request_id: self._choose(states[request_id].token_ids) for request_id in sampled}
+
+
+class ScriptedInbox:
+    """Messages with their times; sleeping moves the fake clock."""
+
+    def __init__(self, clock: FakeClock, script: list[tuple[float, Message]]) -> None:
+        self._clock = clock
+        self._script = sorted(script, key=lambda item: item[0])
+
+    def drain(self) -> list[Message]:
+        due = [message for at_s, message in self._script if at_s <= self._clock.now_s]
+        del self._script[: len(due)]
+        return due
+
+    def wait(self, seconds: float | None) -> None:
+        until_s = [self._script[0][0]] if self._script else []
+        if seconds is not None:
+            until_s.append(self._clock.now_s + seconds)
+        self._clock.now_s = min(until_s)
+
+
+class Story:
+    """A core on a fake clock, what it logged and what it told."""
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        script: list[tuple[float, Message]],
+        choose: Callable[[list[int]], int] = lambda token_ids: 300 + len(token_ids),
+    ) -> None:
+        clock = FakeClock()
+        self.log = MemoryStepLog()
+        self.core = EngineCore(
+            build_scheduler(config),
+            SlowExecutor(clock, choose),
+            FakeState,
+            prefix_cache=config.prefix_cache,
+            clock=clock,
+            log=self.log,
+        )
+        self.updates: list[Update] = []
+        inbox = ScriptedInbox(clock, [*script, (1000.0, Stop())])
+        CoreLoop(self.core, inbox, self.updates.append).run()
+
+    @property
+    def events(self) -> list[TokenEvent | Refused]:
+        return [event for update in self.updates for event in update.events]
+
+    def tokens(self, request_id: str) -> list[TokenEvent]:
+        return [e for e in self.events if isinstance(e, TokenEvent) and e.request_id == request_id]
+
+    def steps(self) -> list[tuple[float, bool, list[tuple[str, int, int, int]]]]:
+        return [(r.now_s, r.idle_before, r.entries) for r in self.log.records]
+
+
+def add(request_id: str, prompt_tokens: int, max_tokens: int, **params: Any) -> Add:
+    return Add(request_id, [1] * prompt_tokens, SamplingParams(max_tokens, **params))
+
+
+FIVE = [
+    (0.0, add("a", 3, 3)),
+    (0.0, add("b", 2, 1)),
+    (1.5, add("c", 1, 2)),
+    (2.5, add("d", 2, 2)),
+    (9.0, add("e", 1, 1)),
+]
+TINY = PolicyConfig(
+    kv_tokens=64, block_tokens=4, max_model_len=32, max_seqs=2, token_budget=4, wait_limit_s=2.0
+)
+
+
+def policy(**changes: Any) -> PolicyConfig:
+    return PolicyConfig(**{**TINY.as_dict(), **changes})
+
+
+def test_story_of_five_requests_under_static_batching() -> None:
+    story = Story(policy(batching="static", kv="contiguous"), FIVE)
+    assert story.steps() == [
+        (0.0, True, [("a", 0, 3, 0), ("b", 0, 2, 1)]),  # b is padded to a's prompt
+        (1.0, False, [("a", 3, 1, 0), ("b", 2, 0, 1)]),  # b has its one token: a dead row
+        (2.0, False, [("a", 4, 1, 0), ("b", 2, 0, 1)]),
+        (3.0, False, [("c", 0, 1, 1), ("d", 0, 2, 0)]),
+        (4.0, False, [("c", 1, 1, 0), ("d", 2, 1, 0)]),
+        (11.0, True, [("e", 0, 1, 0)]),  # alone: after the wait limit of 2 s
+    ]
+    assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
+
+
+def test_story_of_five_requests_under_continuous_batching() -> None:
+    story = Story(policy(batching="continuous", kv="paged"), FIVE)
+    assert story.steps() == [
+        (0.0, True, [("a", 0, 3, 0), ("b", 0, 1, 0)]),  # the budget of 4 cuts b's prompt
+        (1.0, False, [("a", 3, 1, 0), ("b", 1, 1, 0)]),
+        (2.0, False, [("a", 4, 1, 0), ("c", 0, 1, 0)]),
+        (3.0, False, [("c", 1, 1, 0), ("d", 0, 2, 0)]),
+        (4.0, False, [("d", 2, 1, 0)]),
+        (9.0, True, [("e", 0, 1, 0)]),
+    ]
+    assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
+
+
+def test_a_request_arrives_at_the_turn_that_hands_it_over() -> None:
+    story = Story(policy(), FIVE)
+    arrivals = [(seq.request_id, seq.arrival_s) for seq in story.log.arrivals]
+    assert arrivals == [("a", 0.0), ("b", 0.0), ("c", 2.0), ("d", 3.0), ("e", 9.0)]
+    assert [record.duration_s for record in story.log.records] == [STEP_S] * 6
+    assert [record.step for record in story.log.records] == [0, 1, 2, 3, 4, 5]
+
+
+def test_events_of_one_step_are_one_message() -> None:
+    story = Story(policy(), [(0.0, add("a", 1, 2)), (0.0, add("b", 1, 2))])
+    told = [[event.request_id for event in update.events] for update in story.updates]
+    assert told == [["a", "b"], ["a", "b"]]
+    assert [update.stats.running for update in story.updates] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("params", "chosen", "text", "reason"),
+    [
+        ({}, [65, 66, 67, 68], "ABCD", "length"),
+        ({}, [65, EOS_ID], "A", "stop"),
+        ({}, [65, 66, 67, EOS_ID], "ABC", "stop"),
+        ({"ignore_eos": True}, [65, EOS_ID, 66, 67], "ABC", "length"),
+        ({"min_tokens": 3}, [65, EOS_ID, 66, EOS_ID], "AB", "stop"),
+        ({"stop": ("BC",)}, [65, 66, 67], "A", "stop"),
+        ({"stop": ("BC",)}, [65, 66, 68, 69], "ABDE", "length"),
+        ({"stop": ("BC", "A")}, [65], "", "stop"),
+        ({"stop": ("CD",)}, [65, 66, 67, 68], "AB", "stop"),
+        ({"stop": ("DX",)}, [65, 66, 67, 68], "ABCD", "length"),
+        ({"stop": ("B",), "min_tokens": 3}, [65, 66, 67, 66], "ABC", "stop"),
+        ({"stop": ("BX",)}, [65, 66, EOS_ID], "AB", "stop"),
+        ({}, [65, 0xC3, 0xA9, 0xC3], "Aé\ufffd", "length"),
+    ],
+)
+def test_how_an_output_ends(
+    params: dict[str, Any], chosen: list[int], text: str, reason: str
+) -> None:
+    script = [(0.0, add("a", 2, 4, **params))]
+    story = Story(policy(), script, choose=lambda token_ids: chosen[len(token_ids) - 2])
+    tokens = story.tokens("a")
+    assert [event.token_id for event in tokens] == chosen
+    assert "".join(event.text for event in tokens) == text
+    assert [event.finish_reason for event in tokens] == [None] * (len(chosen) - 1) + [reason]
+    assert story.core.unfinished == 0
+    assert story.core.stats().kv_usage == 0
+
+
+@pytest.mark.parametrize("batching", ["static", "continuous"])
+def test_an_early_end_in_a_batch_leaves_the_others_alone(batching: str) -> None:
+    def choose(token_ids: list[int]) -> int:
+        return EOS_ID if token_ids[0] == 2 else 300
+
+    early = Add("early", [2, 2], SamplingParams(5))
+    story = Story(policy(batching=batching), [(0.0, early), (0.0, add("late", 2, 3))], choose)
+    assert [event.finish_reason for event in story.tokens("early")] == ["stop"]
+    assert [event.finish_reason for event in story.tokens("late")] == [None, None, "length"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "requests", "refused"),
+    [
+        ({}, [add("a", 30, 3)], [("a", "too_long")]),
+        ({"kv_tokens": 8}, [add("a", 8, 2)], [("a", "too_long")]),
+        ({"kv_tokens": 8}, [add("a", 8, 1)], []),
+        (
+            {"queue_limit": 1},
+            [add(name, 1, 1) for name in "abc"],
+            [(n, "queue_full") for n in "bc"],
+        ),
+    ],
+)
+def test_refusals(
+    changes: dict[str, Any], requests: list[Add], refused: list[tuple[str, str]]
+) -> None:
+    story = Story(policy(**changes), [(0.0, request) for request in requests])
+    found = [event for event in story.events if isinstance(event, Refused)]
+    assert [(event.request_id, event.kind) for event in found] == refused
+    finished = {event.request_id for event in story.events if isinstance(event, TokenEvent)}
+    assert finished == {r.request_id for r in requests} - {name for name, _ in refused}
+    assert story.core.unfinished == 0
+
+
+@pytest.mark.parametrize("batching", ["static", "continuous"])
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+@pytest.mark.parametrize("abort_s", [0.5, 2.5, 3.5], ids=["waiting", "prefill", "decode"])
+def test_an_aborted_request_says_nothing_more_and_frees_its_memory(
+    batching: str, kv: str, abort_s: float
+) -> None:
+    script: list[tuple[float, Message]] = [
+        (0.0, add("gone", 5, 9)),
+        (0.0, add("stays", 6, 4)),
+        (abort_s, Abort("gone")),
+    ]
+    story = Story(policy(batching=batching, kv=kv, kv_tokens=64, max_seqs=2), script)
+    steps_before = -(-abort_s // STEP_S)
+    assert len(story.tokens("gone")) < 9
+    assert all(r.step < steps_before for r in story.log.records if ("gone", 1) in _computed(r))
+    assert [event.finish_reason for event in story.tokens("stays")][-1] == "length"
+    assert story.core.unfinished == 0
+    assert story.updates[-1].stats.running == story.updates[-1].stats.waiting == 0
+    assert story.updates[-1].stats.kv_usage == 0
+
+
+def _computed(record: Any) -> set[tuple[str, int]]:
+    return {(name, min(1, tokens)) for name, _, tokens, _ in record.entries}
+
+
+def test_abort_of_the_only_request_tells_that_memory_is_empty() -> None:
+    script: list[tuple[float, Message]] = [(0.0, add("a", 4, 20)), (2.5, Abort("a"))]
+    story = Story(policy(), script)
+    assert len(story.tokens("a")) == 3
+    assert story.updates[-2].stats.kv_usage > 0
+    assert story.updates[-1] == Update([], story.core.stats())
+    assert story.updates[-1].stats.kv_usage == 0
+
+
+def test_abort_of_an_unknown_or_ended_request_changes_nothing() -> None:
+    script: list[tuple[float, Message]] = [
+        (0.0, add("a", 1, 1)),
+        (5.0, Abort("a")),
+        (6.0, Abort("nobody")),
+    ]
+    story = Story(policy(), script)
+    assert len(story.tokens("a")) == 1
+    assert story.core.stats().steps == 1
+
+
+def test_prefix_hits_are_counted_once_per_request_and_told_with_its_tokens() -> None:
+    script = [(0.0, add("a", 9, 2)), (10.0, add("b", 9, 2))]
+    story = Story(policy(prefix_cache=True), script)
+    assert [event.cached_tokens for event in story.tokens("a")] == [0, 0]
+    assert [event.cached_tokens for event in story.tokens("b")] == [8, 8]
+    stats = story.core.stats()
+    assert (stats.prefix_queries, stats.prefix_hits) == (18, 8)
+
+
+def test_preempted_sequences_keep_their_tokens() -> None:
+    config = policy(kv_tokens=16, max_seqs=2)
+    story = Story(config, [(0.0, add("a", 4, 10)), (0.0, add("b", 4, 10))])
+    assert story.core.stats().preemptions == 1
+    expected = [300 + 4 + step for step in range(10)]
+    for name in "ab":
+        assert [event.token_id for event in story.tokens(name)] == expected
+
+
+def test_run_requests_runs_on_the_wall_clock() -> None:
+    core = fake_core(policy())
+    requests: list[TimedRequest] = [
+        (0.02, "b", [400], SamplingParams(2)),
+        (0.0, "a", [300], SamplingParams(3)),
+        (0.0, "long", [300] * 40, SamplingParams(3)),
+    ]
+    events = run_requests(core, requests)
+    assert [(event.request_id, event.token_id) for event in events] == [
+        ("a", 301),
+        ("a", 302),
+        ("a", 303),
+        ("b", 401),
+        ("b", 402),
+    ]
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=2, max_size=20))
+def test_clock_stamps_add_up_exactly(elapsed_ns: list[int]) -> None:
+    with patch("time.monotonic_ns", side_effect=[0, *sorted(elapsed_ns)]):
+        clock = CoreClock()
+        stamps = [clock() for _ in elapsed_ns]
+    total = stamps[0]
+    for before, after in pairwise(stamps):
+        total += after - before
+    assert total == stamps[-1]
+
+
+def test_clock_is_monotonic_time() -> None:
+    clock = CoreClock()
+    stamps = [clock() for _ in range(100)]
+    assert stamps == sorted(stamps)
+    assert all((stamp * 2**30).is_integer() for stamp in stamps)
+
+
+def test_step_log_file_reads_back_as_it_was(tmp_path: Path) -> None:
+    story = Story(policy(prefix_cache=True), FIVE)
+    path = tmp_path / "steps.jsonl"
+    log = StepLogFile(path, {"model": "fake", "kv_tokens": 64})
+    for seq in story.log.arrivals:
+        log.arrival(seq)
+    for record in story.log.records:
+        log.step(record)
+    log.close()
+    header, records = read_step_log(path)
+    assert header == {"model": "fake", "kv_tokens": 64}
+    assert records == story.log.records
+    assert [_fields(seq) for seq in read_arrivals(path)] == [
+        _fields(seq) for seq in story.log.arrivals
+    ]
+
+
+def _fields(seq: Any) -> tuple[object, ...]:
+    return seq.request_id, seq.arrival_s, seq.prompt_tokens, seq.max_tokens, seq.block_keys
+
+
+def test_step_log_of_a_killed_process_reads_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    story = Story(policy(), FIVE)
+    path = tmp_path / "steps.jsonl"
+    log = StepLogFile(path, {})
+    for record in story.log.records:
+        log.step(record)
+    log.close()
+    whole = path.read_bytes()
+    for cut in range(1, len(whole.splitlines()[-1]) + 1):
+        path.write_bytes(whole[:-cut])
+        assert read_step_log(path)[1] == story.log.records[:-1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "{path}:1: not a step log; its first line must be the header"),
+        ('{"kind":"step"}\n', "{path}:1: not a step log; its first line must be the header"),
+        ("TIMESTAMP,ContextTokens\n", "{path}:1: not a row of a step log"),
+        ('{"kind":"header"}\n{"half\n{"kind":"step"}\n', "{path}:2: not a row of a step log"),
+        ('{"kind":"header"}\n[]\n', "{path}:2: not a row of a step log"),
+        (
+            '{"kind":"header"}\n{"kind":"step","step":0}\n',
+            "{path}:2: field 'now_s' is missing",
+        ),
+    ],
+)
+def test_files_that_are_no_step_logs(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(content)
+    with pytest.raises(EngineError) as caught:
+        read_step_log(path)
+    assert str(caught.value) == message.format(path=path)
+
+
+def test_a_step_log_that_cannot_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "steps.jsonl"
+    with pytest.raises(EngineError, match="No such file"):
+        read_step_log(path)
+    with pytest.raises(EngineError, match="No such file"):
+        StepLogFile(path, {})
+
+
+def test_step_log_is_on_disk_whenever_the_core_sleeps(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    clock, lines = FakeClock(), list[int]()
+
+    class CountingInbox(ScriptedInbox):
+        def wait(self, seconds: float | None) -> None:
+            lines.append(len(path.read_text().splitlines()))
+            super().wait(seconds)
+
+    core = fake_core(policy())
+    core.clock, core.log = clock, StepLogFile(path, {})
+    script: list[tuple[float, Message]] = [
+        (0.0, add("a", 1, 3)),
+        (5.0, add("b", 1, 1)),
+        (9.0, Stop()),
+    ]
+    CoreLoop(core, CountingInbox(clock, script), lambda update: None).run()
+    core.log.close()
+    assert lines == [1 + 1 + 3, 1 + 1 + 3 + 1 + 1]  # header, arrivals and steps so far
+
+
+def test_step_log_is_on_disk_once_a_second_under_load(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    log = StepLogFile(path, {})
+    story = Story(policy(), [(0.0, add("a", 1, 4))])
+    lines = []
+    for record, now_s in zip(story.log.records, (0.1, 0.9, 1.2, 1.9), strict=True):
+        log.step(replace(record, now_s=now_s))
+        lines.append(len(path.read_text().splitlines()))
+    log.close()
+    assert lines == [1, 1, 4, 4]
