@@ -1,5 +1,6 @@
 """The core with the bundled runner behind it. Of the serving half, only this needs torch."""
 
+import os
 import time
 from dataclasses import asdict
 from typing import Any
@@ -39,6 +40,7 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
         "policies": options.policies.as_dict(),
         "runner": runner.describe(),
         "step_log": options.step_log and str(options.step_log.resolve()),
+        "process_id": os.getpid(),
         "clock_zero_s": clock.zero_s,
         "started_at_unix_s": time.time() - clock(),
     }

@@ -112,7 +112,7 @@ async def read_body(request: Request) -> bytes:
                 break
     if max(size, received) > MAX_BODY_BYTES:
         message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
-        raise ApiError(413, message, headers={"connection": "close"})
+        raise ApiError(413, message)
     return b"".join(chunks)
 
 

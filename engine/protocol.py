@@ -35,6 +35,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list with exactly one of these",
     "stop": "must be a non-empty string or a list of at most 4 of them",
+    "stream_options": 'must be an object, such as {"include_usage": true}',
     "messages": "must be a non-empty list of {role, content} with a known role and text content",
 }
 

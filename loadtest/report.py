@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         "",
         _outcome(run, summary),
         *([_slo_line(slo, summary)] if slo else []),
-        *(f"note: {note}" for note in run.scenario["notes"]),
+        *(fill(f"note: {note}", 99, subsequent_indent="  ") for note in run.scenario["notes"]),
         *([f"files: {folder}"] if folder else []),
         "",
         _LEGEND,

@@ -1,6 +1,6 @@
 """The core without torch: exact stories on a fake clock, endings, refusals, cancellation, log."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,9 @@ from tests.fake_engine import FakeState, fake_core
 from workloads.errors import EngineError
 
 STEP_S = 1.0
+
+Script = Iterable[tuple[float, Message]]
+"""Messages and when they come."""
 
 
 class FakeClock:
@@ -52,7 +55,7 @@ class SlowExecutor:
 class ScriptedInbox:
     """Messages with their times; sleeping moves the fake clock."""
 
-    def __init__(self, clock: FakeClock, script: list[tuple[float, Message]]) -> None:
+    def __init__(self, clock: FakeClock, script: Script) -> None:
         self._clock = clock
         self._script = sorted(script, key=lambda item: item[0])
 
@@ -74,7 +77,7 @@ class Story:
     def __init__(
         self,
         config: PolicyConfig,
-        script: list[tuple[float, Message]],
+        script: Script,
         choose: Callable[[list[int]], int] = lambda token_ids: 300 + len(token_ids),
     ) -> None:
         clock = FakeClock()
@@ -231,31 +234,34 @@ def test_refusals(
 
 @pytest.mark.parametrize("batching", ["static", "continuous"])
 @pytest.mark.parametrize("kv", ["contiguous", "paged"])
-@pytest.mark.parametrize("abort_s", [0.5, 2.5, 3.5], ids=["waiting", "prefill", "decode"])
+@pytest.mark.parametrize(
+    ("max_seqs", "abort_s"), [(1, 0.5), (2, 0.5), (2, 3.5)], ids=["waiting", "early", "late"]
+)
 def test_an_aborted_request_says_nothing_more_and_frees_its_memory(
-    batching: str, kv: str, abort_s: float
+    batching: str, kv: str, max_seqs: int, abort_s: float
 ) -> None:
-    script: list[tuple[float, Message]] = [
-        (0.0, add("gone", 5, 9)),
+    script: Script = [
         (0.0, add("stays", 6, 4)),
+        (0.0, add("gone", 5, 9)),
         (abort_s, Abort("gone")),
     ]
-    story = Story(policy(batching=batching, kv=kv, kv_tokens=64, max_seqs=2), script)
-    steps_before = -(-abort_s // STEP_S)
-    assert len(story.tokens("gone")) < 9
-    assert all(r.step < steps_before for r in story.log.records if ("gone", 1) in _computed(r))
-    assert [event.finish_reason for event in story.tokens("stays")][-1] == "length"
+    story = Story(policy(batching=batching, kv=kv, max_seqs=max_seqs), script)
+    computed_s = [
+        record.now_s
+        for record in story.log.records
+        for name, _, tokens, _ in record.entries
+        if name == "gone" and tokens
+    ]
+    assert all(now_s < abort_s for now_s in computed_s)
+    assert len(story.tokens("gone")) <= len(computed_s)
+    assert [event.finish_reason for event in story.tokens("stays")] == [None, None, None, "length"]
     assert story.core.unfinished == 0
-    assert story.updates[-1].stats.running == story.updates[-1].stats.waiting == 0
-    assert story.updates[-1].stats.kv_usage == 0
-
-
-def _computed(record: Any) -> set[tuple[str, int]]:
-    return {(name, min(1, tokens)) for name, _, tokens, _ in record.entries}
+    last = story.updates[-1].stats
+    assert (last.running, last.waiting, last.kv_usage) == (0, 0, 0.0)
 
 
 def test_abort_of_the_only_request_tells_that_memory_is_empty() -> None:
-    script: list[tuple[float, Message]] = [(0.0, add("a", 4, 20)), (2.5, Abort("a"))]
+    script: Script = [(0.0, add("a", 4, 20)), (2.5, Abort("a"))]
     story = Story(policy(), script)
     assert len(story.tokens("a")) == 3
     assert story.updates[-2].stats.kv_usage > 0
@@ -264,7 +270,7 @@ def test_abort_of_the_only_request_tells_that_memory_is_empty() -> None:
 
 
 def test_abort_of_an_unknown_or_ended_request_changes_nothing() -> None:
-    script: list[tuple[float, Message]] = [
+    script: Script = [
         (0.0, add("a", 1, 1)),
         (5.0, Abort("a")),
         (6.0, Abort("nobody")),
@@ -402,7 +408,7 @@ def test_step_log_is_on_disk_whenever_the_core_sleeps(tmp_path: Path) -> None:
 
     core = fake_core(policy())
     core.clock, core.log = clock, StepLogFile(path, {})
-    script: list[tuple[float, Message]] = [
+    script: Script = [
         (0.0, add("a", 1, 3)),
         (5.0, add("b", 1, 1)),
         (9.0, Stop()),

@@ -152,6 +152,14 @@ def test_failures_by_class_with_their_first_message() -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_long_notes_are_folded() -> None:
+    run = run_of(1)
+    run.scenario["notes"] = ["word " * 40]
+    lines = render_report(run).splitlines()
+    assert sum(line.count("word") for line in lines) == 40
+    assert max(map(len, lines)) <= 100
+
+
 def test_short_answers_are_counted() -> None:
     run = run_of(3)
     run.requests.loc[1, "asked_output_tokens"] = 6
