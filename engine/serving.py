@@ -105,8 +105,11 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        # asyncio sets TCP_NODELAY only on sockets that know their protocol; without it the chunks
+        # of a reused connection wait for the client's delayed acknowledgements
+        listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise EngineError(f"cannot listen on {host}: {error.strerror}") from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

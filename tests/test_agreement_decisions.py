@@ -14,23 +14,24 @@ from engine.model_config import model_preset
 from engine.runner import Runner
 from engine.sampling_params import SamplingParams
 from engine.step_log import MemoryStepLog
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, Reservation
 from policies.registry import build_scheduler
 from sim.fidelity import check_fidelity
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
 )
+MEMORIES: list[tuple[str, Reservation, bool]] = [
+    ("contiguous", "max", False),
+    ("contiguous", "pow2", False),
+    ("contiguous", "exact", False),
+    ("paged", "max", False),
+    ("paged", "max", True),
+]
 POLICIES = [
     replace(SMALL, batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
     for batching in ("static", "continuous")
-    for kv, reservation, prefix in (
-        ("contiguous", "max", False),
-        ("contiguous", "pow2", False),
-        ("contiguous", "exact", False),
-        ("paged", "max", False),
-        ("paged", "max", True),
-    )
+    for kv, reservation, prefix in MEMORIES
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, Reservation
 from sim.run import Run
 from sim.simulate import simulate
 from sim.step_time import LinearStepTime, StepNoise
@@ -25,16 +25,17 @@ STEP_TIME = LinearStepTime.of(
     }
 )
 
+MEMORIES: list[tuple[str, Reservation, bool]] = [
+    ("contiguous", "max", False),
+    ("contiguous", "pow2", False),
+    ("contiguous", "exact", False),
+    ("paged", "max", False),
+    ("paged", "max", True),
+]
 CONFIGS = [
     PolicyConfig(batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
     for batching in ("static", "continuous")
-    for kv, reservation, prefix in (
-        ("contiguous", "max", False),
-        ("contiguous", "pow2", False),
-        ("contiguous", "exact", False),
-        ("paged", "max", False),
-        ("paged", "max", True),
-    )
+    for kv, reservation, prefix in MEMORIES
 ]
 every_policy = pytest.mark.parametrize(
     "config", CONFIGS, ids=[f"{c.name}-{c.reservation}" for c in CONFIGS]

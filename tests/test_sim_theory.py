@@ -21,7 +21,7 @@ T_99_9 = 3.77
 def mean_wait_s(seed: int, utilisation: float, output_tokens: list[int]) -> float:
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(SERVICE_S / utilisation, REQUESTS))
-    mean_tokens = np.mean(output_tokens)
+    mean_tokens = float(np.mean(output_tokens))
     tokens = rng.choice(output_tokens, REQUESTS)
     requests = [
         Request(str(i), float(a), 1, int(n))
@@ -54,8 +54,11 @@ def test_one_slot_waits_as_pollaczek_and_khinchine_say(
 def test_littles_law_holds_exactly() -> None:
     rng = np.random.default_rng(5)
     arrivals = np.cumsum(rng.exponential(0.05, 500))
-    lengths = rng.integers(1, 60, (500, 2))
-    requests = [Request(str(i), float(arrivals[i]), *map(int, lengths[i])) for i in range(500)]
+    lengths = rng.integers(1, 60, (500, 2)).tolist()
+    requests = [
+        Request(str(i), float(arrivals[i]), prompt, output)
+        for i, (prompt, output) in enumerate(lengths)
+    ]
     model = LinearStepTime.of({"constant": 0.01, "rows_from_0": 0.001})
     run = simulate(requests, build_scheduler(PolicyConfig(kv_tokens=2000)), model)
     summary = summarize(run.requests)
