@@ -37,7 +37,7 @@ GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
 
-_AT_ONCE = LoadOptions(lead_s=0.02, warm_connections=0)
+_AT_ONCE = LoadOptions(lead_s=0.02)
 
 
 @dataclass(frozen=True, slots=True)

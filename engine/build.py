@@ -2,14 +2,13 @@
 
 import os
 import time
-from dataclasses import asdict
 from typing import Any
 
 from engine.clock import CoreClock
 from engine.core import EngineCore
 from engine.model_config import ModelConfig, model_preset
 from engine.runner import Runner, TokenState
-from engine.sampling import SamplingParams as SamplerParams
+from engine.sampling import random_generator
 from engine.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
 from engine.step_log import StepLogFile
@@ -57,8 +56,7 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
 
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
     """What the runner keeps of a new sequence."""
-    sampler_params = SamplerParams(**asdict(params))
-    return TokenState(token_ids, sampler_params, sampler_params.generator())
+    return TokenState(token_ids, params, random_generator(params))
 
 
 def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:

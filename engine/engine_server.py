@@ -50,7 +50,8 @@ class EngineServer:
         try:
             self.url = self._process.stdout.readline().strip()
             if not self.url:
-                raise EngineError(self._last_error())
+                self._process.wait()
+                raise EngineError(self.last_error())
         except BaseException:
             self.close()
             raise
@@ -77,9 +78,8 @@ class EngineServer:
                 assert pipe is not None
                 pipe.close()
 
-    def _last_error(self) -> str:
-        self._process.wait()
+    def last_error(self) -> str:
+        """The last line that the server said on stderr."""
         self._errors.seek(0)
-        lines = self._errors.read().split("\n")
-        said = [line.strip() for line in lines if line.strip()]
+        said = [line.strip() for line in self._errors if line.strip()]
         return said[-1] if said else f"the engine ended with code {self._process.returncode}"

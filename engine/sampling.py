@@ -7,33 +7,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine import sampling_params
 from engine.device import to_device
-from engine.sampling_params import EOS_ID
+from engine.sampling_params import EOS_ID, SamplingParams
 
 
-class SamplingParams(sampling_params.SamplingParams):
-    """The same parameters, with the randomness that they ask for."""
-
-    __slots__ = ()
-
-    def generator(self) -> torch.Generator | None:
-        """The source of randomness of one sequence, on the CPU; None when greedy."""
-        if self.temperature == 0:
-            return None
-        generator = torch.Generator()
-        if self.seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(self.seed)
-        return generator
+def random_generator(params: SamplingParams) -> torch.Generator | None:
+    """The source of randomness of one sequence, on the CPU; None when greedy."""
+    if params.temperature == 0:
+        return None
+    generator = torch.Generator()
+    if params.seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(params.seed)
+    return generator
 
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
     """What the sampler must know of the sequence behind one row of logits."""
 
-    params: sampling_params.SamplingParams
+    params: SamplingParams
     generated_tokens: int
     generator: torch.Generator | None = None
 

@@ -439,15 +439,14 @@ def test_a_core_that_is_killed_fails_everybody(slow_server: LiveServer) -> None:
         assert response.json()["error"]["message"] == message
 
 
-def test_a_step_that_fails_is_told_and_ends_the_core(
-    capfd: pytest.CaptureFixture[str], fresh_server: LiveServer
-) -> None:
-    response = fresh_server.client.post(COMPLETIONS, json={"prompt": [POISON]})
+def test_a_step_that_fails_is_told_and_ends_the_core(capfd: pytest.CaptureFixture[str]) -> None:
+    with LiveServer(CONFIG) as server:
+        response = server.client.post(COMPLETIONS, json={"prompt": [POISON]})
+        server.process.join()
+        assert server.process.exitcode == 1
     assert response.status_code == 503
     message = "the engine core has died: a step failed: RuntimeError: poisoned"
     assert response.json()["error"]["message"] == message
-    fresh_server.process.join()
-    assert fresh_server.process.exitcode == 1
     assert "RuntimeError: poisoned" in capfd.readouterr().err
 
 

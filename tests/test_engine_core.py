@@ -428,3 +428,45 @@ def test_step_log_is_on_disk_once_a_second_under_load(tmp_path: Path) -> None:
         lines.append(len(path.read_text().splitlines()))
     log.close()
     assert lines == [1, 1, 4, 4]
+
+
+MODES = [
+    policy(batching="static", kv="contiguous"),
+    policy(batching="static", kv="paged", prefix_cache=True),
+    policy(batching="continuous", kv="contiguous", token_budget=5),
+    policy(batching="continuous", kv="paged", token_budget=32),
+    policy(batching="continuous", kv="paged", kv_tokens=40, max_seqs=4, prefix_cache=True),
+]
+
+
+def test_every_mode_gives_the_same_tokens_with_the_real_runner() -> None:
+    pytest.importorskip("torch")
+    outputs = [_outputs_of(mode) for mode in MODES]
+    assert all(output == outputs[0] for output in outputs)
+    assert len({token for tokens in outputs[0].values() for token in tokens}) > 40
+
+
+def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
+    from engine.build import token_state
+    from engine.model_config import model_preset
+    from engine.runner import Runner
+
+    scheduler = build_scheduler(config)
+    memory = scheduler.memory
+    runner = Runner(
+        replace(model_preset("tiny"), tie_embeddings=False),
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        weight_std=0.06,
+    )
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    shared = list(range(300, 309))
+    params = SamplingParams(14, ignore_eos=True)
+    requests = [(0.0, f"r{i}", [*shared, 400 + i], params) for i in range(6)]
+    outputs: dict[str, list[int]] = {}
+    for event in run_requests(core, requests):
+        outputs.setdefault(event.request_id, []).append(event.token_id)
+    assert (core.stats().preemptions > 0) == (config.kv_tokens < 64)
+    assert (core.stats().prefix_hits > 0) == config.prefix_cache
+    return outputs

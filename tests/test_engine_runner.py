@@ -8,8 +8,8 @@ import torch
 
 from engine.linear import PREPACKED
 from engine.runner import Runner, TokenState
-from engine.sampling import SamplingParams
-from engine.sampling_params import EOS_ID
+from engine.sampling import random_generator
+from engine.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
 from policies.sequence import Sequence
@@ -91,7 +91,7 @@ class Driver:
         """New tokens and their logits [sequence, new token, vocabulary]."""
         states = {
             seq.request_id: TokenState(
-                list(PROMPTS[int(seq.request_id)]), self.params, self.params.generator()
+                list(PROMPTS[int(seq.request_id)]), self.params, random_generator(self.params)
             )
             for seq in seqs
         }
