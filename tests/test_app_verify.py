@@ -71,7 +71,7 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
 
 
-@pytest.mark.parametrize("label", ["static", "continuous+paged+cache", "+paged+"])
+@pytest.mark.parametrize("label", ["static", "continuous+paged+cache", "static-paged"])
 def test_a_policy_label_says_how_to_write_it(label: str) -> None:
     with pytest.raises(PolicyError, match="BATCHING\\+KV"):
         policy_of(label, SMALL)

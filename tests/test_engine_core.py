@@ -462,8 +462,10 @@ def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
     )
     core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
     shared = list(range(300, 309))
-    params = SamplingParams(14, ignore_eos=True)
-    requests = [(0.0, f"r{i}", [*shared, 400 + i], params) for i in range(6)]
+    requests: list[TimedRequest] = []
+    for index in range(6):  # every other one is greedy
+        params = SamplingParams(14, temperature=index % 2, seed=index, ignore_eos=True)
+        requests.append((0.0, f"r{index}", [*shared, 400 + index], params))
     outputs: dict[str, list[int]] = {}
     for event in run_requests(core, requests):
         outputs.setdefault(event.request_id, []).append(event.token_id)

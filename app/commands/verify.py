@@ -1,6 +1,6 @@
 """``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,10 +75,9 @@ def verify(
     plan = Plan(utilisation=utilisation, repeats=repeats, seed=seed)
     choice = EngineChoice(model, device, dtype, threads, seed)
     if url:
-        found = [_verify_at(url, requests, plan)]
+        finish([_verify_at(url, requests, plan)], out, json)
     else:
-        found = verify_policies(configs, choice, requests, plan)
-    finish(found, out, json)
+        finish(verify_policies(configs, choice, requests, plan), out, json)
 
 
 def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
@@ -101,32 +100,34 @@ def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
     return replace(base, **changes)
 
 
-def finish(found: list["Verification"], out: Path | None, json: bool) -> None:
-    """Print, save, and exit with 1 if any prediction failed."""
+def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
+    """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
     from app.verdict import as_json, summary_table, verdict_lines
 
-    if out:
-        for one in found:
+    found = []
+    for one in verifications:
+        found.append(one)
+        if out:
             one.save(out / one.config.name)
+        if not json:
+            typer.echo("\n".join(verdict_lines(one)))
     if json:
         typer.echo(as_json(found))
-    else:
-        for one in found:
-            typer.echo("\n".join(verdict_lines(one)))
-        if len(found) > 1:
-            typer.echo("\n".join(summary_table(found)))
-        if out:
-            typer.echo(f"run folders: {out}")
+    elif len(found) > 1:
+        typer.echo("\n".join(summary_table(found)))
+    if out:
+        tell(f"run folders: {out}")
     if not all(one.comparison.holds for one in found):
         raise typer.Exit(1)
 
 
 def verify_policies(
     configs: Sequence["PolicyConfig"], choice: EngineChoice, trace: "Trace", plan: "Plan"
-) -> list["Verification"]:
+) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     options.require_engine()
-    return [_verify_bundled(config, choice, trace, plan) for config in configs]
+    for config in configs:
+        yield _verify_bundled(config, choice, trace, plan)
 
 
 def tell(line: str) -> None:
