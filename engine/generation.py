@@ -87,12 +87,10 @@ class GenerationRoute:
             raise ApiError(404, message, param="model", code="model_not_found")
 
     def _default_max_tokens(self, prompt_tokens: int) -> int:
+        """At least 1: whether that still fits is the scheduler's to say."""
         longest: int = min(self._facts["max_model_len"], self._facts["kv_tokens"])
         left = longest - prompt_tokens
-        if left < 1:
-            message = f"the prompt's {prompt_tokens} tokens leave no room in {longest}"
-            raise ApiError(400, message, param="prompt", code="context_length_exceeded")
-        return left if self._dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left)
+        return max(1, left if self._dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
 
 
 async def read_body(request: Request) -> bytes:

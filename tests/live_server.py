@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import httpx
 import uvicorn
@@ -17,6 +18,20 @@ from engine.core_process import start_process
 from engine.metrics import Metrics
 from policies.config import PolicyConfig
 from tests.fake_engine import build_fake
+
+CONFIG = PolicyConfig(
+    kv_tokens=256, block_tokens=4, max_model_len=300, max_seqs=4, prefix_cache=True
+)
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+
+def with_prompt(**fields: Any) -> dict[str, Any]:
+    return {"prompt": "A"} | fields
+
+
+def with_messages(*messages: Any) -> dict[str, Any]:
+    return {"messages": list(messages)}
 
 
 class LiveServer:

@@ -1,9 +1,7 @@
-"""The core without torch: exact stories on a fake clock, endings, refusals, cancellation, log."""
+"""The core: exact stories on a fake clock, endings, refusals, cancellation, tokens."""
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -13,116 +11,13 @@ from hypothesis import strategies as st
 
 from engine.clock import CoreClock
 from engine.core import EngineCore
-from engine.core_loop import CoreLoop, TimedRequest, run_requests
-from engine.messages import Abort, Add, Message, Refused, Stop, TokenEvent, Update
+from engine.core_loop import TimedRequest, run_requests
+from engine.messages import Abort, Add, Refused, TokenEvent, Update
 from engine.sampling_params import EOS_ID, SamplingParams
-from engine.step_log import MemoryStepLog, StepLogFile, read_arrivals, read_step_log
-from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from tests.fake_engine import FakeState, fake_core
-from workloads.errors import EngineError
-
-STEP_S = 1.0
-
-Script = Iterable[tuple[float, Message]]
-"""Messages and when they come."""
-
-
-class FakeClock:
-    """Time stands still unless a step runs or the loop sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class SlowExecutor:
-    """Every step takes ``STEP_S``; the next token of a sequence is what ``choose`` says."""
-
-    def __init__(self, clock: FakeClock, choose: Callable[[list[int]], int]) -> None:
-        self._clock = clock
-        self._choose = choose
-
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
-        self._clock.now_s += STEP_S
-        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
-        return {request_id: self._choose(states[request_id].token_ids) for request_id in sampled}
-
-
-class ScriptedInbox:
-    """Messages with their times; sleeping moves the fake clock."""
-
-    def __init__(self, clock: FakeClock, script: Script) -> None:
-        self._clock = clock
-        self._script = sorted(script, key=lambda item: item[0])
-
-    def drain(self) -> list[Message]:
-        due = [message for at_s, message in self._script if at_s <= self._clock.now_s]
-        del self._script[: len(due)]
-        return due
-
-    def wait(self, seconds: float | None) -> None:
-        until_s = [self._script[0][0]] if self._script else []
-        if seconds is not None:
-            until_s.append(self._clock.now_s + seconds)
-        self._clock.now_s = min(until_s)
-
-
-class Story:
-    """A core on a fake clock, what it logged and what it told."""
-
-    def __init__(
-        self,
-        config: PolicyConfig,
-        script: Script,
-        choose: Callable[[list[int]], int] = lambda token_ids: 300 + len(token_ids),
-    ) -> None:
-        clock = FakeClock()
-        self.log = MemoryStepLog()
-        self.core = EngineCore(
-            build_scheduler(config),
-            SlowExecutor(clock, choose),
-            FakeState,
-            prefix_cache=config.prefix_cache,
-            clock=clock,
-            log=self.log,
-        )
-        self.updates: list[Update] = []
-        inbox = ScriptedInbox(clock, [*script, (1000.0, Stop())])
-        CoreLoop(self.core, inbox, self.updates.append).run()
-
-    @property
-    def events(self) -> list[TokenEvent | Refused]:
-        return [event for update in self.updates for event in update.events]
-
-    def tokens(self, request_id: str) -> list[TokenEvent]:
-        return [e for e in self.events if isinstance(e, TokenEvent) and e.request_id == request_id]
-
-    def steps(self) -> list[tuple[float, bool, list[tuple[str, int, int, int]]]]:
-        return [(r.now_s, r.idle_before, r.entries) for r in self.log.records]
-
-
-def add(request_id: str, prompt_tokens: int, max_tokens: int, **params: Any) -> Add:
-    return Add(request_id, [1] * prompt_tokens, SamplingParams(max_tokens, **params))
-
-
-FIVE = [
-    (0.0, add("a", 3, 3)),
-    (0.0, add("b", 2, 1)),
-    (1.5, add("c", 1, 2)),
-    (2.5, add("d", 2, 2)),
-    (9.0, add("e", 1, 1)),
-]
-TINY = PolicyConfig(
-    kv_tokens=64, block_tokens=4, max_model_len=32, max_seqs=2, token_budget=4, wait_limit_s=2.0
-)
-
-
-def policy(**changes: Any) -> PolicyConfig:
-    return PolicyConfig(**{**TINY.as_dict(), **changes})
+from tests.core_story import FIVE, STEP_S, Script, Story, add, policy
+from tests.fake_engine import fake_core
 
 
 def test_story_of_five_requests_under_static_batching() -> None:
@@ -331,103 +226,6 @@ def test_clock_is_monotonic_time() -> None:
     stamps = [clock() for _ in range(100)]
     assert stamps == sorted(stamps)
     assert all((stamp * 2**30).is_integer() for stamp in stamps)
-
-
-def test_step_log_file_reads_back_as_it_was(tmp_path: Path) -> None:
-    story = Story(policy(prefix_cache=True), FIVE)
-    path = tmp_path / "steps.jsonl"
-    log = StepLogFile(path, {"model": "fake", "kv_tokens": 64})
-    for seq in story.log.arrivals:
-        log.arrival(seq)
-    for record in story.log.records:
-        log.step(record)
-    log.close()
-    header, records = read_step_log(path)
-    assert header == {"model": "fake", "kv_tokens": 64}
-    assert records == story.log.records
-    assert [_fields(seq) for seq in read_arrivals(path)] == [
-        _fields(seq) for seq in story.log.arrivals
-    ]
-
-
-def _fields(seq: Any) -> tuple[object, ...]:
-    return seq.request_id, seq.arrival_s, seq.prompt_tokens, seq.max_tokens, seq.block_keys
-
-
-def test_step_log_of_a_killed_process_reads_up_to_its_last_whole_line(tmp_path: Path) -> None:
-    story = Story(policy(), FIVE)
-    path = tmp_path / "steps.jsonl"
-    log = StepLogFile(path, {})
-    for record in story.log.records:
-        log.step(record)
-    log.close()
-    whole = path.read_bytes()
-    for cut in range(1, len(whole.splitlines()[-1]) + 1):
-        path.write_bytes(whole[:-cut])
-        assert read_step_log(path)[1] == story.log.records[:-1]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "{path}:1: not a step log; its first line must be the header"),
-        ('{"kind":"step"}\n', "{path}:1: not a step log; its first line must be the header"),
-        ("TIMESTAMP,ContextTokens\n", "{path}:1: not a row of a step log"),
-        ('{"kind":"header"}\n{"half\n{"kind":"step"}\n', "{path}:2: not a row of a step log"),
-        ('{"kind":"header"}\n[]\n', "{path}:2: not a row of a step log"),
-        (
-            '{"kind":"header"}\n{"kind":"step","step":0}\n',
-            "{path}:2: field 'now_s' is missing",
-        ),
-    ],
-)
-def test_files_that_are_no_step_logs(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "steps.jsonl"
-    path.write_text(content)
-    with pytest.raises(EngineError) as caught:
-        read_step_log(path)
-    assert str(caught.value) == message.format(path=path)
-
-
-def test_a_step_log_that_cannot_be_opened(tmp_path: Path) -> None:
-    path = tmp_path / "missing" / "steps.jsonl"
-    with pytest.raises(EngineError, match="No such file"):
-        read_step_log(path)
-    with pytest.raises(EngineError, match="No such file"):
-        StepLogFile(path, {})
-
-
-def test_step_log_is_on_disk_whenever_the_core_sleeps(tmp_path: Path) -> None:
-    path = tmp_path / "steps.jsonl"
-    clock, lines = FakeClock(), list[int]()
-
-    class CountingInbox(ScriptedInbox):
-        def wait(self, seconds: float | None) -> None:
-            lines.append(len(path.read_text().splitlines()))
-            super().wait(seconds)
-
-    core = fake_core(policy())
-    core.clock, core.log = clock, StepLogFile(path, {})
-    script: Script = [
-        (0.0, add("a", 1, 3)),
-        (5.0, add("b", 1, 1)),
-        (9.0, Stop()),
-    ]
-    CoreLoop(core, CountingInbox(clock, script), lambda update: None).run()
-    core.log.close()
-    assert lines == [1 + 1 + 3, 1 + 1 + 3 + 1 + 1]  # header, arrivals and steps so far
-
-
-def test_step_log_is_on_disk_once_a_second_under_load(tmp_path: Path) -> None:
-    path = tmp_path / "steps.jsonl"
-    log = StepLogFile(path, {})
-    story = Story(policy(), [(0.0, add("a", 1, 4))])
-    lines = []
-    for record, now_s in zip(story.log.records, (0.1, 0.9, 1.2, 1.9), strict=True):
-        log.step(replace(record, now_s=now_s))
-        lines.append(len(path.read_text().splitlines()))
-    log.close()
-    assert lines == [1, 1, 4, 4]
 
 
 MODES = [
