@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from app.verification import Verification
 from loadtest.comparison import MetricComparison
@@ -20,7 +19,8 @@ def verdict_lines(found: Verification) -> list[str]:
         f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
         f"drift between rounds {100 * fit.drift:.1f} %",
         render_comparison(found.comparison),
-        _fidelity_line(found),
+        f"batches: given the engine's own step times, the simulator decides "
+        f"{found.fidelity.agreeing} of {found.fidelity.steps} steps identically",
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in found.measured)}",
         "VERDICT: the prediction holds" if found.comparison.holds else _failure_line(found),
     ]
@@ -49,16 +49,6 @@ def _cell(row: MetricComparison) -> str:
         return "-"
     noise = "-" if row.noise is None else f"{100 * row.noise:.1f}"
     return f"{100 * row.error:+.1f} ({noise})"
-
-
-def _fidelity_line(found: Verification) -> str:
-    checks: list[Any] = found.fidelity
-    agreeing = sum(check.agreeing for check in checks)
-    steps = sum(check.steps for check in checks)
-    return (
-        f"batches: given the engine's own step times, the simulator decides {agreeing} of {steps} "
-        "steps identically"
-    )
 
 
 def _failure_line(found: Verification) -> str:

@@ -7,7 +7,7 @@ requests, never a stamp of the load test.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.engines import LiveEngine
 from engine.step_log import read_arrivals, read_step_log
 from loadtest.client import run_load_test
 from loadtest.comparison import METRICS, Comparison, compare
-from loadtest.endpoint import Endpoint, probe
+from loadtest.endpoint import probe
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.capacity import saturation_rate_per_s
@@ -53,7 +53,8 @@ class Verification:
     prediction: Prediction
     measured: list[Run]
     comparison: Comparison
-    fidelity: list[Fidelity]
+    fidelity: Fidelity
+    """Of all that the engine did since its start, calibration included."""
 
     def save(self, folder: Path) -> None:
         """The prediction, every measurement, the profile and the verdict."""
@@ -72,8 +73,8 @@ class Verification:
             "rate_per_s": self.trace.rate_per_s,
             "capacity_per_s": self.capacity_per_s,
             "comparison": self.comparison.as_dict(),
-            "identical_steps": [f.agreeing for f in self.fidelity],
-            "steps": [f.steps for f in self.fidelity],
+            "identical_steps": self.fidelity.agreeing,
+            "steps": self.fidelity.steps,
         }
 
 
@@ -90,22 +91,23 @@ def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verifica
     rounds = [calibrator.run_round()]
     capacity_per_s = saturation_rate_per_s(trace, config, make_profile(header, rounds))
     scaled = at_rate(trace, plan.utilisation * capacity_per_s)
-    measured, fidelity = [], []
+    measured = []
     for repeat in range(plan.repeats):
         tell(
             f"load test {repeat + 1} of {plan.repeats}: {len(scaled)} requests at "
             f"{scaled.rate_per_s:.2f}/s, {100 * plan.utilisation:.0f} % of capacity, "
             f"{scaled.span_s:.0f} s"
         )
-        run, check = _load_test(engine, endpoint, scaled, config)
-        measured.append(run)
-        fidelity.append(check)
+        # other prompts of the same sharing, or the repeat would find the first one's in the cache
+        measured.append(run_load_test(replace(endpoint, salt=repeat + 1), scaled))
         tell("calibrating again, so that drift shows on both sides")
         rounds.append(calibrator.run_round())
     profile = make_profile(header, rounds)
     prediction = predict(scaled, config, profile, seed=plan.seed, replications=plan.replications)
     intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
     comparison = compare(intervals, measured)
+    log = read_step_log(engine.step_log)[1]
+    fidelity = check_fidelity(read_arrivals(engine.step_log), config, log)
     return Verification(
         config, profile, scaled, capacity_per_s, prediction, measured, comparison, fidelity
     )
@@ -138,14 +140,3 @@ def merge_profiles(profiles: Sequence[Profile], name: str) -> Profile:
     """One profile with the layouts of several of the same engine; the first one's API latency."""
     layouts = {layout: fit for profile in profiles for layout, fit in profile.layouts.items()}
     return profiles[0].model_copy(update={"name": name, "layouts": layouts})
-
-
-def _load_test(
-    engine: LiveEngine, endpoint: Endpoint, trace: Trace, config: PolicyConfig
-) -> tuple[Run, Fidelity]:
-    steps_before = len(read_step_log(engine.step_log)[1])
-    arrivals_before = len(read_arrivals(engine.step_log))
-    run = run_load_test(endpoint, trace)
-    log = read_step_log(engine.step_log)[1][steps_before:]
-    arrivals = read_arrivals(engine.step_log)[arrivals_before:]
-    return run, check_fidelity(arrivals, config, log)

@@ -38,6 +38,8 @@ class Endpoint:
     vocab_size: int | None = None
     max_model_len: int | None = None
     force_length: bool = True
+    salt: int = 0
+    """Another salt, other prompts with the same sharing (``workloads.prompts``)."""
 
     @property
     def url(self) -> str:
@@ -61,10 +63,11 @@ class Endpoint:
 
     def _prompt(self, request: Request) -> dict[str, Any]:
         if self.api == "chat":
-            return {"messages": [{"role": "user", "content": prompt_text(request)}]}
+            return {"messages": [{"role": "user", "content": prompt_text(request, self.salt)}]}
         if self.prompt == "ids":
-            return {"prompt": prompt_token_ids(request, self.vocab_size or ASSUMED_VOCAB_SIZE)}
-        return {"prompt": prompt_text(request)}
+            vocab_size = self.vocab_size or ASSUMED_VOCAB_SIZE
+            return {"prompt": prompt_token_ids(request, vocab_size, salt=self.salt)}
+        return {"prompt": prompt_text(request, self.salt)}
 
 
 def probe(

@@ -34,27 +34,30 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 Hashes = NDArray[np.uint64]
 
 
-def prompt_token_ids(request: Request, vocab_size: int, first_id: int = FIRST_ID) -> list[int]:
+def prompt_token_ids(
+    request: Request, vocab_size: int, first_id: int = FIRST_ID, salt: int = 0
+) -> list[int]:
     """``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
 
     Each prefix id gives one run of ``block_tokens`` ids, drawn from the id alone; tokens past the
     ids are drawn from the request_id. So two prompts begin alike as far as their prefix ids agree,
-    and there differ but for chance (1 in vocab_size - first_id per token).
+    and there differ but for chance (1 in vocab_size - first_id per token). Another ``salt`` gives
+    other tokens with the same sharing, for repeats that a server's prefix cache must not know.
     """
     if vocab_size <= first_id:
         raise TraceError(f"a vocabulary of {vocab_size} has no ids from {first_id} on")
-    ids = _hashes(request) % np.uint64(vocab_size - first_id)
+    ids = _hashes(request, salt) % np.uint64(vocab_size - first_id)
     token_ids: list[int] = (ids.astype(np.int64) + first_id).tolist()
     return token_ids
 
 
-def prompt_text(request: Request) -> str:
+def prompt_text(request: Request, salt: int = 0) -> str:
     """``prompt_tokens`` common words: for endpoints that take text but no token ids."""
-    choices = _hashes(request) % np.uint64(len(WORDS))
+    choices = _hashes(request, salt) % np.uint64(len(WORDS))
     return " ".join(WORDS[choice] for choice in choices.tolist())
 
 
-def _hashes(request: Request) -> Hashes:
+def _hashes(request: Request, salt: int) -> Hashes:
     """One number per prompt token: of (prefix id, offset in its block), then of the request."""
     block_tokens = request.block_tokens or 0
     known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
@@ -67,7 +70,7 @@ def _hashes(request: Request) -> Hashes:
         ids = [block_id & _UINT64 for block_id in request.prefix_block_ids]
         seeds[:known] = np.repeat(np.array(ids, np.uint64), block_tokens)[:known]
         offsets[:known] %= np.uint64(block_tokens)
-    return _mixed(_mixed(seeds) + offsets * _GOLDEN)
+    return _mixed(_mixed(seeds ^ np.uint64(salt)) + offsets * _GOLDEN)
 
 
 def _mixed(values: Hashes) -> Hashes:
