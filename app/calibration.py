@@ -111,6 +111,8 @@ class Calibrator:
         seen = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
         run = run_load_test(self._endpoint, trace, options=_AT_ONCE)
+        if run.extra["delivered"]["interrupted"]:
+            raise KeyboardInterrupt
         failed = run.requests[run.requests["status"] != "finished"]
         if len(failed):
             messages = run.extra["delivered"]["first_messages"]

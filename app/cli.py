@@ -28,7 +28,7 @@ app.add_typer(workload_app, name="workload")
 
 
 def main() -> None:
-    """Run a command; bad input is one line on stderr and exit code 2."""
+    """Run a command; what went wrong is one line on stderr, bad input exit code 2."""
     try:
         app()
     except Exception as error:
@@ -37,7 +37,7 @@ def main() -> None:
         if not isinstance(error, ServetwinError):
             raise
         typer.echo(f"servetwin: {error}", err=True)
-        sys.exit(2)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

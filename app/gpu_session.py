@@ -23,26 +23,27 @@ POLICIES = (
     "continuous+paged+prefix",
 )
 ENGINE = (
-    *("--device", "cuda", "--kv-tokens", "131072", "--max-model-len", "8192"),
+    *("--kv-tokens", "131072", "--max-model-len", "8192"),
     *("--max-seqs", "64", "--token-budget", "2048"),
 )
 LIMIT_S = 240
 
 
-def parts(out: Path, shapes: list[str]) -> Iterator[tuple[str, list[str]]]:
+def parts(out: Path, shapes: list[str], device: str) -> Iterator[tuple[str, list[str]]]:
     """Name and arguments of each part, in order of importance."""
     cli = ["-m", "app.cli"]
+    engine = [*ENGINE, "--device", device]
     yield "tests", ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
     for shape in shapes:
         profile = str(out / f"{shape}.json")
         yield (
             f"calibrate {shape}",
-            [*cli, "calibrate", "--model", shape, "--out", profile, "--rounds", "2", *ENGINE],
+            [*cli, "calibrate", "--model", shape, "--out", profile, "--rounds", "2", *engine],
         )
         chosen = [word for policy in POLICIES for word in ("--policy", policy)]
         yield (
             f"verify {shape}",
-            [*cli, "verify", "--model", shape, "--json", *chosen, *ENGINE],
+            [*cli, "verify", "--model", shape, "--json", *chosen, *engine],
         )
 
 
@@ -51,13 +52,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/gpu"))
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
+    parser.add_argument("--device", default="cuda", help="cpu tries the script itself")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each part")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     rows: list[str] = []
     failed = 0
     with (given.out / "log.txt").open("w") as log:
-        for name, arguments in parts(given.out, given.shapes):
+        for name, arguments in parts(given.out, given.shapes, given.device):
             code, output = _run(arguments, given.limit_s)
             log.write(f"== {name}: exit code {code}\n{output}\n")
             log.flush()

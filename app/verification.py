@@ -25,6 +25,7 @@ from sim.fit import fit_step_time
 from sim.predict import Prediction, predict
 from sim.profile import Profile, StepTimeFit
 from sim.run import Run, machine_facts
+from workloads.errors import EndedEarly
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
@@ -78,10 +79,13 @@ class Verification:
         }
 
 
-def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verification:
+def verify(
+    engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell, keep: Path | None = None
+) -> Verification:
     """Predict ``trace``, scaled to ``plan.utilisation`` of capacity, and hold it to live tests.
 
-    Raises ``EngineError`` or ``LoadTestError`` when the engine fails on the way.
+    Raises ``EngineError`` or ``LoadTestError`` when the engine fails on the way; a load test that
+    was cut short is written to ``keep`` first.
     """
     header = engine.header()
     config = resolved_policies(header)
@@ -99,7 +103,9 @@ def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verifica
             f"{scaled.span_s:.0f} s"
         )
         # other prompts of the same sharing, or the repeat would find the first one's in the cache
-        measured.append(run_load_test(replace(endpoint, salt=repeat + 1), scaled))
+        run = run_load_test(replace(endpoint, salt=repeat + 1), scaled)
+        measured.append(run)
+        _require_complete(run, keep)
         tell("calibrating again, so that drift shows on both sides")
         rounds.append(calibrator.run_round())
     profile = make_profile(header, rounds)
@@ -110,6 +116,21 @@ def verify(engine: LiveEngine, trace: Trace, plan: Plan, tell: Tell) -> Verifica
     fidelity = check_fidelity(read_arrivals(engine.step_log), config, log)
     return Verification(
         config, profile, scaled, capacity_per_s, prediction, measured, comparison, fidelity
+    )
+
+
+def _require_complete(run: Run, keep: Path | None) -> None:
+    counts = run.summary()["requests"]
+    if counts["finished"] == counts["total"]:
+        return
+    delivered = run.extra["delivered"]
+    if keep:
+        run.save(keep)
+    raise EndedEarly(
+        f"the load test ended early: {counts['finished']} of {counts['total']} requests finished"
+        + (f" ({delivered['stopped']})" if delivered["stopped"] else "")
+        + (f"; failures {delivered['failures']}" if delivered["failures"] else "")
+        + (f"; records in {keep}" if keep else "")
     )
 
 

@@ -5,6 +5,7 @@ a key head are folded: into the query length for decodes, where they are rows of
 product, and into the head axis for chunks, where keys are repeated without a copy.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -36,7 +37,7 @@ class DecodeStep(Protocol):
         """[decodes, kv heads, group, head dim] to the same."""
 
 
-class AttentionBackend:
+class AttentionBackend(ABC):
     """Attention of chunks, one by one; a subclass says how the decodes attend."""
 
     name: str
@@ -64,9 +65,9 @@ class AttentionBackend:
             ],
         )
 
+    @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
         """The attention of the decodes among the entries."""
-        raise NotImplementedError
 
 
 class PerSequenceAttention(AttentionBackend):

@@ -4,6 +4,7 @@ Unknown fields are ignored, as OpenAI-compatible servers do; a null means that t
 Fields that are known but not implemented must have the value that changes nothing.
 """
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -52,7 +53,7 @@ class StreamOptions(_Body):
     include_usage: bool = False
 
 
-class GenerationBody(_Body):
+class GenerationBody(_Body, ABC):
     """What completions and chat completions have in common."""
 
     model: str | None = None
@@ -68,12 +69,12 @@ class GenerationBody(_Body):
     stream_options: StreamOptions = StreamOptions()
     return_token_ids: bool = False
 
+    @abstractmethod
     def prompt_ids(self, vocab_size: int) -> list[int]:
         """The prompt in tokens.
 
         Raises ``ApiError`` for a prompt that the model cannot take.
         """
-        raise NotImplementedError
 
     def sampling(self, default_max_tokens: int) -> SamplingParams:
         """The parameters of the output.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import httpx
 
-from workloads.errors import LoadTestError
+from workloads.errors import LoadTestError, Unreachable
 from workloads.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
 
@@ -139,7 +139,7 @@ def _models(base_url: str, timeout_s: float) -> list[Any]:
             answer = client.get(f"{base_url}/models")
     except httpx.HTTPError as error:
         reason = redact(str(error)) or type(error).__name__
-        raise LoadTestError(f"{asked}: {reason}; is the server running? {_TRY}") from error
+        raise Unreachable(f"{asked}: {reason}; is the server running? {_TRY}") from error
     if answer.status_code in (401, 403):
         hint = f"set {KEY_VARIABLE} to a key that it accepts"
         raise LoadTestError(f"{asked}: answered {answer.status_code}; {hint}")

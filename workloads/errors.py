@@ -6,11 +6,15 @@ ServetwinError
 ├── ProfileError     a step-time profile that cannot be read or does not apply
 ├── EngineError      the bundled engine cannot start or has died
 └── LoadTestError    a load test that cannot start
+    ├── Unreachable  ... because nothing answers there (exit code 1: the input is not bad)
+    └── EndedEarly   ... or that was cut short (exit code 1)
 """
 
 
 class ServetwinError(Exception):
-    """Base of every error that is the input's fault; the command line prints it as one line."""
+    """Base of every error that a user can act on; the command line prints it as one line."""
+
+    exit_code = 2
 
 
 class TraceError(ServetwinError):
@@ -31,3 +35,15 @@ class EngineError(ServetwinError):
 
 class LoadTestError(ServetwinError):
     """A load test cannot start."""
+
+
+class Unreachable(LoadTestError):
+    """Nothing answers at the endpoint's URL."""
+
+    exit_code = 1
+
+
+class EndedEarly(LoadTestError):
+    """A load test was interrupted, or its endpoint failed, before every request was answered."""
+
+    exit_code = 1

@@ -6,12 +6,17 @@ from typing import Annotated
 import typer
 
 from app import options
-from app.commands.verify import finish, policy_of, verify_policies
+from app.commands.verify import finish, policy_of, tell, verify_policies
 from app.options import EngineChoice, read_or_sample
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
-REQUESTS = 160
+REQUESTS = 120
+NEXT = (
+    "next: servetwin replay TRACE --batching static --kv contiguous",
+    "      servetwin verify --policy continuous+paged+prefix",
+    "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE",
+)
 
 
 def demo(
@@ -27,5 +32,10 @@ def demo(
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
     configs = [policy_of(label, base) for label in POLICIES]
     trace = read_or_sample(None, limit=REQUESTS)
-    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed))
-    finish(found, out, json)
+    tell("two policies on the bundled engine; about two minutes")
+    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed), out)
+    try:
+        finish(found, out, json)
+    finally:
+        for line in NEXT:
+            tell(line)

@@ -75,9 +75,9 @@ def verify(
     plan = Plan(utilisation=utilisation, repeats=repeats, seed=seed)
     choice = EngineChoice(model, device, dtype, threads, seed)
     if url:
-        finish([_verify_at(url, requests, plan)], out, json)
+        finish([_verify_at(url, requests, plan, out)], out, json)
     else:
-        finish(verify_policies(configs, choice, requests, plan), out, json)
+        finish(verify_policies(configs, choice, requests, plan, out), out, json)
 
 
 def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
@@ -122,12 +122,16 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 
 def verify_policies(
-    configs: Sequence["PolicyConfig"], choice: EngineChoice, trace: "Trace", plan: "Plan"
+    configs: Sequence["PolicyConfig"],
+    choice: EngineChoice,
+    trace: "Trace",
+    plan: "Plan",
+    out: Path | None,
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     options.require_engine()
     for config in configs:
-        yield _verify_bundled(config, choice, trace, plan)
+        yield _verify_bundled(config, choice, trace, plan, out)
 
 
 def tell(line: str) -> None:
@@ -135,19 +139,20 @@ def tell(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _verify_at(url: str, trace: "Trace", plan: "Plan") -> "Verification":
+def _verify_at(url: str, trace: "Trace", plan: "Plan", out: Path | None) -> "Verification":
     from app.engines import engine_at
     from app.verification import verify as verify_engine
 
-    return verify_engine(engine_at(url), trace, plan, tell)
+    return verify_engine(engine_at(url), trace, plan, tell, out and out / "interrupted")
 
 
 def _verify_bundled(
-    config: "PolicyConfig", choice: EngineChoice, trace: "Trace", plan: "Plan"
+    config: "PolicyConfig", choice: EngineChoice, trace: "Trace", plan: "Plan", out: Path | None
 ) -> "Verification":
     from app.engines import bundled_engine
     from app.verification import verify as verify_engine
 
     tell(f"{config.name}: starting the bundled engine ({choice.model})")
     with bundled_engine(config, choice) as engine:
-        return verify_engine(engine, trace, plan, tell)
+        keep = out and out / config.name / "interrupted"
+        return verify_engine(engine, trace, plan, tell, keep)
