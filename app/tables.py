@@ -1,8 +1,10 @@
 """Plain-text tables that fit 100 columns."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import Any
 
+WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 _ROWS = (
     ("TTFT", "ttft_s", 1000.0, "ms"),
@@ -19,6 +21,12 @@ def counts_line(counts: Mapping[str, int]) -> str:
         f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
     ]
     return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
+
+
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Notes, wrapped to the width of a table."""
+    wrapped = (wrap(note, WIDTH - 6, subsequent_indent="      ") for note in notes)
+    return [f"note: {first}" if i == 0 else first for n in wrapped for i, first in enumerate(n)]
 
 
 def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:

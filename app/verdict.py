@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.verification import Verification
 from loadtest.comparison import MetricComparison
-from loadtest.comparison_report import render_comparison
+from loadtest.comparison_report import comparison_table
 
 
 def verdict_lines(found: Verification) -> list[str]:
@@ -18,7 +18,7 @@ def verdict_lines(found: Verification) -> list[str]:
         f"{len(found.measured)} load tests",
         f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
         f"drift between rounds {100 * fit.drift:.1f} %",
-        render_comparison(found.comparison),
+        comparison_table(found.comparison),
         f"batches: given the engine's own step times, the simulator decides "
         f"{found.fidelity.agreeing} of {found.fidelity.steps} steps identically",
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in found.measured)}",

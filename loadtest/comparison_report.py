@@ -10,7 +10,7 @@ _LABELS = {
     "e2e_s": ("E2E latency", "ms", 1e3),
 }
 _VERDICTS = {True: "holds", False: "FAILS", None: ""}
-_LEGEND = f"""\
+LEGEND = f"""\
 error = (predicted - measured) / measured; noise = (max - min) / mean of the repeats
 holds: |error| <= limit, or <= {NOISE_MULTIPLE:g} x noise where that is more
 TTFT = first token - scheduled; E2E = last token - scheduled
@@ -20,14 +20,18 @@ output throughput = output tokens of finished requests / (last token - first sch
 
 def render_comparison(comparison: Comparison) -> str:
     """One line per metric, the verdict, the formulae."""
+    verdict = "the prediction holds" if comparison.holds else "the prediction FAILS"
+    runs = "1 run" if comparison.repeats == 1 else f"{comparison.repeats} runs"
+    return "\n".join([comparison_table(comparison), "", f"{verdict} against {runs}", "", LEGEND])
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """One line per metric: predicted with its interval, measured, error, noise floor, limit."""
     head = (
         f"{'':18}{'unit':9}{'predicted':>10}{'low':>10}{'high':>10}{'measured':>10}"
         f"{'error':>9}{'noise':>8}{'limit':>7}"
     )
-    verdict = "the prediction holds" if comparison.holds else "the prediction FAILS"
-    runs = "1 run" if comparison.repeats == 1 else f"{comparison.repeats} runs"
-    lines = [head, *(_line(row) for row in comparison.metrics)]
-    return "\n".join([*lines, "", f"{verdict} against {runs}", "", _LEGEND])
+    return "\n".join([head, *(_line(row) for row in comparison.metrics)])
 
 
 def render_requests(differences: RequestDifferences) -> str:

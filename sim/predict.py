@@ -5,6 +5,7 @@ calibration rounds) and the noise of every step. Replication ``r`` of seed ``s``
 numbers whatever the policy: common random numbers, so policies are compared on equal terms.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +56,17 @@ class Prediction:
         return Interval(float(middle), float(low), float(high))
 
 
-def predict_once(trace: Trace, config: PolicyConfig, profile: Profile) -> Run:
-    """One simulation with the fitted coefficients and no noise: the quick answer."""
-    scheduler = build_scheduler(config)
-    fit = profile.step_time(scheduler.memory.layout)
-    return simulate(trace, scheduler, fit.model(), api=profile.api.model())
+def predict_once(
+    trace: Trace,
+    config: PolicyConfig,
+    profile: Profile,
+    *,
+    seed: int = 0,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """One simulation with the fitted coefficients, and noise: the quick answer."""
+    first = np.random.SeedSequence(seed).spawn(1)[0]
+    return _replicate(trace, config, profile, first, on_arrival=on_arrival)
 
 
 def predict(
@@ -72,17 +79,25 @@ def predict(
 ) -> Prediction:
     """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
     seeds = np.random.SeedSequence(seed).spawn(replications + 1)
-    run = _replicate(trace, config, profile, seeds[0], draw=False)
+    run = _replicate(trace, config, profile, seeds[0])
     draws = (_replicate(trace, config, profile, s, draw=True) for s in seeds[1:])
     return Prediction(run, [drawn.summary() for drawn in draws])
 
 
 def _replicate(
-    trace: Trace, config: PolicyConfig, profile: Profile, seed: np.random.SeedSequence, draw: bool
+    trace: Trace,
+    config: PolicyConfig,
+    profile: Profile,
+    seed: np.random.SeedSequence,
+    *,
+    draw: bool = False,
+    on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     coefficient_rng, noise_rng = (np.random.default_rng(s) for s in seed.spawn(2))
     scheduler = build_scheduler(config)
     fit = profile.step_time(scheduler.memory.layout)
     model = fit.drawn(coefficient_rng) if draw else fit.model()
     noise = StepNoise(fit.noise_factors(), noise_rng)
-    return simulate(trace, scheduler, model, api=profile.api.model(), noise=noise)
+    return simulate(
+        trace, scheduler, model, api=profile.api.model(), noise=noise, on_arrival=on_arrival
+    )

@@ -62,7 +62,7 @@ def replay(
         max_seqs, token_budget, wait_limit_ms, queue_limit,
     )  # fmt: skip
     config = _fit_to_trace(policy.over(fitted.policy_config()), requests, policy)
-    run = _simulate_with_progress(requests, config, fitted)
+    run = _simulate_with_progress(requests, config, fitted, seed)
     run.scenario = {
         "trace": requests.source,
         "notes": list(requests.notes),
@@ -101,15 +101,14 @@ def _fit_to_trace(config: "PolicyConfig", trace: "Trace", given: PolicyOptions) 
     return replace(config, max_model_len=grown)
 
 
-def _simulate_with_progress(trace: "Trace", config: "PolicyConfig", profile: "Profile") -> "Run":
+def _simulate_with_progress(
+    trace: "Trace", config: "PolicyConfig", profile: "Profile", seed: int
+) -> "Run":
     from app.progress import progress
-    from policies.registry import build_scheduler
-    from sim.simulate import simulate
+    from sim.predict import predict_once
 
-    scheduler = build_scheduler(config)
-    fit = profile.step_time(scheduler.memory.layout)
     with progress(f"simulating {config.name}", total=len(trace)) as advance:
-        return simulate(trace, scheduler, fit.model(), api=profile.api.model(), on_arrival=advance)
+        return predict_once(trace, config, profile, seed=seed, on_arrival=advance)
 
 
 def _affordable(run: "Run", asked: int | None) -> int:
@@ -144,7 +143,7 @@ def _report(
     profile: "Profile",
     config: "PolicyConfig",
 ) -> list[str]:
-    from app.tables import counts_line, latency_table
+    from app.tables import counts_line, latency_table, note_lines
 
     speed = summary["simulation"]
     machine = profile.machine.get("processor", "unknown machine")
@@ -153,7 +152,7 @@ def _report(
         f"{run.scenario['trace']}: {config.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
         f"profile {profile.name} ({profile.origin}: {engine})",
-        *(f"note: {note}" for note in run.scenario["notes"]),
+        *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
         "",
         *latency_table(summary, intervals),

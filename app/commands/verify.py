@@ -103,6 +103,7 @@ def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
     from app.verdict import as_json, summary_table, verdict_lines
+    from loadtest.comparison_report import LEGEND
 
     found = []
     for one in verifications:
@@ -113,8 +114,8 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
             typer.echo("\n".join(verdict_lines(one)))
     if json:
         typer.echo(as_json(found))
-    elif len(found) > 1:
-        typer.echo("\n".join(summary_table(found)))
+    else:
+        typer.echo("\n".join([*summary_table(found), "", LEGEND]))
     if out:
         tell(f"run folders: {out}")
     if not all(one.comparison.holds for one in found):
