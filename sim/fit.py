@@ -1,9 +1,10 @@
 """Fit the step-time model to measured steps: non-negative, robust, with its uncertainty.
 
 Least absolute *relative* deviations by iteratively reweighted non-negative least squares: a step
-that the machine disturbed pulls no more than any other. The covariance comes from a bootstrap over
-steps, so coefficients that rest at zero are treated honestly. The noise that remains (disturbed
-steps included) is kept as quantiles of measured / fitted, for the simulator to draw from.
+that the machine disturbed pulls no more than any other. The uncertainty comes from a bootstrap over
+steps. The simulator draws from its fits as they are: normal draws, clipped at zero, would lengthen
+every step. The noise that remains (disturbed steps included) is kept as quantiles of measured /
+fitted, for the simulator to draw from.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from workloads.errors import ProfileError
 
 NOISE_QUANTILES = 200
 _ROUNDS = 12
-_BOOTSTRAPS = 60
+_BOOTSTRAPS = 40
 _CLIP = 20.0
 
 
@@ -31,7 +32,9 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Coefficients (s per unit of ``FEATURES``), their covariance, and what was left over.
+    """Coefficients (s per unit of ``FEATURES``), their uncertainty, and what was left over.
+
+    ``draws`` [bootstraps, features] are fits to resampled steps, ``covariance`` is theirs.
 
     ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``drift`` the relative
     standard deviation of whole calibration rounds, ``held_out_error`` the median absolute relative
@@ -40,6 +43,7 @@ class Fit:
 
     coefficients: FloatArray
     covariance: FloatArray
+    draws: FloatArray
     noise: FloatArray
     drift: float
     held_out_error: float
@@ -61,11 +65,13 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     matrix = np.array([features(sample.shape) for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
     coefficients = _robust_nnls(matrix, seconds)
+    draws = _bootstrap(matrix, seconds, rng)
     ratios = seconds / (matrix @ coefficients)
     rounds = np.array([sample.round for sample in samples])
     return Fit(
         coefficients=coefficients,
-        covariance=_bootstrap_covariance(matrix, seconds, rng),
+        covariance=np.cov(draws, rowvar=False),
+        draws=draws,
         noise=_noise_quantiles(ratios),
         drift=_drift(ratios, rounds),
         held_out_error=_held_out_error(matrix, seconds, rng),
@@ -105,13 +111,10 @@ def _robust_nnls(matrix: FloatArray, seconds: FloatArray) -> FloatArray:
     return np.asarray(solution / scale, dtype=np.float64)
 
 
-def _bootstrap_covariance(
-    matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+def _bootstrap(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator) -> FloatArray:
     count = len(seconds)
-    draws = (rng.integers(count, size=count) for _ in range(_BOOTSTRAPS))
-    fits = np.array([_robust_nnls(matrix[rows], seconds[rows]) for rows in draws])
-    return np.asarray(np.cov(fits, rowvar=False), dtype=np.float64)
+    resampled = (rng.integers(count, size=count) for _ in range(_BOOTSTRAPS))
+    return np.array([_robust_nnls(matrix[rows], seconds[rows]) for rows in resampled])
 
 
 def _noise_quantiles(ratios: FloatArray) -> FloatArray:

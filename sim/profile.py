@@ -28,6 +28,7 @@ class StepTimeFit(_Part):
 
     coefficients: dict[str, float]
     covariance: list[list[float]] = Field(default_factory=list)
+    draws: list[list[float]] = Field(default_factory=list)
     noise: list[float] = Field(default_factory=lambda: [1.0])
     drift: float = 0.0
     held_out_error: float | None = None
@@ -40,6 +41,7 @@ class StepTimeFit(_Part):
         return cls(
             coefficients=dict(zip(FEATURES, map(_short, fit.coefficients), strict=True)),
             covariance=[[_short(value) for value in row] for row in fit.covariance],
+            draws=[[_short(value) for value in row] for row in fit.draws],
             noise=[_short(value) for value in fit.noise],
             drift=_short(fit.drift),
             held_out_error=_short(fit.held_out_error),
@@ -52,12 +54,12 @@ class StepTimeFit(_Part):
         return LinearStepTime.of(self.coefficients)
 
     def drawn(self, rng: np.random.Generator) -> LinearStepTime:
-        """The model with coefficients and drift drawn from their uncertainty."""
-        mean = np.array([self.coefficients.get(name, 0.0) for name in FEATURES])
+        """The model of one bootstrap fit, times a drift; the fitted one where there are none."""
         drift = max(0.0, 1 + self.drift * rng.standard_normal())
-        if self.covariance:
-            mean = rng.multivariate_normal(mean, np.array(self.covariance), method="eigh")
-        return LinearStepTime(tuple((np.maximum(mean, 0.0) * drift).tolist()))
+        chosen = self.model().coefficients
+        if self.draws:
+            chosen = tuple(self.draws[rng.integers(len(self.draws))])
+        return LinearStepTime(tuple(drift * coefficient for coefficient in chosen))
 
     def noise_factors(self) -> FloatArray:
         """Quantiles of measured / fitted step durations."""
