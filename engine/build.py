@@ -90,7 +90,8 @@ def _warm_up(runner: Runner, memory: KVMemory) -> None:
     prompt_tokens = min(8, memory.capacity_tokens - 1)
     if prompt_tokens < 1:
         return
-    seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2, region_start=0)
+    seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2)
+    seq.region_start = 0
     seq.blocks = list(range(-(-(prompt_tokens + 1) // memory.block_tokens)))
     states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
     for start, tokens in ((0, prompt_tokens), (prompt_tokens, 1)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.clock import CoreClock
-from engine.messages import CoreStats, FinishReason, TokenEvent
+from engine.messages import CoreStats, FinishReason, Refused, TokenEvent
 from engine.sampling_params import EOS_ID, SamplingParams
 from engine.step_log import StepLog
 from engine.text_stream import TextStream
@@ -73,6 +73,7 @@ class EngineCore:
         self._outputs: dict[str, _Output] = {}
         self._idle = True
         self._totals = _Totals()
+        self._refused: list[Refused] = []
 
     @property
     def unfinished(self) -> int:
@@ -107,9 +108,12 @@ class EngineCore:
         The list may be empty: a chunk of a prompt yields no token.
         """
         batch = self.scheduler.schedule(now_s)
+        self._give_up(self.scheduler.dropped())
         if batch is None:
             self._idle = True
             return None
+        for entry in batch.entries:
+            self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
         tokens = self._executor.execute(batch, self._states)
         self._record(batch, now_s, self.clock() - now_s)
         events = [
@@ -120,6 +124,11 @@ class EngineCore:
         for seq in self.scheduler.complete(batch):
             self._forget(seq.request_id)
         return events
+
+    def refusals(self) -> list[Refused]:
+        """Requests that the scheduler gave up while they waited, since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def stats(self) -> CoreStats:
         """Where the core stands now."""
@@ -157,11 +166,17 @@ class EngineCore:
         generated = seq.generated_tokens + 1
         may_stop = generated >= params.min_tokens
         text, found_stop = output.text.push(token_id, may_stop)
-        seq.stopped = found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos)
+        if found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos):
+            seq.stop()
         reason = _finish_reason(seq.stopped, generated >= params.max_tokens)
         if reason and not found_stop:
             text += output.text.flush()
         return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
+
+    def _give_up(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
+        for seq, refusal in dropped:
+            self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
+            self._forget(seq.request_id)
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id], self._outputs[request_id]

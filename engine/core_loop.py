@@ -56,7 +56,7 @@ class CoreLoop:
         if self._stopped:
             return False
         tokens = self._core.step(now_s)
-        self._tell([*refused, *(tokens or ())])
+        self._tell([*refused, *self._core.refusals(), *(tokens or ())])
         return tokens is not None
 
     def _hand_over(self, messages: list[Message], now_s: float) -> list[Refused]:

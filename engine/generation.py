@@ -137,8 +137,8 @@ def _token(event: Event) -> TokenEvent:
 
 
 def _refusal(event: Refused) -> ApiError:
-    if event.kind == "queue_full":
-        return ApiError(429, event.reason, code="queue_full", headers={"retry-after": "1"})
+    if event.kind != "too_long":
+        return ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
     return ApiError(400, event.reason, code="context_length_exceeded")
 
 

@@ -1,13 +1,14 @@
 """What one step computes, and its shape: all that a step-time model may know of it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Listed
+from typing import NamedTuple
 
+from policies.lockstep import Lockstep
 from policies.sequence import Sequence
 
 
-@dataclass(slots=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """The share of one sequence in a step.
 
     Positions ``start .. start + tokens - 1`` are computed and stored. ``padding`` further rows
@@ -27,8 +28,7 @@ class ScheduledSequence:
         return self.tokens + self.padding
 
 
-@dataclass(frozen=True, slots=True)
-class BatchShape:
+class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 
     An entry of one row is a decode, whatever its sequence is doing; any other is a prefill chunk.
@@ -39,8 +39,10 @@ class BatchShape:
     """Sum over the decodes of the positions they attend to, their own included."""
     decode_growing: int
     """Decodes whose context is one longer in the next step (all but the dead rows)."""
-    prefill_chunks: tuple[tuple[int, int], ...]
+    prefill_chunks: tuple[tuple[int, int], ...] = ()
     """(first position, rows) of each prefill chunk."""
+    swapped_tokens: int = 0
+    """KV positions that move between device and host before the step."""
 
     @property
     def sequences(self) -> int:
@@ -50,19 +52,59 @@ class BatchShape:
     @property
     def rows(self) -> int:
         """Rows of the step's matrices: one per decode, and those of the chunks."""
-        return self.decode_sequences + sum(rows for _, rows in self.prefill_chunks)
+        rows = self.decode_sequences
+        for _, chunk_rows in self.prefill_chunks:
+            rows += chunk_rows
+        return rows
 
 
-@dataclass(slots=True)
 class Batch:
-    """What one step computes; ``preempted`` lost their memory to make room for it."""
+    """What one step computes.
 
-    entries: list[ScheduledSequence]
-    preempted: list[Sequence] = field(default_factory=list)
+    The members of ``lockstep`` decode one token each; ``chunks`` are the parts of prompts, and
+    the rows of finished members that a static batch drags along. ``preempted`` lost their device
+    memory to make room, ``resumed`` had theirs elsewhere; of ``swapped_tokens`` positions the keys
+    and values move over the host link before the step.
+    """
+
+    __slots__ = ("chunks", "lockstep", "preempted", "resumed", "swapped_tokens")
+
+    def __init__(
+        self, chunks: Listed[ScheduledSequence] = (), lockstep: Lockstep | None = None
+    ) -> None:
+        self.chunks = chunks
+        self.lockstep = lockstep
+        self.preempted: Listed[Sequence] = ()
+        self.resumed: Listed[Sequence] = ()
+        self.swapped_tokens = 0
+
+    @property
+    def entries(self) -> list[ScheduledSequence]:
+        """Every sequence of the step: decodes in the order of joining, then chunks."""
+        decodes = [ScheduledSequence(s, s.computed_tokens, 1, True) for s in self.lockstep or ()]
+        return [*decodes, *self.chunks]
+
+    def __len__(self) -> int:
+        """Sequences in the step."""
+        return len(self.chunks) + (self.lockstep.size if self.lockstep is not None else 0)
 
     def shape(self) -> BatchShape:
         """The features of this batch that a step-time model may know."""
-        return shape_of((entry.start, entry.tokens, entry.padding) for entry in self.entries)
+        group = self.lockstep
+        decodes = context = 0
+        if group is not None:
+            decodes = group.size
+            context = group.context_tokens + decodes
+        if not self.chunks:  # most often, so without the detour over BatchShape's own __new__
+            return tuple.__new__(BatchShape, (decodes, context, decodes, (), self.swapped_tokens))
+        rest = shape_of((start, n, padding) for _, start, n, _, padding in self.chunks)
+        return BatchShape(
+            decodes + rest.decode_sequences,
+            context + rest.decode_context_tokens,
+            decodes + rest.decode_growing,
+            rest.prefill_chunks,
+            self.swapped_tokens,
+        )
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
@@ -70,10 +112,11 @@ def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
     decodes = context = growing = 0
     chunks = []
     for start, tokens, padding in entries:
-        if tokens + padding == 1:
+        rows = tokens + padding
+        if rows == 1:
             decodes += 1
             context += start + 1
             growing += tokens
         else:
-            chunks.append((start, tokens + padding))
+            chunks.append((start, rows))
     return BatchShape(decodes, context, growing, tuple(chunks))

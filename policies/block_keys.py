@@ -7,47 +7,47 @@ same blocks alike or different, so both see the same prefix hits.
 import hashlib
 from array import array
 from collections.abc import Iterable
-from itertools import count
+from collections.abc import Sequence as Listed
 from typing import Protocol
 
+from policies.sequence import Sequence
 from workloads.request import Request
+
+Keys = Listed[int]
+BlockKey = tuple[int, int]
 
 _BLOCK_INDEX_BITS = 24
 
 
 class BlockKeys(Protocol):
-    """Names the full prompt blocks of a request."""
+    """Names the prompt blocks of a request."""
 
-    def of(self, request: Request) -> list[int]:
-        """One key per full block of the prompt."""
+    def of(self, request: Request) -> tuple[Keys, int]:
+        """(chained keys from the first block on, blocks per key); prompts may end unnamed."""
 
 
 class PrefixKeys:
     """Block keys of a trace's requests, at the block size of a KV memory.
 
-    Block ``j`` ends inside the trace's block ``i``; as ids are chained, ``(id_i, j)`` names all
-    that comes before. Blocks past the last id belong to one request and get a key of their own.
-    Where the trace's block is longer than the memory's (512 against 16), two prompts that part
-    inside a trace's block share nothing of it.
+    As ids are chained, one id names all blocks within it: where the trace's block is a multiple of
+    the memory's (512 against 16), the ids are the keys. Two prompts that part inside a trace's
+    block then share nothing of it. Elsewhere each block gets a key from the id that it ends in.
+    Blocks past the last id belong to one request and have no key.
     """
 
     def __init__(self, block_tokens: int) -> None:
-        self._block_tokens = block_tokens
-        self._private = count(1)
+        self.block_tokens = block_tokens
 
-    def of(self, request: Request) -> list[int]:
-        """One key per full block of the prompt."""
-        full_blocks = request.prompt_tokens // self._block_tokens
-        ids, id_tokens = request.prefix_block_ids, request.block_tokens
+    def of(self, request: Request) -> tuple[Keys, int]:
+        """(chained keys from the first block on, blocks per key); prompts may end unnamed."""
+        ids, id_tokens, size = request.prefix_block_ids, request.block_tokens, self.block_tokens
         if not ids or not id_tokens:
-            return [-next(self._private) for _ in range(full_blocks)]
-        size = self._block_tokens
-        named = min(full_blocks, len(ids) * id_tokens // size)
-        keys = [
-            ids[(size * (j + 1) - 1) // id_tokens] << _BLOCK_INDEX_BITS | j for j in range(named)
-        ]
-        keys.extend(-next(self._private) for _ in range(full_blocks - named))
-        return keys
+            return (), 1
+        if id_tokens % size == 0:
+            return ids, id_tokens // size
+        blocks = min(request.prompt_tokens, len(ids) * id_tokens) // size
+        ends = (size * (j + 1) - 1 for j in range(blocks))
+        return [ids[end // id_tokens] << _BLOCK_INDEX_BITS | end // size for end in ends], 1
 
 
 def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
@@ -60,3 +60,10 @@ def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
         chain.update(tokens[start : start + size])
         keys.append(int.from_bytes(chain.digest()[:16]))
     return keys
+
+
+def key_of_block(seq: Sequence, place: int) -> BlockKey | None:
+    """The key of the prompt's block at ``place``; None where nobody named it."""
+    unit = place // seq.key_blocks
+    keys = seq.block_keys
+    return (keys[unit], place) if keys and unit < len(keys) else None

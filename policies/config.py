@@ -1,5 +1,6 @@
 """The settings of a server's policies, and the objects that they name."""
 
+import difflib
 import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
@@ -7,16 +8,45 @@ from typing import Literal, get_args
 from workloads.errors import PolicyError
 
 Reservation = Literal["max", "pow2", "exact"]
+PrefixIndex = Literal["hash", "radix"]
+Eviction = Literal["lru", "lfu", "fifo"]
+QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
+Admission = Literal["prompt", "full"]
+Preemption = Literal["recompute", "swap"]
+Victim = Literal["newest", "lowest-priority", "least-progress"]
+
+_CHOICES = {
+    "reservation": get_args(Reservation),
+    "prefix_index": get_args(PrefixIndex),
+    "eviction": get_args(Eviction),
+    "queue_order": get_args(QueueOrder),
+    "admission": get_args(Admission),
+    "preemption": get_args(Preemption),
+    "victim": get_args(Victim),
+}
+_COUNTS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
+_UNBUDGETED = ("static", "insertion")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
     """Which policies a server runs, and their limits. Engine and simulator read the same one.
 
-    ``batching`` and ``kv`` are registered names or ``path.py:Class``. ``kv_tokens`` is the whole KV
-    memory in tokens; ``max_seqs`` bounds a batch (and sizes a static one); ``token_budget`` bounds
-    the rows of a continuous step; ``wait_limit_s`` is how long a static batch waits to fill;
-    ``queue_limit`` bounds those who wait (None: unbounded).
+    ``batching`` and ``kv`` are registered names or ``path.py:Class``.
+
+    Memory: ``kv_tokens`` is the whole KV memory in tokens, in blocks of ``block_tokens`` (paged)
+    or regions sized by ``reservation`` (contiguous). ``prefix_cache`` shares equal prompt blocks,
+    found by ``prefix_index`` and given up in the order of ``eviction``; ``host_kv_tokens`` is host
+    memory for what preemption swaps out.
+
+    Steps: ``max_seqs`` bounds a batch (and sizes a static one), ``token_budget`` the rows of a
+    step; ``wait_limit_s`` is how long a static batch waits to fill.
+
+    Queue: ``queue_order``; ``queue_limit`` bounds those who wait (None: unbounded);
+    ``shed_ttft_s`` gives up requests that waited longer than the TTFT they were promised.
+    ``admission`` reserves the prompt, or the full length; ``watermark`` is the share of the memory
+    that admission leaves free. ``preemption`` frees memory by forgetting a ``victim`` (recomputed
+    later) or by swapping it to the host.
     """
 
     batching: str = "continuous"
@@ -30,23 +60,40 @@ class PolicyConfig:
     token_budget: int = 256
     wait_limit_s: float = 0.1
     queue_limit: int | None = None
+    prefix_index: PrefixIndex = "hash"
+    eviction: Eviction = "lru"
+    queue_order: QueueOrder = "fcfs"
+    admission: Admission = "prompt"
+    watermark: float = 0.0
+    shed_ttft_s: float | None = None
+    preemption: Preemption = "recompute"
+    victim: Victim = "newest"
+    host_kv_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"):
+        for name in _COUNTS:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name, choices in _CHOICES.items():
+            _require_known(name, getattr(self, name), choices)
         if self.queue_limit is not None:
             _require(self.queue_limit >= 0, "queue_limit", self.queue_limit, "at least 0")
-        waits = math.isfinite(self.wait_limit_s) and self.wait_limit_s >= 0
-        _require(waits, "wait_limit_s", self.wait_limit_s, "a finite number, at least 0")
-        sizes = get_args(Reservation)
-        _require(
-            self.reservation in sizes, "reservation", self.reservation, f"one of {', '.join(sizes)}"
-        )
+        _require(self.host_kv_tokens >= 0, "host_kv_tokens", self.host_kv_tokens, "at least 0")
+        _require_seconds("wait_limit_s", self.wait_limit_s)
+        if self.shed_ttft_s is not None:
+            _require_seconds("shed_ttft_s", self.shed_ttft_s)
+        _require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
+        self._require_room()
+        if self.prefix_cache and self.kv == "contiguous":
+            raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
+
+    def _require_room(self) -> None:
         _require(
             self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
         )
-        if self.prefix_cache and self.kv == "contiguous":
-            raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
+        if self.batching not in _UNBUDGETED:
+            right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
+            fits = self.token_budget >= self.max_seqs
+            _require(fits, "token_budget", self.token_budget, right)
 
     @property
     def name(self) -> str:
@@ -64,3 +111,15 @@ class PolicyConfig:
 def _require(holds: bool, name: str, value: object, right: str) -> None:
     if not holds:
         raise PolicyError(f"{name}: {value!r} is not possible; it must be {right}")
+
+
+def _require_seconds(name: str, value: float) -> None:
+    holds = math.isfinite(value) and value >= 0
+    _require(holds, name, value, "a finite number, at least 0")
+
+
+def _require_known(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(choices)}"
+        raise PolicyError(f"{name}: {value!r} is not possible; {hint}")

@@ -6,8 +6,10 @@ The three sizes are those that the paged-attention paper compares with (vLLM, SO
 
 from bisect import insort
 from collections.abc import Iterable
+from math import ceil
 
 from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
 
@@ -23,13 +25,13 @@ class ContiguousKV:
         self.capacity_tokens = config.kv_tokens
         self._max_model_len = config.max_model_len
         self._reservation = config.reservation
+        self._watermark = ceil(config.watermark * config.kv_tokens)
         self._free: list[tuple[int, int]] = [(0, config.kv_tokens)]  # (start, length), by start
-        self._live: dict[Sequence, None] = {}
 
     def refusal(self, seq: Sequence) -> str | None:
         """Why ``seq`` can never be held, even alone; None where it can."""
         needed = self._region_for(seq)
-        if needed <= self.capacity_tokens:
+        if needed <= self.capacity_tokens - self._watermark:
             return None
         return (
             f"needs a region of {needed} KV tokens (reserving {self._reservation}), the memory "
@@ -41,17 +43,16 @@ class ContiguousKV:
         return 0
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Reserve the whole region at the first call; later calls find it there."""
-        if seq.region_start >= 0:
-            return tokens <= seq.region_tokens
+        """Reserve the whole region, the first that fits; False, unchanged, without one."""
         needed = self._region_for(seq)
+        if self._watermark and self.free_tokens() - needed < self._watermark:
+            return False
         for index, (start, length) in enumerate(self._free):
             if length >= needed:
                 self._free[index : index + 1] = (
                     [(start + needed, length - needed)] if length > needed else []
                 )
                 seq.region_start, seq.region_tokens = start, needed
-                self._live[seq] = None
                 return True
         return False
 
@@ -65,21 +66,29 @@ class ContiguousKV:
         insort(self._free, (seq.region_start, seq.region_tokens))
         self._free = _joined(self._free)
         seq.region_start, seq.region_tokens = -1, 0
-        self._live.pop(seq, None)
 
-    def quiet_steps(self, seqs: list[Sequence], limit: int) -> int:
+    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
+        """True: what a sequence may grow to is reserved already."""
+        return True
+
+    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
         """``limit``: what a sequence may grow to is reserved already."""
         return limit
+
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        """Nothing: a region needs no table."""
+        return []
 
     def free_tokens(self) -> int:
         """Tokens in no region, in however small pieces."""
         return sum(length for _, length in self._free)
 
-    def usage(self) -> KVUsage:
-        """Where the memory is."""
-        live = sum(seq.computed_tokens for seq in self._live)
-        wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in self._live)
-        held = sum(seq.region_tokens for seq in self._live)
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        """Where the memory is, given all sequences that hold any of it."""
+        holders = list(seqs)
+        live = sum(seq.computed_tokens for seq in holders)
+        wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)
+        held = sum(seq.region_tokens for seq in holders)
         free = self.free_tokens()
         usable = max((length for _, length in self._free), default=0)
         return KVUsage(

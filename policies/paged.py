@@ -1,9 +1,11 @@
 """Paged KV memory: fixed blocks, handed out one by one (vLLM, SOSP 2023)."""
 
 from collections.abc import Iterable
+from math import ceil
 
 from policies.config import PolicyConfig
-from policies.prefix_cache import HashPrefixCache, shareable_blocks
+from policies.lockstep import Lockstep
+from policies.prefix_index import build_index
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
 
@@ -11,8 +13,10 @@ from policies.sequence import Sequence
 class PagedKV:
     """A pool of blocks; with ``config.prefix_cache``, equal prompt blocks are shared.
 
-    Waste is at most one partly filled block per sequence. New blocks are taken from those never
-    used, then from those given back, then from the idle cached ones, oldest first.
+    Waste is at most one partly filled block per sequence. The pool counts blocks; *which* block a
+    sequence holds is settled when an executor asks (``table``), or when a prefix index must know.
+    New blocks are taken from those never used, then from those given back, and their room from
+    the free ones, then from idle cached ones.
     """
 
     layout: KVLayout = "paged"
@@ -22,151 +26,200 @@ class PagedKV:
         self.total_blocks = config.kv_tokens // config.block_tokens
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self.shares_prefixes = config.prefix_cache
-        self._cache = HashPrefixCache() if config.prefix_cache else None
+        self._index = build_index(config)
+        self._free = self.total_blocks
+        """Blocks that nobody holds and no index remembers."""
+        self._watermark = ceil(config.watermark * self.total_blocks)
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []
-        self._holders: dict[int, int] = {}
-        self._live: dict[Sequence, None] = {}
 
     def refusal(self, seq: Sequence) -> str | None:
         """Why ``seq`` can never be held, even alone; None where it can."""
-        if self._blocks_for(seq.final_kv_tokens) <= self.total_blocks:
+        blocks = -(-(seq.prompt_tokens + seq.max_tokens - 1) // self.block_tokens)
+        if blocks + self._watermark <= self.total_blocks:
             return None
+        kept = f", {self._watermark} of them kept free" if self._watermark else ""
         return (
             f"needs {seq.final_kv_tokens} KV tokens, the memory has {self.capacity_tokens} "
-            f"({self.total_blocks} blocks of {self.block_tokens})"
+            f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
         """Leading prompt tokens found in the cache: whole blocks, at most prompt - 1."""
-        return len(self._match(seq)) * self.block_tokens
+        if self._index is None:
+            return 0
+        return self._index.find(seq, self._shareable(seq))[0] * self.block_tokens
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Grow the block table to cover ``tokens`` positions; False, unchanged, without room."""
-        needed = self._blocks_for(tokens) - len(seq.blocks)
-        if needed <= 0:
-            return True
-        hits = [] if seq.blocks else self._match(seq)
-        if needed - len(hits) > self._available() - self._idle_among(hits):
+        """Take the cached prefix and room for ``tokens`` positions; False, unchanged, without room.
+
+        For a sequence that holds nothing yet; decodes grow in lockstep.
+        """
+        needed = -(-tokens // self.block_tokens)
+        available = self._free - self._watermark
+        if self._index is None:
+            if needed > available:
+                return False
+        elif not self._hold_prefix(seq, needed, available):
             return False
-        for block in hits:
-            self._hold(block)
-        seq.blocks.extend(hits)
-        for _ in range(needed - len(hits)):
-            seq.blocks.append(self._take())
-        self._live[seq] = None
+        self._free -= needed - seq.keyed_blocks
+        seq.held_blocks = needed
+        if self._index is not None:
+            self.table(seq, tokens)
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
-        """Remember the full prompt blocks among the first ``tokens`` positions for sharing."""
-        if self._cache is None or seq.computed_tokens >= seq.prompt_tokens:
-            return
-        full = min(tokens // self.block_tokens, len(seq.block_keys))
-        for index in range(seq.computed_tokens // self.block_tokens, full):
-            self._cache.insert(seq.block_keys[index], seq.blocks[index])
+        """Let others find the full prompt blocks among the first ``tokens`` positions."""
+        if self._index is not None and seq.computed_tokens < seq.prompt_tokens:
+            full = min(tokens, seq.prompt_tokens) // self.block_tokens
+            if full > seq.keyed_blocks:
+                self._index.insert(seq, full)
 
-    def release(self, seq: Sequence) -> None:
-        """Give back every block, the tail first, so that prefixes outlive their continuations."""
-        for block in reversed(seq.blocks):
-            self._drop(block)
-        seq.blocks.clear()
-        self._live.pop(seq, None)
+    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
+        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+        needed = lockstep.new_blocks(steps)
+        if needed > self._free and not self._evict(needed):
+            return False
+        self._free -= needed
+        lockstep.granted_step += steps
+        return True
 
-    def quiet_steps(self, seqs: list[Sequence], limit: int) -> int:
-        """Steps (at most ``limit``) that all ``seqs`` can grow by one before a block is missing."""
-        if self._blocks_to_grow(seqs, limit) <= self._available():
+    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+        """How many more steps (at most ``limit``) ``grow`` would grant."""
+        available = self._available()
+        if lockstep.size * (limit // self.block_tokens + 1) <= available:
             return limit
-        low, high = 0, limit  # low fits, high does not
+        low, high = 0, limit + 1  # low fits, high does not (or is past the limit)
         while high - low > 1:
             middle = (low + high) // 2
-            if self._blocks_to_grow(seqs, middle) <= self._available():
+            if lockstep.new_blocks(middle) <= available:
                 low = middle
             else:
                 high = middle
         return low
 
+    def release(self, seq: Sequence) -> None:
+        """Give back every block."""
+        held = self._held(seq)
+        if self._index is not None:
+            self._release_shared(seq, held)
+        else:
+            self._free += held
+            self._returned += reversed(seq.blocks)
+        seq.held_blocks = 0
+        seq.blocks = []
+
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        """The block table (``seq.blocks``), long enough for the first ``tokens`` positions.
+
+        They must have been granted by ``reserve`` or ``grow``.
+        """
+        missing = -(-tokens // self.block_tokens) - len(seq.blocks)
+        if missing > 0:
+            seq.blocks += self._take(missing)
+        return seq.blocks
+
     def free_tokens(self) -> int:
-        """Tokens in blocks that could be handed out, idle cached ones included."""
+        """Tokens that could be given out now, cached prefixes that may be evicted included."""
         return self._available() * self.block_tokens
 
-    def usage(self) -> KVUsage:
-        """Where the memory is, counted block by block."""
-        live = shared = 0
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        """Where the memory is, given all sequences that hold any of it."""
+        size, index = self.block_tokens, self._index
         filled: dict[int, int] = {}
-        for seq in self._live:
-            for index, block in enumerate(seq.blocks):
-                here = seq.computed_tokens - index * self.block_tokens
-                filled[block] = max(filled.get(block, 0), min(max(here, 0), self.block_tokens))
-        live = sum(filled.values())
-        shared = sum(tokens for block, tokens in filled.items() if self._holders[block] > 1)
-        promised = len(self._holders) * self.block_tokens - live
-        wasted = sum(self._tail_waste(seq) for seq in self._live)
-        cached = self._cache.idle_blocks() * self.block_tokens if self._cache else 0
+        holders: dict[int, int] = {}
+        private = reserved_blocks = wasted = 0
+        for seq in seqs:
+            keyed = index.keyed(seq) if index else set()
+            table = seq.blocks[: seq.keyed_blocks] if keyed else []
+            for place, block in enumerate(table):
+                if block in keyed:
+                    here = min(max(seq.computed_tokens - place * size, 0), size)
+                    filled[block] = max(filled.get(block, 0), here)
+                    holders[block] = holders.get(block, 0) + 1
+            shared_tokens = sum(block in keyed for block in table) * size
+            private += max(0, seq.computed_tokens - shared_tokens)
+            held = self._held(seq)
+            reserved_blocks += held - sum(block in keyed for block in table)
+            wasted += max(0, held * size - seq.final_kv_tokens)
+        live = private + sum(filled.values())
+        held_tokens = (reserved_blocks + len(filled)) * size
+        cached = index.idle_blocks * size if index else 0
         return KVUsage(
             capacity_tokens=self.capacity_tokens,
             live_tokens=live,
-            reserved_tokens=promised - wasted,
+            reserved_tokens=held_tokens - live - wasted,
             internal_waste_tokens=wasted,
             external_waste_tokens=0,
             cached_tokens=cached,
-            free_tokens=self.free_tokens() - cached,
-            shared_tokens=shared,
+            free_tokens=self._free * size,
+            shared_tokens=sum(n for block, n in filled.items() if holders[block] > 1),
         )
 
     def check(self, seqs: Iterable[Sequence]) -> None:
-        """Assert the laws of the pool against the sequences that should hold blocks."""
-        counted: dict[int, int] = {}
+        """Assert the laws of the pool against all sequences that hold blocks."""
+        tables: dict[int, int] = {}
+        shared: set[int] = set()
+        private = 0
         for seq in seqs:
-            for block in seq.blocks:
-                counted[block] = counted.get(block, 0) + 1
-        assert counted == self._holders, "a block's holders are miscounted"
-        assert self._cache or all(n == 1 for n in counted.values()), "a block is in two tables"
-        assert len(self._holders) + self._available() == self.total_blocks, "blocks leak"
+            keyed = self._index.keyed(seq) if self._index else set()
+            shared |= keyed
+            private += self._held(seq) - len(keyed)
+            for block in set(seq.blocks) - keyed:
+                tables[block] = tables.get(block, 0) + 1
+        assert all(n == 1 for n in tables.values()), "a block is in two tables"
+        assert not shared & tables.keys(), "a shared block is held privately"
+        idle = self._index.idle_blocks if self._index else 0
+        held = self._index.held_blocks if self._index else 0
+        assert len(shared) == held, "a shared block's holders are miscounted"
+        assert self._free + idle + held + private == self.total_blocks, "blocks leak"
+        assert self._free >= 0, "more blocks are held than there are"
 
-    def _tail_waste(self, seq: Sequence) -> int:
-        """Positions of the last block that the sequence will never fill."""
-        return max(0, len(seq.blocks) * self.block_tokens - seq.final_kv_tokens)
+    def _held(self, seq: Sequence) -> int:
+        """Blocks of a sequence; decodes that grow hold what they have been granted."""
+        tokens, group = seq.computed_tokens, seq.lockstep
+        if group is not None and group.granted_step > group.steps:
+            tokens += group.granted_step - group.steps
+        return max(seq.held_blocks, -(-tokens // self.block_tokens))
 
-    def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self.block_tokens)
+    def _shareable(self, seq: Sequence) -> int:
+        """Leading blocks that a hit may cover: the last prompt token is always computed anew."""
+        return (seq.prompt_tokens - 1) // self.block_tokens
 
-    def _blocks_to_grow(self, seqs: list[Sequence], steps: int) -> int:
-        return sum(
-            max(0, self._blocks_for(seq.computed_tokens + steps) - len(seq.blocks)) for seq in seqs
-        )
+    def _hold_prefix(self, seq: Sequence, needed: int, available: int) -> bool:
+        assert self._index is not None
+        limit = self._shareable(seq)
+        found, idle = self._index.find(seq, limit)
+        if needed - found > available + self._index.idle_blocks - idle:
+            return False
+        seq.blocks = self._index.hold(seq, limit)
+        missing = needed - found - self._free
+        if missing > 0:
+            self._evict(needed - found)
+        return True
 
-    def _match(self, seq: Sequence) -> list[int]:
-        if self._cache is None:
-            return []
-        return self._cache.match(seq.block_keys, shareable_blocks(seq, self.block_tokens))
+    def _release_shared(self, seq: Sequence, held: int) -> None:
+        assert self._index is not None
+        private = self._index.release(seq)
+        self._free += held - len(seq.blocks) + len(private)
+        self._returned += reversed(private)
 
     def _available(self) -> int:
-        idle = self._cache.idle_blocks() if self._cache else 0
-        return self.total_blocks - self._untouched + len(self._returned) + idle
+        return self._free + (self._index.idle_blocks if self._index is not None else 0)
 
-    def _idle_among(self, blocks: list[int]) -> int:
-        return sum(self._cache.is_idle(block) for block in blocks) if self._cache else 0
+    def _evict(self, needed: int) -> bool:
+        """Bring the free blocks up to ``needed`` at the cost of idle cached ones."""
+        missing = needed - self._free
+        if self._index is None or missing > self._index.idle_blocks:
+            return False
+        self._returned += self._index.evict(missing)
+        self._free += missing
+        return True
 
-    def _take(self) -> int:
-        if self._untouched < self.total_blocks:
-            block = self._untouched
-            self._untouched += 1
-        elif self._returned:
-            block = self._returned.pop()
-        else:
-            assert self._cache is not None
-            block = self._cache.evict()
-        self._holders[block] = 1
-        return block
-
-    def _hold(self, block: int) -> None:
-        assert self._cache is not None
-        self._cache.use(block)
-        self._holders[block] = self._holders.get(block, 0) + 1
-
-    def _drop(self, block: int) -> None:
-        self._holders[block] -= 1
-        if self._holders[block] == 0:
-            del self._holders[block]
-            if self._cache is None or not self._cache.retire(block):
-                self._returned.append(block)
+    def _take(self, blocks: int) -> list[int]:
+        fresh = min(blocks, self.total_blocks - self._untouched)
+        taken = list(range(self._untouched, self._untouched + fresh))
+        self._untouched += fresh
+        for _ in range(blocks - fresh):
+            taken.append(self._returned.pop())
+        return taken

@@ -1,9 +1,11 @@
 """The two interfaces between a server and its policies."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from policies.batch import Batch
+from policies.lockstep import Lockstep
 from policies.sequence import Sequence
 
 KVLayout = Literal["paged", "contiguous"]
@@ -16,9 +18,10 @@ class Refusal:
 
     ``too_long``: it can never fit the KV memory or the model's length; retrying is pointless.
     ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
+    ``too_late``: it waited longer than the TTFT that it was promised.
     """
 
-    kind: Literal["too_long", "queue_full"]
+    kind: Literal["too_long", "queue_full", "too_late"]
     reason: str
 
 
@@ -61,25 +64,31 @@ class KVMemory(Protocol):
         """Leading prompt tokens whose keys and values are here already; at most prompt - 1."""
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Make room for ``tokens`` positions in all; False, and nothing changed, without room.
+        """Take in a sequence that holds nothing, with room for ``tokens`` positions in all.
 
-        A sequence that holds nothing yet takes its cached prefix with it.
+        It takes its cached prefix with it. False, and nothing changed, without room.
         """
 
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Declare that the step being scheduled fills the first ``tokens`` positions."""
 
+    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
+        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+
+    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+        """How many more steps (at most ``limit``) ``grow`` would grant."""
+
     def release(self, seq: Sequence) -> None:
         """Give back all that ``seq`` holds."""
 
-    def quiet_steps(self, seqs: list[Sequence], limit: int) -> int:
-        """How many steps (at most ``limit``) all ``seqs`` can grow by one without failing."""
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        """For an executor: the blocks of the first ``tokens`` positions, also in ``seq.blocks``."""
 
     def free_tokens(self) -> int:
         """Tokens that could be given out now, cached prefixes that may be evicted included."""
 
-    def usage(self) -> KVUsage:
-        """Where the memory is."""
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        """Where the memory is, given all sequences that hold any of it."""
 
 
 class Scheduler(Protocol):
@@ -105,11 +114,20 @@ class Scheduler(Protocol):
     def quiet_steps(self, batch: Batch) -> int:
         """How often this very batch repeats if nothing arrives (at least 1)."""
 
-    def cut_by_arrival(self) -> bool:
-        """Whether an arrival now could change the batch of the next step."""
+    def may_cut(self) -> bool:
+        """Whether somebody who comes now could change the batch of the next step."""
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """Whether ``seq``, just added, could change the batch of the next step."""
 
     def wake_s(self) -> float | None:
         """When ``schedule`` may return a batch although nothing arrives; None if never."""
 
     def counts(self) -> tuple[int, int]:
         """Sequences (running, waiting)."""
+
+    def holders(self) -> list[Sequence]:
+        """All sequences that hold KV memory."""
+
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """Sequences that were given up while they waited, since the last call."""

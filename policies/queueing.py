@@ -1,22 +1,253 @@
-"""What all schedulers share: a waiting queue in order of arrival, its bound, and refusals."""
+"""Who waits, and in which order they are served; refusals, and the bound on the queue."""
 
 from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Protocol
 
+from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal
 from policies.sequence import Sequence
 
+SCANNED_HEADS = 128
+"""Longest prefix first looks at so many of those who wait, as SGLang does; the rest is FCFS."""
+PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
+"""Service of a tenant per token (Sheng et al., Fairness in Serving LLMs, OSDI 2024, section 4)."""
 
-class WaitingQueue:
-    """First come, first served, with an optional bound on those who wait."""
 
-    def __init__(self, memory: KVMemory, max_model_len: int, queue_limit: int | None) -> None:
+class WaitingQueue(Protocol):
+    """Those who wait. A preempted sequence keeps the place that its arrival gave it."""
+
+    @property
+    def size(self) -> int:
+        """How many wait."""
+
+    def push(self, seq: Sequence) -> None:
+        """A sequence waits (again)."""
+
+    def head(self) -> Sequence | None:
+        """The sequence that is next."""
+
+    def pop(self) -> Sequence:
+        """Take the sequence that is next."""
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those who wait, in no order."""
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; None when it does not wait."""
+
+    def served(self, seq: Sequence) -> None:
+        """A sequence that was taken from here has left its batch."""
+
+
+class RankedQueue:
+    """Smallest rank first, ties in order of arrival; the rank is fixed when a sequence comes."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._heap: list[tuple[float, int, Sequence]] = []
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those who wait, in no order."""
+        return (seq for _, _, seq in self._heap)
+
+    def rank(self, seq: Sequence) -> float:
+        """First come, first served."""
+        return 0
+
+    def push(self, seq: Sequence) -> None:
+        """A sequence waits (again)."""
+        heappush(self._heap, (self.rank(seq), seq.ticket, seq))
+        self.size += 1
+
+    def head(self) -> Sequence | None:
+        """The sequence that is next."""
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> Sequence:
+        """Take the sequence that is next."""
+        self.size -= 1
+        return heappop(self._heap)[2]
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; None when it does not wait."""
+        for index, (_, _, seq) in enumerate(self._heap):
+            if seq.request_id == request_id:
+                del self._heap[index]
+                self._heap.sort()
+                self.size -= 1
+                return seq
+        return None
+
+    def served(self, seq: Sequence) -> None:
+        """Nothing to remember."""
+
+
+class ShortestJobFirst(RankedQueue):
+    """By the declared estimate of the output, never by the true length."""
+
+    def rank(self, seq: Sequence) -> float:
+        """Tokens to compute, as declared."""
+        return seq.prompt_tokens + seq.estimated_tokens
+
+
+class PriorityFirst(RankedQueue):
+    """The highest priority first."""
+
+    def rank(self, seq: Sequence) -> float:
+        """The higher the priority, the smaller."""
+        return -seq.priority
+
+
+class EarliestDeadlineFirst(RankedQueue):
+    """By the moment at which the first token is due; without one, last."""
+
+    def rank(self, seq: Sequence) -> float:
+        """The deadline."""
+        return seq.deadline_s
+
+
+class LongestPrefixFirst:
+    """Whoever finds most of its prompt in the cache now (SGLang, 2024), among the first few."""
+
+    def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
-        self._max_model_len = max_model_len
-        self._queue_limit = queue_limit
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: list[Sequence] = []  # by ticket
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many wait."""
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those who wait."""
+        return iter(self._waiting)
+
+    def push(self, seq: Sequence) -> None:
+        """A sequence waits (again)."""
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].ticket > seq.ticket:
+            place -= 1
+        self._waiting.insert(place, seq)
+
+    def head(self) -> Sequence | None:
+        """The sequence that is next."""
+        heads = self._waiting[:SCANNED_HEADS]
+        return max(heads, key=self._memory.cached_prefix, default=None)
+
+    def pop(self) -> Sequence:
+        """Take the sequence that is next."""
+        head = self.head()
+        assert head is not None
+        self._waiting.remove(head)
+        return head
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; None when it does not wait."""
+        return _removed(self._waiting, request_id)
+
+    def served(self, seq: Sequence) -> None:
+        """Nothing to remember."""
+
+
+class FairShare:
+    """The tenant that was served least, then its oldest request: virtual token counters.
+
+    A tenant that comes back is lifted to the least counter of those who wait, so that idleness
+    earns nothing (Sheng et al., OSDI 2024, algorithm 2). Prompts count when they are admitted,
+    outputs when their sequence leaves the batch.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str | None, deque[Sequence]] = {}
+        self._served: dict[str | None, float] = {}
+        self._last = 0.0
+
+    @property
+    def size(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those who wait, tenant by tenant."""
+        return chain.from_iterable(self._waiting.values())
+
+    def push(self, seq: Sequence) -> None:
+        """A sequence waits (again)."""
+        line = self._waiting.get(seq.tenant)
+        if line is None:
+            floor = min((self._served[t] for t in self._waiting), default=self._last)
+            self._served[seq.tenant] = max(self._served.get(seq.tenant, 0.0), floor)
+            line = self._waiting[seq.tenant] = deque()
+        place = len(line)
+        while place and line[place - 1].ticket > seq.ticket:
+            place -= 1
+        line.insert(place, seq)
+
+    def head(self) -> Sequence | None:
+        """The sequence that is next."""
+        if not self._waiting:
+            return None
+        return self._waiting[self._poorest()][0]
+
+    def pop(self) -> Sequence:
+        """Take the sequence that is next."""
+        tenant = self._poorest()
+        seq = self._waiting[tenant].popleft()
+        self._close_if_empty(tenant)
+        self._served[tenant] += PROMPT_WEIGHT * (seq.prompt_tokens - seq.cached_tokens)
+        return seq
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; None when it does not wait."""
+        for tenant, line in self._waiting.items():
+            if seq := _removed(line, request_id):
+                self._close_if_empty(tenant)
+                return seq
+        return None
+
+    def served(self, seq: Sequence) -> None:
+        """Its output counts for its tenant."""
+        self._served[seq.tenant] += OUTPUT_WEIGHT * seq.generated_tokens
+
+    def _poorest(self) -> str | None:
+        return min(self._waiting, key=lambda t: (self._served[t], self._waiting[t][0].ticket))
+
+    def _close_if_empty(self, tenant: str | None) -> None:
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
+            self._last = self._served[tenant]
+
+
+def build_queue(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
+    """The waiting queue of ``config.queue_order``."""
+    match config.queue_order:
+        case "sjf":
+            return ShortestJobFirst()
+        case "priority":
+            return PriorityFirst()
+        case "edf":
+            return EarliestDeadlineFirst()
+        case "longest-prefix":
+            return LongestPrefixFirst(memory)
+        case "fair":
+            return FairShare()
+    return RankedQueue()
+
+
+class Reception:
+    """Takes sequences into a waiting queue, says why not, and who is given up."""
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        self.waiting = build_queue(memory, config)
+        self._memory = memory
+        self._max_model_len = config.max_model_len
+        self._queue_limit = config.queue_limit
+        self._shed_ttft_s = config.shed_ttft_s
+        self._tickets = 0
+        self._dropped: list[tuple[Sequence, Refusal]] = []
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or say why it is refused."""
@@ -26,27 +257,54 @@ class WaitingQueue:
             return Refusal("too_long", reason)
         if reason_ := self._memory.refusal(seq):
             return Refusal("too_long", reason_)
-        if self._queue_limit is not None and len(self._waiting) >= self._queue_limit:
-            return Refusal("queue_full", f"{len(self._waiting)} requests are waiting already")
-        self._waiting.append(seq)
+        self._tickets = seq.ticket = self._tickets + 1
+        self.waiting.push(seq)
         return None
 
-    def head(self) -> Sequence | None:
-        """The sequence that is next."""
-        return self._waiting[0] if self._waiting else None
+    def is_late(self, seq: Sequence, now_s: float) -> bool:
+        """Give a sequence up that waited longer than its TTFT limit.
 
-    def pop(self) -> Sequence:
-        """Take the sequence that is next."""
-        return self._waiting.popleft()
+        Judged when it could be admitted, and not before, so that a run of steps hides no decision.
+        """
+        limit_s = self._shed_ttft_s
+        if limit_s is None or seq.preemptions or now_s - seq.arrival_s <= limit_s:
+            return False
+        reason = f"waited longer than its TTFT limit of {limit_s:g} s"
+        self._dropped.append((seq, Refusal("too_late", reason)))
+        return True
 
-    def put_back(self, seq: Sequence) -> None:
-        """A preempted sequence goes before all who never ran."""
-        self._waiting.appendleft(seq)
+    def is_full(self) -> bool:
+        """Whether the next to come would be one too many, and be given up at the next step."""
+        return self._queue_limit is not None and self.waiting.size >= self._queue_limit
 
-    def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
-        for seq in self._waiting:
-            if seq.request_id == request_id:
-                self._waiting.remove(seq)
-                return seq
-        return None
+    def is_beyond_bound(self) -> bool:
+        """Whether somebody will be given up at the next step."""
+        return self._queue_limit is not None and self.waiting.size > self._queue_limit
+
+    def keep_bound(self) -> None:
+        """After admission, give up the newest of those who wait beyond the queue's bound."""
+        limit = self._queue_limit
+        if limit is None or self.waiting.size <= limit:
+            return
+        newest = sorted((seq for seq in self.waiting if not seq.preemptions), key=_ticket)
+        for seq in newest[limit - self.waiting.size :]:
+            self.waiting.remove(seq.request_id)
+            reason = f"{limit} requests are waiting already"
+            self._dropped.append((seq, Refusal("queue_full", reason)))
+
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """Sequences that were given up since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+
+def _ticket(seq: Sequence) -> int:
+    return seq.ticket
+
+
+def _removed(line: "list[Sequence] | deque[Sequence]", request_id: str) -> Sequence | None:
+    for seq in line:
+        if seq.request_id == request_id:
+            line.remove(seq)
+            return seq
+    return None

@@ -7,10 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from policies.chunked import ChunkedPrefill
 from policies.config import PolicyConfig
 from policies.contiguous import ContiguousKV
 from policies.continuous import ContinuousBatching
+from policies.insertion import DynamicInsertion
 from policies.paged import PagedKV
+from policies.prefill_first import PrefillFirst
 from policies.protocols import KVMemory, Scheduler
 from policies.static import StaticBatching
 from workloads.errors import PolicyError
@@ -20,7 +23,10 @@ MemoryFactory = Callable[[PolicyConfig], KVMemory]
 
 SCHEDULERS: dict[str, SchedulerFactory] = {
     "static": StaticBatching,
+    "insertion": DynamicInsertion,
     "continuous": ContinuousBatching,
+    "prefill-first": PrefillFirst,
+    "chunked": ChunkedPrefill,
 }
 MEMORIES: dict[str, MemoryFactory] = {
     "contiguous": ContiguousKV,

@@ -1,39 +1,140 @@
 """A request inside the server: how far it has been computed and which KV memory it holds."""
 
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from policies.block_keys import Keys
+    from policies.lockstep import Lockstep
+    from policies.prefix_tree import PrefixRun
 
 
-@dataclass(slots=True, eq=False)
 class Sequence:
     """The state of one request that a policy sees. It never holds the true output length.
 
     ``computed_tokens`` (positions whose keys and values are in KV memory) catches up with
     ``total_tokens``; when a step brings it level, that step yields the next token. Prefill,
-    chunked prefill, decode and recompute after preemption are the same movement.
+    chunked prefill, decode and recompute after preemption are the same movement. While a sequence
+    decodes in a ``Lockstep``, its counters are differences of the group's step counter, so that a
+    step costs nothing per member.
+
+    ``block_keys`` names the prompt's prefix, one chained key per ``key_blocks`` KV blocks
+    (``policies.block_keys``). ``estimated_tokens`` is the output length that somebody declared
+    (by default ``max_tokens``), ``deadline_s`` when the first token is due.
     """
 
-    request_id: str
-    arrival_s: float
-    prompt_tokens: int
-    max_tokens: int
-    block_keys: list[int] = field(default_factory=list)
-    """One chained key per full prompt block of the KV memory's block size; for prefix sharing."""
-    priority: int = 0
+    __slots__ = (
+        "_computed_tokens",
+        "_generated_tokens",
+        "arrival_s",
+        "block_keys",
+        "blocks",
+        "cached_tokens",
+        "deadline_s",
+        "estimated_tokens",
+        "held_blocks",
+        "joined_step",
+        "key_blocks",
+        "keyed_blocks",
+        "lockstep",
+        "max_tokens",
+        "number",
+        "on_host",
+        "preemptions",
+        "prefix",
+        "priority",
+        "prompt_tokens",
+        "region_start",
+        "region_tokens",
+        "request_id",
+        "stopped",
+        "tenant",
+        "ticket",
+    )
 
-    computed_tokens: int = 0
-    generated_tokens: int = 0
-    cached_tokens: int = 0
-    """Prompt tokens found in the prefix cache at the first admission."""
-    preemptions: int = 0
-    stopped: bool = False
-    """Set by the engine when the sequence ends before ``max_tokens`` (end of sequence, stop)."""
+    def __init__(
+        self,
+        request_id: str,
+        arrival_s: float,
+        prompt_tokens: int,
+        max_tokens: int,
+        block_keys: "Keys" = (),
+        priority: int = 0,
+        *,
+        key_blocks: int = 1,
+        number: int = 0,
+        tenant: str | None = None,
+        estimated_tokens: int | None = None,
+        deadline_s: float = float("inf"),
+    ) -> None:
+        self.request_id = request_id
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.block_keys = block_keys
+        self.key_blocks = key_blocks
+        self.priority = priority
+        self.tenant = tenant
+        self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
+        self.deadline_s = deadline_s
+        self.number = number
+        """Row of the request in a run; the scheduler's order of arrival is its own."""
 
-    blocks: list[int] = field(default_factory=list)
-    """Block table, in the order of positions (paged memory)."""
-    region_start: int = -1
-    """First token slot of the reserved region (contiguous memory); -1 while it holds none."""
-    region_tokens: int = 0
-    """Length of the reserved region (contiguous memory)."""
+        self._computed_tokens = 0
+        self._generated_tokens = 0
+        self.lockstep: Lockstep | None = None
+        self.joined_step = 0
+        self.cached_tokens = 0
+        """Prompt tokens found in the prefix cache at the first admission."""
+        self.preemptions = 0
+        self.stopped = False
+        """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
+        self.ticket = 0
+        """Place in the scheduler's order of arrival."""
+        self.on_host = False
+        """Preempted with its keys and values kept in host memory."""
+
+        self.held_blocks = 0
+        """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
+        self.blocks: list[int] = []
+        """Block table, in the order of positions (paged memory), as far as anybody asked."""
+        self.prefix: PrefixRun | None = None
+        """The last of the shared runs of blocks that it holds (prefix tree)."""
+        self.keyed_blocks = 0
+        """Leading blocks that a prefix index keeps for it."""
+        self.region_start = -1
+        """First token slot of the reserved region (contiguous memory); -1 while it holds none."""
+        self.region_tokens = 0
+        """Length of the reserved region (contiguous memory)."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request_id!r}, {self.computed_tokens} of {self.prompt_tokens}"
+            f"+{self.generated_tokens} tokens computed)"
+        )
+
+    @property
+    def computed_tokens(self) -> int:
+        """Positions whose keys and values are in KV memory."""
+        group = self.lockstep
+        if group is None:
+            return self._computed_tokens
+        return self._computed_tokens + group.steps - self.joined_step
+
+    @computed_tokens.setter
+    def computed_tokens(self, tokens: int) -> None:
+        self._computed_tokens = tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Output tokens so far."""
+        group = self.lockstep
+        if group is None:
+            return self._generated_tokens
+        return self._generated_tokens + group.steps - self.joined_step
+
+    @generated_tokens.setter
+    def generated_tokens(self, tokens: int) -> None:
+        self._generated_tokens = tokens
 
     @property
     def total_tokens(self) -> int:
@@ -49,3 +150,19 @@ class Sequence:
     def finished(self) -> bool:
         """Whether the last token is out."""
         return self.stopped or self.generated_tokens >= self.max_tokens
+
+    def stop(self) -> None:
+        """The token of the running step is the last one, whatever ``max_tokens`` says."""
+        self.stopped = True
+        if self.lockstep is not None:
+            self.lockstep.stopped.append(self)
+
+    def settle(self) -> int:
+        """Leave the lockstep group with the counters as they are now; the computed tokens."""
+        group = self.lockstep
+        assert group is not None
+        steps = group.steps - self.joined_step
+        self.lockstep = None
+        self._generated_tokens += steps
+        self._computed_tokens = computed = self._computed_tokens + steps
+        return computed

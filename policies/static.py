@@ -6,110 +6,135 @@ longest of the batch, and rows of finished sequences keep computing until the la
 
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Refusal
-from policies.queueing import WaitingQueue
+from policies.queueing import Reception
 from policies.sequence import Sequence
 
 
 class StaticBatching:
     """Admits only into an empty server; every member's whole length is reserved.
 
-    A batch starts when ``max_seqs`` are waiting, or the oldest has waited ``wait_limit_s``. A
-    finished member answers its client at once, but its slot and memory are held to the end.
+    A batch starts when ``max_seqs`` are waiting, or the one that is next has waited
+    ``wait_limit_s``. A finished member answers its client at once, but its row and its memory are
+    held to the end.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         self.memory = memory
         self._max_seqs = config.max_seqs
         self._wait_limit_s = config.wait_limit_s
-        self._waiting = WaitingQueue(memory, config.max_model_len, config.queue_limit)
-        self._held: list[Sequence] = []
+        self._reception = Reception(memory, config)
+        self._waiting = self._reception.waiting
+        self._decodes = Lockstep(memory.block_tokens)
+        self._forming: list[Sequence] = []
+        self._ended: list[ScheduledSequence] = []
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or say why it is refused."""
-        return self._waiting.add(seq)
+        return self._reception.add(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a waiting sequence; one in the batch stops, its row is held to the end."""
         if seq := self._waiting.remove(request_id):
             return seq
-        for seq in self._held:
-            if seq.request_id == request_id and not seq.finished:
+        for seq in self._decodes:
+            if seq.request_id == request_id:
                 seq.stopped = True
-                self._release_if_over()
+                self._decodes.leave(seq)
+                self._end([seq])
                 return seq
         return None
 
     def schedule(self, now_s: float) -> Batch | None:
         """The held batch's next step, or a new batch when one is due."""
-        if not self._held:
-            return self._form(now_s)
-        return Batch([_decode(seq) for seq in self._held])
+        batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
+        self._reception.keep_bound()
+        return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance the live members; the batch ends with its last one."""
-        live = [entry for entry in batch.entries if entry.tokens]
-        for entry in live:
-            entry.seq.computed_tokens += entry.tokens + steps - 1
-            entry.seq.generated_tokens += steps
-        self._release_if_over()
-        return [entry.seq for entry in live if entry.seq.finished]
+        finished = self._first_tokens() if self._forming else self._decodes.advance(steps)
+        self._end(finished)
+        return finished
 
     def quiet_steps(self, batch: Batch) -> int:
         """Until the next member ends; the step of the first tokens never repeats."""
-        if any(entry.tokens and not entry.seq.generated_tokens for entry in batch.entries):
-            return 1
-        return min(
-            entry.seq.max_tokens - entry.seq.generated_tokens
-            for entry in batch.entries
-            if entry.tokens
-        )
+        return 1 if self._forming else self._decodes.steps_to_end()
 
-    def cut_by_arrival(self) -> bool:
-        """Never: nobody joins a running batch."""
-        return False
+    def may_cut(self) -> bool:
+        """Nobody joins a running batch; but a full queue gives newcomers up at the next step."""
+        return self._reception.is_full()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """Whether one too many waits."""
+        return self._reception.is_beyond_bound()
 
     def wake_s(self) -> float | None:
-        """When the oldest waiting sequence will have waited long enough."""
+        """When the next in line will have waited long enough."""
         head = self._waiting.head()
-        return head.arrival_s + self._wait_limit_s if head and not self._held else None
+        return head.arrival_s + self._wait_limit_s if head and not self._decodes.size else None
 
     def counts(self) -> tuple[int, int]:
         """Sequences (running, waiting)."""
-        return sum(not seq.finished for seq in self._held), len(self._waiting)
+        return self._decodes.size + len(self._forming), self._waiting.size
+
+    def holders(self) -> list[Sequence]:
+        """All sequences that hold KV memory, the ended members of the batch among them."""
+        return [*self._forming, *self._decodes, *(entry.seq for entry in self._ended)]
+
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """Sequences that were given up while they waited, since the last call."""
+        return self._reception.dropped()
 
     def _form(self, now_s: float) -> Batch | None:
         head = self._waiting.head()
         if head is None:
             return None
         due = now_s >= head.arrival_s + self._wait_limit_s
-        if len(self._waiting) < self._max_seqs and not due:
+        if self._waiting.size < self._max_seqs and not due:
             return None
-        while head and len(self._held) < self._max_seqs and self._admit(head):
+        while head and len(self._forming) < self._max_seqs and self._admit(head, now_s):
             head = self._waiting.head()
-        return _padded_prefill(self._held)
+        return _padded_prefill(self._forming) if self._forming else None
 
-    def _admit(self, seq: Sequence) -> bool:
+    def _admit(self, seq: Sequence, now_s: float) -> bool:
+        if self._reception.is_late(seq, now_s):
+            self._waiting.pop()
+            return True
         cached_tokens = self.memory.cached_prefix(seq)
         if not self.memory.reserve(seq, seq.final_kv_tokens):
             return False
-        self._waiting.pop()
         seq.cached_tokens = seq.computed_tokens = cached_tokens
+        self._waiting.pop()
         self.memory.commit(seq, seq.prompt_tokens)
-        self._held.append(seq)
+        self._forming.append(seq)
         return True
 
-    def _release_if_over(self) -> None:
-        if all(seq.finished for seq in self._held):
-            for seq in self._held:
-                self.memory.release(seq)
-            self._held = []
+    def _first_tokens(self) -> list[Sequence]:
+        for seq in self._forming:
+            seq.computed_tokens = seq.prompt_tokens
+            seq.generated_tokens = 1
+        finished = [seq for seq in self._forming if seq.finished]
+        for seq in self._forming:
+            if not seq.finished:
+                self._decodes.join(seq)
+        self._forming = []
+        return finished
+
+    def _end(self, seqs: list[Sequence]) -> None:
+        if seqs:
+            self._ended = self._ended + [_dead_row(seq) for seq in seqs]
+        if self._decodes.size:
+            return
+        for entry in self._ended:
+            self.memory.release(entry.seq)
+            self._waiting.served(entry.seq)
+        self._ended = []
 
 
-def _decode(seq: Sequence) -> ScheduledSequence:
-    if seq.finished:
-        return ScheduledSequence(seq, seq.computed_tokens, tokens=0, samples=False, padding=1)
-    return ScheduledSequence(seq, seq.computed_tokens, tokens=1, samples=True)
+def _dead_row(seq: Sequence) -> ScheduledSequence:
+    return ScheduledSequence(seq, seq.computed_tokens, tokens=0, samples=False, padding=1)
 
 
 def _padded_prefill(seqs: list[Sequence]) -> Batch:

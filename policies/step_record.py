@@ -62,7 +62,7 @@ def record_step(
         preempted=[seq.request_id for seq in batch.preempted],
         hits=[
             (e.seq.request_id, e.start)
-            for e in batch.entries
+            for e in batch.chunks
             if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
         ],
         free_tokens=scheduler.memory.free_tokens(),

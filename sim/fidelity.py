@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.batch import Batch, BatchShape
+from policies.block_keys import Keys
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal, Scheduler
 from policies.registry import build_scheduler
@@ -72,13 +73,25 @@ class WakesAsRecorded:
         """As the scheduler."""
         return self._scheduler.quiet_steps(batch)
 
-    def cut_by_arrival(self) -> bool:
+    def may_cut(self) -> bool:
         """As the scheduler."""
-        return self._scheduler.cut_by_arrival()
+        return self._scheduler.may_cut()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """As the scheduler."""
+        return self._scheduler.cut_by(seq)
 
     def counts(self) -> tuple[int, int]:
         """As the scheduler."""
         return self._scheduler.counts()
+
+    def holders(self) -> list[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.holders()
+
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """As the scheduler."""
+        return self._scheduler.dropped()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +115,8 @@ class _RecordedKeys:
     def __init__(self, arrivals: Iterable[Sequence]) -> None:
         self._keys = {seq.request_id: seq.block_keys for seq in arrivals}
 
-    def of(self, request: Request) -> list[int]:
-        return list(self._keys[request.request_id])
+    def of(self, request: Request) -> tuple[Keys, int]:
+        return self._keys[request.request_id], 1
 
 
 def check_fidelity(

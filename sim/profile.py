@@ -56,10 +56,9 @@ class StepTimeFit(_Part):
     def drawn(self, rng: np.random.Generator) -> LinearStepTime:
         """The model of one bootstrap fit, times a drift; the fitted one where there are none."""
         drift = max(0.0, 1 + self.drift * rng.standard_normal())
-        chosen = self.model().coefficients
-        if self.draws:
-            chosen = tuple(self.draws[rng.integers(len(self.draws))])
-        return LinearStepTime(tuple(drift * coefficient for coefficient in chosen))
+        if not self.draws:
+            return self.model().scaled(drift)
+        return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
 
     def noise_factors(self) -> FloatArray:
         """Quantiles of measured / fitted step durations."""

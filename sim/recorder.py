@@ -1,120 +1,202 @@
-"""What a simulation writes down: stamps of requests and rows of steps, in plain lists."""
+"""What a simulation writes down: stamps of requests and rows of steps, in columns."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from array import array
+from struct import Struct
 
+import numpy as np
 import pandas as pd
 
 from policies.batch import Batch, BatchShape
-from policies.protocols import Refusal
+from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
-from sim.metrics import REQUEST_COLUMNS, derive
+from sim.metrics import REQUEST_COLUMNS, STATUSES, derive
 from sim.step_time import ApiLatency
 from workloads.request import Request
 
-STEP_COLUMNS = (
-    "start_s",
-    "end_s",
-    "steps",
-    "decode_sequences",
-    "prefill_chunks",
-    "rows",
-    "decode_context_tokens",
-    "running",
-    "waiting",
-    "free_kv_tokens",
-)
+_STEP_TYPES = {
+    "start_s": "d",
+    "end_s": "d",
+    "steps": "q",
+    "decode_sequences": "i",
+    "prefill_chunks": "i",
+    "rows": "i",
+    "decode_context_tokens": "q",
+    "running": "i",
+    "waiting": "i",
+    "free_kv_tokens": "q",
+    "replica": "i",
+}
+STEP_COLUMNS = tuple(_STEP_TYPES)
+USAGE_COLUMNS = KVUsage.__match_args__
+
+_pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
+_BLOCK = 4096
+_NAN = float("nan")
+_CANCELLED = STATUSES.index("cancelled")
+_FINISHED = STATUSES.index("finished")
+_REFUSED = STATUSES.index("refused")
 
 
-@dataclass(slots=True, eq=False)
-class Outcome:
-    """What happened to one request."""
-
-    request: Request
-    seq: Sequence
-    status: str = "cancelled"
-    error: str = ""
-    admitted_s: float = float("nan")
-    first_token_s: float = float("nan")
-    last_token_s: float = float("nan")
-
-
-@dataclass(slots=True)
 class Recorder:
-    """Collects outcomes by request and rows by step; ``keep_records`` adds full step records."""
+    """Collects outcomes by request and rows by run of steps; ``keep_records`` adds full records.
 
-    api: ApiLatency = field(default_factory=ApiLatency)
-    keep_records: bool = False
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    step_rows: list[list[Any]] = field(default_factory=list)
-    records: list[StepRecord] = field(default_factory=list)
-    total_steps: int = 0
+    ``pauses`` are [request row, preempted_s, resumed_s] of every time a request lost its place.
+    """
 
-    def arrived(self, request: Request, seq: Sequence, refusal: Refusal | None) -> None:
-        """A request came to the server, and was perhaps refused."""
-        outcome = Outcome(request, seq)
-        if refusal:
-            outcome.status, outcome.error = "refused", f"{refusal.kind}: {refusal.reason}"
-        self.outcomes[request.request_id] = outcome
+    def __init__(
+        self,
+        api: ApiLatency | None = None,
+        *,
+        keep_records: bool = False,
+        keep_usage: bool = False,
+    ) -> None:
+        self.api = api if api and api != ApiLatency() else None
+        self.keep_records = keep_records
+        self.keep_usage = keep_usage
+        self.keeps_more = keep_records or keep_usage
+        self.records: list[StepRecord] = []
+        self.total_steps = 0
+        self.requests: list[Request] = []
+        self.errors: dict[int, str] = {}
+        self.pauses: list[list[float]] = []
+        self._paused: dict[int, list[float]] = {}
+        self._scheduled_s = array("d")
+        self._arrived_s = array("d")
+        self._admitted_s = array("d")
+        self._first_s = array("d")
+        self._last_s = array("d")
+        self._status = array("b")
+        self._output_tokens = array("l")
+        self._cached_tokens = array("l")
+        self._preemptions = array("l")
+        self._replica = array("h")
+        self._steps = bytearray()
+        self._usage = array("l")
 
-    def scheduled(self, batch: Batch, now_s: float) -> None:
+    def scheduled(self, request: Request, scheduled_s: float) -> int:
+        """A request is on its way to the server; returns its row."""
+        row = len(self.requests)
+        if row == len(self._scheduled_s):
+            self._lengthen()
+        self.requests.append(request)
+        self._scheduled_s[row] = scheduled_s
+        return row
+
+    def arrived(self, seq: Sequence, replica: int) -> None:
+        """A request came to a server."""
+        self._arrived_s[seq.number] = seq.arrival_s
+        self._replica[seq.number] = replica
+
+    def refused(self, seq: Sequence, refusal: Refusal) -> None:
+        """A request was not taken in, or given up."""
+        self._status[seq.number] = _REFUSED
+        self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
+
+    def decided(self, batch: Batch, now_s: float) -> None:
         """A batch was decided; those in it for the first time leave the queue."""
-        for entry in batch.entries:
-            if entry.seq.generated_tokens == 0:
-                outcome = self.outcomes[entry.seq.request_id]
-                if outcome.admitted_s != outcome.admitted_s:
-                    outcome.admitted_s = now_s
+        for seq, _, _, _, _ in batch.chunks:
+            number = seq.number
+            if self._admitted_s[number] != self._admitted_s[number]:
+                self._admitted_s[number] = now_s
+            elif number in self._paused:
+                self._paused.pop(number).append(now_s)
+        if batch.preempted or batch.resumed:
+            self._note_preemptions(batch, now_s)
 
-    def step(
-        self, now_s: float, shape: BatchShape, running: int, waiting: int, free_tokens: int
-    ) -> int:
-        """A batch starts; returns the index of its row."""
-        chunks = len(shape.prefill_chunks)
-        row = [now_s, now_s, 1, shape.decode_sequences, chunks, shape.rows]
-        row += [shape.decode_context_tokens, running, waiting, free_tokens]
-        self.step_rows.append(row)
-        return len(self.step_rows) - 1
-
-    def ran(self, index: int, steps: int, end_s: float) -> None:
-        """The batch of row ``index`` ran ``steps`` times."""
-        self.step_rows[index][1:3] = [end_s, steps]
+    def ran(
+        self,
+        start_s: float,
+        end_s: float,
+        steps: int,
+        shape: BatchShape,
+        counts: tuple[int, int],
+        free_tokens: int,
+        replica: int,
+    ) -> None:
+        """A batch ran ``steps`` times; ``counts`` and ``free_tokens`` are of its beginning."""
         self.total_steps += steps
+        decodes, context, _, chunks, _ = shape
+        rows = shape.rows if chunks else decodes
+        running, waiting = counts
+        self._steps += _pack_step(
+            start_s, end_s, steps, decodes, len(chunks), rows, context, running, waiting,
+            free_tokens, replica,
+        )  # fmt: skip
+
+    def used(self, usage: KVUsage) -> None:
+        """Where the memory was at the beginning of a row."""
+        self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
     def tokens(self, batch: Batch, finished: list[Sequence], now_s: float) -> None:
         """A batch ended: stamp first and last tokens as the client sees them."""
-        at_client_s = now_s + self.api.chunk_out_s(len(batch.entries))
-        for entry in batch.entries:
-            if entry.samples and entry.seq.generated_tokens == 1:
-                self.outcomes[entry.seq.request_id].first_token_s = at_client_s
+        if self.api is not None:
+            now_s += self.api.chunk_out_s(len(batch))
+        for seq, _, _, samples, _ in batch.chunks:
+            if samples and self._first_s[seq.number] != self._first_s[seq.number]:
+                self._first_s[seq.number] = now_s
         for seq in finished:
-            outcome = self.outcomes[seq.request_id]
-            outcome.status, outcome.last_token_s = "finished", at_client_s
+            self.finished(seq, now_s)
 
-    def requests_frame(self, replica: int = 0) -> pd.DataFrame:
+    def finished(self, seq: Sequence, now_s: float) -> None:
+        """The client has the last token."""
+        number = seq.number
+        self._last_s[number] = now_s
+        self._status[number] = _FINISHED
+        self._output_tokens[number] = seq.generated_tokens
+        if seq.cached_tokens:
+            self._cached_tokens[number] = seq.cached_tokens
+        if seq.preemptions:
+            self._preemptions[number] = seq.preemptions
+
+    def requests_frame(self) -> pd.DataFrame:
         """One row per request, in order of arrival (``REQUEST_COLUMNS``)."""
-        rows = [
-            (
-                o.request.request_id,
-                o.status,
-                o.request.arrival_s,
-                o.request.arrival_s,
-                o.first_token_s,
-                o.last_token_s,
-                o.request.prompt_tokens,
-                o.seq.generated_tokens,
-                o.seq.cached_tokens,
-                o.seq.preemptions,
-                o.admitted_s - o.seq.arrival_s,
-                replica,
-                o.error,
-            )
-            for o in self.outcomes.values()
-        ]
-        names = [c for c in REQUEST_COLUMNS if c not in ("ttft_s", "tpot_s", "e2e_s")]
-        frame: pd.DataFrame = derive(pd.DataFrame(rows, columns=names))[list(REQUEST_COLUMNS)]
-        return frame
+        rows = len(self.requests)
+        scheduled_s = np.array(self._scheduled_s[:rows])
+        frame = pd.DataFrame(
+            {
+                "request_id": [request.request_id for request in self.requests],
+                "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
+                "scheduled_s": scheduled_s,
+                "sent_s": scheduled_s,
+                "first_token_s": np.array(self._first_s[:rows]),
+                "last_token_s": np.array(self._last_s[:rows]),
+                "prompt_tokens": np.array([r.prompt_tokens for r in self.requests], int),
+                "output_tokens": np.array(self._output_tokens[:rows]),
+                "cached_tokens": np.array(self._cached_tokens[:rows]),
+                "preemptions": np.array(self._preemptions[:rows]),
+                "queue_s": np.array(self._admitted_s[:rows]) - np.array(self._arrived_s[:rows]),
+                "replica": np.array(self._replica[:rows], int),
+                "error": [self.errors.get(row, "") for row in range(rows)],
+            }
+        )
+        ordered: pd.DataFrame = derive(frame)[list(REQUEST_COLUMNS)]
+        return ordered
 
     def steps_frame(self) -> pd.DataFrame:
-        """One row per run of equal batches (``STEP_COLUMNS``)."""
-        return pd.DataFrame(self.step_rows, columns=list(STEP_COLUMNS))
+        """One row per run of equal batches (``STEP_COLUMNS``, and ``USAGE_COLUMNS`` if kept)."""
+        table = np.frombuffer(bytes(self._steps), dtype=np.dtype(list(_STEP_TYPES.items())))
+        frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
+        if self.keep_usage:
+            usage = np.array(self._usage, int).reshape(-1, len(USAGE_COLUMNS))
+            frame[list(USAGE_COLUMNS)] = usage
+        return frame
+
+    def _lengthen(self) -> None:
+        """Room for more requests, as long as nothing has happened to them."""
+        for stamps in (self._admitted_s, self._first_s, self._last_s):
+            stamps.extend(array("d", (_NAN,)) * _BLOCK)
+        for zeros in (self._scheduled_s, self._arrived_s):
+            zeros.extend(array("d", (0.0,)) * _BLOCK)
+        for counts in (self._output_tokens, self._cached_tokens, self._preemptions):
+            counts.extend(array("l", (0,)) * _BLOCK)
+        self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
+        self._replica.extend(array("h", (0,)) * _BLOCK)
+
+    def _note_preemptions(self, batch: Batch, now_s: float) -> None:
+        for seq in batch.preempted:
+            pause = self._paused[seq.number] = [seq.number, now_s]
+            self.pauses.append(pause)
+        for seq in batch.resumed:
+            if seq.number in self._paused:
+                self._paused.pop(seq.number).append(now_s)

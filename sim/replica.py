@@ -1,127 +1,175 @@
-"""One simulated server: a scheduler, a step-time model, and SimPy's clock."""
+"""One simulated server: a scheduler, a step-time model, and SimPy's clock (in ticks)."""
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-import simpy
-from simpy.events import URGENT, Event
+from simpy.events import Event
 
-from policies.batch import Batch
+from policies.batch import Batch, BatchShape
 from policies.protocols import Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
+from sim.environment import Alarm, Environment
 from sim.recorder import Recorder
-from sim.step_time import FloatArray, StepNoise, StepTime
+from sim.run_clock import run_clock
+from sim.step_time import StepNoise, StepTime
+from sim.ticks import SECONDS_PER_TICK
 
-Process = Generator[Event, Any, None]
+Listener = Callable[[Sequence, Refusal | None], None]
+"""Told of a sequence that finished, or was given up (and why)."""
 
 
 class Stalled(AssertionError):
     """A scheduler has sequences but neither runs them nor says when it will."""
 
 
-class UrgentTimeout(Event):
-    """A timeout that goes before all else at its moment.
-
-    An arrival at the very end of a step is so seen by the next decision, as in the engine.
-    """
-
-    def __init__(self, env: simpy.Environment, delay: float) -> None:
-        super().__init__(env)
-        self._ok = True
-        self._value = None
-        env.schedule(self, URGENT, delay)
-
-
 class Replica:
-    """Runs batch after batch; with ``macro``, repetitions of one batch are a single event."""
+    """Runs batch after batch; with ``macro``, repetitions of one batch are a single event.
+
+    An arrival that could change the plan ends a run of steps at its next boundary. A run that ends
+    before anything else in the simulation happens needs no event at all; where nobody else is
+    simulated (``alone``), a run stops to look at the next event that could be such an arrival.
+    """
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         scheduler: Scheduler,
         step_time: StepTime,
         recorder: Recorder,
         noise: StepNoise | None = None,
         macro: bool = True,
+        index: int = 0,
+        alone: bool = False,
     ) -> None:
+        self.scheduler = scheduler
+        self.index = index
+        self._alone = alone
+        self._looks_ahead = False
+        self.listeners: list[Listener] = []
         self._env = env
-        self._scheduler = scheduler
-        self._step_time = step_time
+        self._clock = run_clock(step_time, noise)
         self._recorder = recorder
-        self._noise = noise
         self._macro = macro
         self._steps = 0
-        self._arrival = env.event()
-        env.process(self._serve())
+        self._batch: Batch | None = None
+        self._shape = BatchShape(0, 0, 0)
+        self._planned = self._started = self._delay = self._free_tokens = 0
+        self._started_s = 0.0
+        self._counts = (0, 0)
+        self._idle_before = True
+        self._wake: Event | None = None
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
-        refusal = self._scheduler.add(seq)
+        refusal = self.scheduler.add(seq)
         if refusal is None:
-            arrival, self._arrival = self._arrival, self._env.event()
-            arrival.succeed()
+            if self._batch is None:
+                self._wake_after(0)
+            elif self._planned > 1 and not self._looks_ahead and self.scheduler.cut_by(seq):
+                self._cut()
         return refusal
 
-    def _serve(self) -> Process:
-        idle = True
+    def _wake_after(self, delay: int) -> None:
+        """Decide after ``delay``; an earlier call that has not come true is forgotten."""
+        self._wake = Alarm(self._env, delay, self._on_wake)
+
+    def _on_wake(self, event: Event) -> None:
+        if event is not self._wake:
+            return
+        now = self._env.now
+        batch = self._batch
         while True:
-            batch = self._scheduler.schedule(self._env.now)
+            if batch is not None:
+                self._complete(batch, now)
+            self._batch = batch = self._decide(now)
             if batch is None:
-                idle = True
-                yield self._next_wake()
-                continue
-            durations = self._durations(batch)
-            index = self._log(batch, durations, idle)
-            idle = False
-            steps = len(durations)
-            if steps > 1 and self._scheduler.cut_by_arrival():
-                steps = yield from self._elapse_until_arrival(durations)
-            else:
-                yield self._env.timeout(float(durations.sum()))
-            self._steps += steps
-            finished = self._scheduler.complete(batch, steps)
-            self._recorder.ran(index, steps, self._env.now)
-            self._recorder.tokens(batch, finished, self._env.now)
+                return
+            end = now + self._delay
+            if not self._alone or end >= self._env.next_tick():
+                self._wait(now, end)
+                return
+            now = end
 
-    def _durations(self, batch: Batch) -> FloatArray:
-        steps = self._scheduler.quiet_steps(batch) if self._macro else 1
-        durations = self._step_time.seconds(batch.shape(), steps)
-        if self._noise:
-            durations = durations * self._noise.factors(self._steps, steps)
-        return durations
+    def _wait(self, now: int, end: int) -> None:
+        self._looks_ahead = self._alone and self.scheduler.may_cut()
+        if self._looks_ahead and self._planned > 1:
+            steps = self._clock.steps_by(self._env.next_tick() - now)
+            if steps < self._planned:
+                self._planned = steps
+                end = now + self._clock.elapsed(steps)
+        self._wake_after(end - self._env.now)
 
-    def _log(self, batch: Batch, durations: FloatArray, idle: bool) -> int:
-        now_s = self._env.now
-        self._recorder.scheduled(batch, now_s)
-        if self._recorder.keep_records:
+    def _decide(self, now: int) -> Batch | None:
+        """Plan the next run of steps; None, and asleep, when there is nothing to run."""
+        now_s = now * SECONDS_PER_TICK
+        scheduler, recorder = self.scheduler, self._recorder
+        batch = scheduler.schedule(now_s)
+        if dropped := scheduler.dropped():
+            self._tell_dropped(dropped)
+        if batch is None:
+            self._sleep(now)
+            return None
+        steps = scheduler.quiet_steps(batch) if self._macro else 1
+        self._shape = shape = batch.shape()
+        self._planned = steps
+        self._started, self._started_s = now, now_s
+        self._counts = scheduler.counts()
+        self._free_tokens = scheduler.memory.free_tokens()
+        self._delay = self._clock.begin(shape, steps, self._steps)
+        if batch.chunks or batch.preempted or batch.resumed:
+            recorder.decided(batch, now_s)
+        if recorder.keeps_more:
+            self._note(batch)
+        self._idle_before = False
+        return batch
+
+    def _complete(self, batch: Batch, now: int) -> None:
+        steps = self._planned
+        self._steps += steps
+        finished = self.scheduler.complete(batch, steps)
+        now_s = now * SECONDS_PER_TICK
+        recorder = self._recorder
+        recorder.ran(
+            self._started_s, now_s, steps, self._shape, self._counts, self._free_tokens, self.index
+        )
+        if finished or batch.chunks:
+            recorder.tokens(batch, finished, now_s)
+            for listener in self.listeners:
+                for seq in finished:
+                    listener(seq, None)
+
+    def _cut(self) -> None:
+        """End the run at the first step boundary from now on."""
+        now = self._env.now
+        steps = self._clock.steps_by(now - self._started)
+        if steps < self._planned:
+            self._planned = steps
+            self._wake_after(self._started + self._clock.elapsed(steps) - now)
+
+    def _sleep(self, now: int) -> None:
+        self._idle_before = True
+        wake_s = self.scheduler.wake_s()
+        if wake_s is not None:
+            wake = max(now, -int(-wake_s // SECONDS_PER_TICK))
+            self._wake_after(wake - self._env.now)
+            return
+        running, waiting = self.scheduler.counts()
+        if running or waiting:
+            raise Stalled(f"{running} running and {waiting} waiting sequences, but no batch")
+
+    def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
+        for seq, refusal in dropped:
+            self._recorder.refused(seq, refusal)
+            for listener in self.listeners:
+                listener(seq, refusal)
+
+    def _note(self, batch: Batch) -> None:
+        recorder, scheduler = self._recorder, self.scheduler
+        if recorder.keep_usage:
+            recorder.used(scheduler.memory.usage(scheduler.holders()))
+        if recorder.keep_records:
+            duration_s = self._delay * SECONDS_PER_TICK
             record = record_step(
-                self._steps, batch, self._scheduler, now_s, float(durations[0]), idle
+                self._steps, batch, scheduler, self._started_s, duration_s, self._idle_before
             )
-            self._recorder.records.append(record)
-        running, waiting = self._scheduler.counts()
-        free_tokens = self._scheduler.memory.free_tokens()
-        return self._recorder.step(now_s, batch.shape(), running, waiting, free_tokens)
-
-    def _next_wake(self) -> Event:
-        wake_s = self._scheduler.wake_s()
-        if wake_s is None:
-            running, waiting = self._scheduler.counts()
-            if running or waiting:
-                raise Stalled(f"{running} running and {waiting} waiting sequences, but no batch")
-            return self._arrival
-        return self._arrival | self._env.timeout(max(0.0, wake_s - self._env.now))
-
-    def _elapse_until_arrival(self, durations: FloatArray) -> Generator[Event, Any, int]:
-        start_s = self._env.now
-        ends_s = np.cumsum(durations)
-        arrival = self._arrival
-        yield self._env.timeout(float(ends_s[-1])) | arrival
-        if not arrival.processed:
-            return len(durations)
-        done = int(np.searchsorted(ends_s, self._env.now - start_s))
-        if done >= len(durations):
-            return len(durations)
-        yield self._env.timeout(max(0.0, start_s + float(ends_s[done]) - self._env.now))
-        return done + 1
+            recorder.records.append(record)

@@ -1,7 +1,9 @@
 """Replay requests through a scheduler and a step-time model."""
 
+import gc
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import simpy
@@ -9,10 +11,12 @@ import simpy
 from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
+from sim.environment import Environment, UrgentTimeout
 from sim.recorder import Recorder
-from sim.replica import Replica, UrgentTimeout
+from sim.replica import Replica
 from sim.run import Run
 from sim.step_time import ApiLatency, StepNoise, StepTime
+from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.request import Request
 
 NO_LATENCY = ApiLatency()
@@ -27,6 +31,7 @@ def simulate(
     noise: StepNoise | None = None,
     macro: bool = True,
     keep_records: bool = False,
+    keep_usage: bool = False,
     keys: BlockKeys | None = None,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
@@ -34,20 +39,34 @@ def simulate(
 
     ``macro`` runs repetitions of one batch as one event; turned off, every step is one. ``keys``
     names prompt blocks (by default, by the trace's prefix ids). ``keep_records`` keeps a full
-    ``StepRecord`` per step in ``run.records`` (turns ``macro`` off). ``on_arrival`` is told how
-    many requests have arrived, for progress.
+    ``StepRecord`` per step in ``run.records`` (turns ``macro`` off), ``keep_usage`` the
+    ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` is told how many
+    requests have arrived, for progress.
     """
-    env = simpy.Environment()
-    recorder = Recorder(api, keep_records)
-    replica = Replica(env, scheduler, step_time, recorder, noise, macro and not keep_records)
+    env = Environment()
+    recorder = Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
+    replica = Replica(
+        env, scheduler, step_time, recorder, noise, macro and not keep_records, alone=True
+    )
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
     env.process(_arrivals(env, requests, replica, recorder, keys, on_arrival))
-    started_s = time.perf_counter()
-    env.run()
-    wall_s = time.perf_counter() - started_s
-    count = len(recorder.outcomes)
+    wall_s = run_to_end(env)
+    return finished_run(recorder, wall_s)
+
+
+def run_to_end(env: Environment) -> float:
+    """Run a simulation until nothing is left to happen; the seconds that took."""
+    with _no_garbage_collection():
+        started_s = time.perf_counter()
+        env.run()
+        return time.perf_counter() - started_s
+
+
+def finished_run(recorder: Recorder, wall_s: float) -> Run:
+    """The columns of a simulation that has ended."""
+    count = len(recorder.requests)
     speed = {
         "wall_s": wall_s,
         "requests_per_s": count / wall_s if wall_s > 0 else 0.0,
@@ -64,31 +83,56 @@ def simulate(
     )
 
 
-def as_sequence(request: Request, arrival_s: float, keys: BlockKeys | None) -> Sequence:
+def as_sequence(
+    request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
+) -> Sequence:
     """A request as the server sees it: its declared limit is the length that it will reach."""
+    named, key_blocks = keys.of(request) if keys else ((), 1)
     return Sequence(
         request.request_id,
         arrival_s,
         request.prompt_tokens,
         request.output_tokens,
-        keys.of(request) if keys else [],
+        named,
         request.priority,
+        key_blocks=key_blocks,
+        number=number,
+        tenant=request.tenant,
     )
 
 
 def _arrivals(
-    env: simpy.Environment,
+    env: Environment,
     requests: Iterable[Request],
     replica: Replica,
     recorder: Recorder,
     keys: BlockKeys | None,
     on_arrival: Callable[[int], None] | None,
 ) -> Generator[simpy.Event, Any, None]:
-    for count, request in enumerate(requests, start=1):
-        received_s = request.arrival_s + recorder.api.request_in_s(request.prompt_tokens)
-        if received_s > env.now:
-            yield UrgentTimeout(env, received_s - env.now)
-        seq = as_sequence(request, env.now, keys)
-        recorder.arrived(request, seq, replica.submit(seq))
-        if on_arrival and count % 1000 == 0:
-            on_arrival(count)
+    api = recorder.api
+    for request in requests:
+        received_s = request.arrival_s
+        number = recorder.scheduled(request, received_s)
+        if api is not None:
+            received_s += api.request_in_s(request.prompt_tokens)
+        delay = to_ticks(received_s) - env.now
+        if delay > 0:
+            yield UrgentTimeout(env, delay)
+        seq = as_sequence(request, env.now * SECONDS_PER_TICK, keys, number)
+        recorder.arrived(seq, replica.index)
+        if refusal := replica.submit(seq):
+            recorder.refused(seq, refusal)
+        if on_arrival and number % 1000 == 999:
+            on_arrival(number + 1)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A simulation makes no cycles, but many objects that live long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -9,18 +9,23 @@ Step time is a sum of non-negative parts, each with a cause one can point at::
         + c_d * decode context                keys and values read by the decodes
         + c_p * prefill pairs                 query-key pairs inside the prefill chunks
         + c_g * prefill context               earlier positions gathered for the chunks
+        + c_s * swapped tokens                keys and values moved over the host link
 
 Every part grows with its feature, so the model is monotone and extrapolates sanely.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from math import ldexp
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.batch import BatchShape
+from sim.ticks import TICK_BITS
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -36,6 +41,12 @@ FEATURES = (
     "prefill_pairs",
     "prefill_context_tokens",
 )
+"""What a calibration fits. ``rows_from_<n>`` may be given for any n in a profile."""
+
+SWAPPED_TOKENS = "swapped_tokens"
+_COEFFICIENT_BITS = 48
+_NOISE_BITS = TICK_BITS - _COEFFICIENT_BITS
+_UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
 
 
 class StepTime(Protocol):
@@ -65,28 +76,69 @@ def features(shape: BatchShape) -> list[float]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
 class LinearStepTime:
     """Seconds per unit of each feature (``FEATURES``, in that order)."""
 
-    coefficients: tuple[float, ...]
+    def __init__(
+        self, coefficients: Iterable[float], knots: tuple[int, ...] = ROW_KNOTS, swap_s: float = 0.0
+    ) -> None:
+        self.coefficients = tuple(coefficients)
+        self.knots = knots
+        self.swap_s = swap_s
+        """Seconds per KV position that moves between device and host."""
+        units = [_units(coefficient) for coefficient in self.coefficients]
+        self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
+        self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
+        self._swap = _units(swap_s)
+        self._units_of_rows: dict[int, int] = {}
 
     @classmethod
     def of(cls, by_name: Mapping[str, float]) -> "LinearStepTime":
         """From coefficients by feature name; a feature that is not named costs nothing."""
-        unknown = set(by_name) - set(FEATURES)
+        in_rows = [name for name in by_name if re.fullmatch(r"rows_from_\d+", name)]
+        unknown = set(by_name) - set(FEATURES) - set(in_rows) - {SWAPPED_TOKENS}
         if unknown:
             raise ValueError(f"unknown features {sorted(unknown)}; known are {FEATURES}")
-        return cls(tuple(by_name.get(name, 0.0) for name in FEATURES))
+        knots = tuple(sorted({0, *(int(name[10:]) for name in in_rows)}))
+        names = [*FEATURES[:3], *(f"rows_from_{knot}" for knot in knots), *FEATURES[-3:]]
+        swap_s = by_name.get(SWAPPED_TOKENS, 0.0)
+        return cls([by_name.get(name, 0.0) for name in names], knots, swap_s)
+
+    def scaled(self, factor: float) -> "LinearStepTime":
+        """An engine ``factor`` times as slow in all that it computes."""
+        return LinearStepTime([factor * c for c in self.coefficients], self.knots, self.swap_s)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Affine in the context, so ``steps`` repetitions are an arithmetic series."""
-        values = zip(self.coefficients, features(shape), strict=True)
-        first = float(sum(coefficient * value for coefficient, value in values))
-        if steps == 1:
-            return np.array([first])
-        slope = self.coefficients[FEATURES.index("decode_context_tokens")] * shape.decode_growing
-        return first + slope * np.arange(steps, dtype=np.float64)
+        first, slope = self.affine(shape)
+        return (first + slope * np.arange(steps, dtype=np.float64)) * _UNIT_S
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s: the exact form of ``seconds``."""
+        decodes, context, growing, chunks, swapped = shape
+        rows = decodes
+        first = self._constant + self._decode * decodes + self._context * context
+        for start, chunk_rows in chunks:
+            rows += chunk_rows
+            first += (
+                self._chunk
+                + self._pairs * (chunk_rows * start + chunk_rows * (chunk_rows + 1) // 2)
+                + self._prefill_context * start
+            )
+        if swapped:
+            first += self._swap * swapped
+        in_rows = self._units_of_rows.get(rows)
+        if in_rows is None:
+            in_rows = self._units_of_rows[rows] = self._of_rows(rows)
+        return first + in_rows, self._context * growing
+
+    def _of_rows(self, rows: int) -> int:
+        segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
+        return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
+
+
+def _units(seconds: float) -> int:
+    return round(seconds / _UNIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +165,47 @@ class ApiLatency:
 
 
 class StepNoise:
-    """Random factors on step durations, one per step index, the same however steps are run."""
+    """Random factors on step durations, one per step index, the same however steps are run.
+
+    Factors are kept in steps of 2^-16, and their sums, so that a run of steps is summed at once.
+    """
 
     _CHUNK = 4096
+    _KEPT = 16 * _CHUNK
 
     def __init__(self, factors: FloatArray, rng: np.random.Generator) -> None:
-        self._sample = factors
+        self._sample = np.rint(np.asarray(factors) * (1 << _NOISE_BITS)).astype(np.int64)
         self._rng = rng
-        self._drawn = np.empty(0)
+        self._first = 0  # the step of entry 0 of the sums
+        self._sums = [0]
+        self._weighted_sums = [0]
+
+    def is_none(self) -> bool:
+        """Whether every factor is 1."""
+        return bool((self._sample == 1 << _NOISE_BITS).all())
 
     def factors(self, first_step: int, steps: int) -> FloatArray:
-        """Factors of steps ``first_step .. first_step + steps - 1``."""
-        while len(self._drawn) < first_step + steps:
-            self._drawn = np.append(self._drawn, self._rng.choice(self._sample, self._CHUNK))
-        return self._drawn[first_step : first_step + steps]
+        """Factors of steps ``first_step .. first_step + steps - 1``; steps never go back."""
+        offset, sums, _ = self.draw(first_step, steps)
+        start = first_step - offset
+        return np.diff(sums[start : start + steps + 1]) / (1 << _NOISE_BITS)
+
+    def draw(self, first_step: int, steps: int) -> tuple[int, list[int], list[int]]:
+        """(offset, sums of factor, sums of factor * step) that cover steps from ``first_step``.
+
+        Entry ``j - offset`` sums over the steps before ``j``, in units of 2^-16.
+        """
+        if len(self._sums) > self._KEPT:
+            past = first_step - self._first
+            del self._sums[:past], self._weighted_sums[:past]
+            self._first = first_step
+        while self._first + len(self._sums) <= first_step + steps:
+            self._append()
+        return self._first, self._sums, self._weighted_sums
+
+    def _append(self) -> None:
+        known = self._first + len(self._sums) - 1
+        fresh = self._rng.choice(self._sample, self._CHUNK).tolist()
+        weighted = (factor * step for step, factor in enumerate(fresh, known))
+        self._sums += list(accumulate(fresh, initial=self._sums[-1]))[1:]
+        self._weighted_sums += list(accumulate(weighted, initial=self._weighted_sums[-1]))[1:]

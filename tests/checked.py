@@ -1,6 +1,6 @@
 """A scheduler that checks the laws at every step of whatever it wraps."""
 
-from policies.batch import Batch
+from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.contiguous import ContiguousKV
 from policies.paged import PagedKV
@@ -54,8 +54,20 @@ class CheckedScheduler:
         assert steps >= 1
         return steps
 
-    def cut_by_arrival(self) -> bool:
-        return self._inner.cut_by_arrival()
+    def may_cut(self) -> bool:
+        return self._inner.may_cut()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        return self._inner.cut_by(seq)
+
+    def holders(self) -> list[Sequence]:
+        return self._inner.holders()
+
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        dropped = self._inner.dropped()
+        for seq, _ in dropped:
+            del self._present[seq.request_id]
+        return dropped
 
     def wake_s(self) -> float | None:
         return self._inner.wake_s()
@@ -73,21 +85,22 @@ class CheckedScheduler:
         for entry in batch.entries:
             assert entry.rows >= 1, "an entry without rows"
             assert entry.start == entry.seq.computed_tokens, "a position is skipped or repeated"
-            room = self._room(entry.seq)
-            assert entry.start + entry.tokens <= room, "computes past its memory"
+            self._check_room(entry)
         self.preemptions += len(batch.preempted)
 
-    def _room(self, seq: Sequence) -> int:
+    def _check_room(self, entry: ScheduledSequence) -> None:
+        end = entry.start + entry.tokens
         if isinstance(self.memory, PagedKV):
-            return len(seq.blocks) * self.memory.block_tokens
-        return seq.region_tokens
+            assert len(self.memory.table(entry.seq, end)) * self.memory.block_tokens >= end
+        else:
+            assert end <= entry.seq.region_tokens, "computes past its memory"
 
     def _check_memory(self) -> None:
         memory = self.memory
         assert isinstance(memory, PagedKV | ContiguousKV)
-        holders = [*self._present.values(), *self._held_by_batch()]
-        memory.check({id(s): s for s in holders}.values())
-        usage = memory.usage()
+        holders = self._inner.holders()
+        memory.check(holders)
+        usage = memory.usage(holders)
         parts = (
             usage.live_tokens
             + usage.reserved_tokens
@@ -96,11 +109,8 @@ class CheckedScheduler:
             + usage.cached_tokens
             + usage.free_tokens
         )
-        assert parts == usage.capacity_tokens, "the parts do not sum to the memory"
-        assert min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens) >= 0
-
-    def _held_by_batch(self) -> list[Sequence]:
-        return list(getattr(self._inner, "_held", []))
+        assert parts == usage.capacity_tokens, f"the parts do not sum to the memory: {usage}"
+        assert min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens) >= 0, usage
 
 
 def request(

@@ -30,7 +30,7 @@ MEMORIES: list[tuple[str, Reservation, bool]] = [
 ]
 POLICIES = [
     replace(SMALL, batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
-    for batching in ("static", "continuous")
+    for batching in ("static", "insertion", "continuous", "prefill-first", "chunked")
     for kv, reservation, prefix in MEMORIES
 ]
 
@@ -71,7 +71,8 @@ def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConf
     assert fidelity.steps == len(log.records) > 50
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
-    assert (preempted > 0) == (config.batching == "continuous" and config.kv == "paged")
+    on_demand = config.batching not in ("static", "insertion") and config.kv == "paged"
+    assert (preempted > 0) == on_demand
     assert (hits > 0) == config.prefix_cache
     assert any(record.waiting for record in log.records), "memory or slots never ran short"
 

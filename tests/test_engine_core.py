@@ -33,8 +33,8 @@ def test_story_of_five_requests_under_static_batching() -> None:
     assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
 
 
-def test_story_of_five_requests_under_continuous_batching() -> None:
-    story = Story(policy(batching="continuous", kv="paged"), FIVE)
+def test_story_of_five_requests_under_chunked_prefill() -> None:
+    story = Story(policy(batching="chunked", kv="paged"), FIVE)
     assert story.steps() == [
         (0.0, True, [("a", 0, 3, 0), ("b", 0, 1, 0)]),  # the budget of 4 cuts b's prompt
         (1.0, False, [("a", 3, 1, 0), ("b", 1, 1, 0)]),
@@ -110,9 +110,9 @@ def test_an_early_end_in_a_batch_leaves_the_others_alone(batching: str) -> None:
         ({"kv_tokens": 8}, [add("a", 8, 2)], [("a", "too_long")]),
         ({"kv_tokens": 8}, [add("a", 8, 1)], []),
         (
-            {"queue_limit": 1},
+            {"queue_limit": 1, "max_seqs": 1},
             [add(name, 1, 1) for name in "abc"],
-            [(n, "queue_full") for n in "bc"],
+            [("c", "queue_full")],
         ),
     ],
 )

@@ -137,15 +137,21 @@ def store(layout: KVLayout, block_tokens: int) -> KVStore:
 def test_slots_follow_the_block_table_or_the_region(
     layout: KVLayout, start: int, stop: int, slots: list[int]
 ) -> None:
-    seq = Sequence("a", 0.0, 10, 1, blocks=[5, 0, 3], region_start=30, region_tokens=12)
+    seq = holder()
     kv = store(layout, block_tokens=4)
     assert np.array_equal(kv.slots(seq, start, stop), slots)
     assert [kv.slot(seq, position) for position in range(start, stop)] == slots
 
 
+def holder() -> Sequence:
+    seq = Sequence("a", 0.0, 10, 1)
+    seq.blocks, seq.region_start, seq.region_tokens = [5, 0, 3], 30, 12
+    return seq
+
+
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_what_is_written_is_read_back_in_order(layout: KVLayout) -> None:
-    seq = Sequence("a", 0.0, 10, 1, blocks=[5, 0, 3], region_start=30, region_tokens=12)
+    seq = holder()
     kv = store(layout, block_tokens=4)
     shape = (10, TINY.kv_heads, TINY.head_dim)
     keys, values = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))

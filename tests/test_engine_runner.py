@@ -64,18 +64,13 @@ def make_sequences() -> list[Sequence]:
     blocks = torch.randperm(total_blocks, generator=torch.Generator().manual_seed(3)).tolist()
     region = KV_TOKENS // len(PROMPTS)
     held = -(-(PROMPT_TOKENS + NEW_TOKENS) // BLOCK_TOKENS)
-    return [
-        Sequence(
-            str(index),
-            0.0,
-            PROMPT_TOKENS,
-            NEW_TOKENS,
-            blocks=blocks[index * held : (index + 1) * held],
-            region_start=index * region + 5,
-            region_tokens=region - 5,
-        )
-        for index in range(len(PROMPTS))
-    ]
+    seqs = []
+    for index in range(len(PROMPTS)):
+        seq = Sequence(str(index), 0.0, PROMPT_TOKENS, NEW_TOKENS)
+        seq.blocks = blocks[index * held : (index + 1) * held]
+        seq.region_start, seq.region_tokens = index * region + 5, region - 5
+        seqs.append(seq)
+    return seqs
 
 
 @dataclass

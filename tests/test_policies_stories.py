@@ -32,8 +32,8 @@ def test_static_batch_is_padded_and_held_until_its_longest_ends() -> None:
     ]
     assert story(config, requests) == [
         "0 a@0+5 b@0+3~2",
-        "1 a@5+0~1 b@3+1",
-        "2 a@5+0~1 b@4+1",
+        "1 b@3+1 a@5+0~1",
+        "2 b@4+1 a@5+0~1",
         "3 c@0+2",
     ]
 
@@ -74,7 +74,9 @@ def test_continuous_batch_changes_members_every_step() -> None:
 
 
 def test_long_prompt_is_chunked_beside_the_decodes() -> None:
-    config = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=4, token_budget=4)
+    config = PolicyConfig(
+        batching="chunked", kv_tokens=64, block_tokens=4, max_seqs=4, token_budget=4
+    )
     requests = [request("a", 0.0, prompt=2, output=4), request("b", 0.0, prompt=7, output=1)]
     assert story(config, requests) == [
         "0 a@0+2 b@0+2",

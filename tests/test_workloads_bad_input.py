@@ -72,8 +72,7 @@ MOONCAKE = [
     (mooncake(hash_ids=[0, -1]), "1: field 'hash_ids': negative (-1)"),
     (
         '{"delay": 3, "timestamp": 1}\n',
-        "1: field 'delay': incremental dialect: lengths must be whole prompts"
-        ' ({"delay": 3, "timestamp": 1})',
+        "1: field 'session_id': missing beside delay (null)",
     ),
     (mooncake() + "\n" + '{"timestamp": 0\n', '3: field \'row\': not JSON ("{\\"timestamp\\": 0")'),
 ]
@@ -117,8 +116,8 @@ NATIVE = [
     ('{"notes": "x"}\n' + ROW, "1: field 'notes': not a list of strings (\"x\")"),
     (
         "hello\n",
-        "1: field 'row': no known trace format: wants the header"
-        ' TIMESTAMP,ContextTokens,GeneratedTokens or JSON objects ("hello")',
+        "1: field 'row': no known trace format: wants the CSV header or the JSON objects of"
+        ' azure, burstgpt, vidur, weka, tracelab, bailian, mooncake, native ("hello")',
     ),
 ]
 
@@ -170,7 +169,9 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.csv: no such file$"):
         read_trace(tmp_path / "none.csv")
-    with pytest.raises(TraceError, match=r": a directory, not a trace file$"):
+    with pytest.raises(
+        TraceError, match=r": a directory without any \*\.json, \*\.json\.gz: wants a trace file$"
+    ):
         read_trace(tmp_path)
 
 

@@ -108,7 +108,7 @@ def test_azure_columns_are_found_by_name(write: Write) -> None:
     trace = read_trace(
         write("NumImages,GeneratedTokens,TIMESTAMP,ContextTokens\n2,5,2024-05-10 00:00:00,9\n")
     )
-    assert trace.requests == (Request("some:1", 0.0, 9, 5, source_line=2),)
+    assert trace.requests == (Request("some:1", 0.0, 9, 5, modal={"images": 2}, source_line=2),)
 
 
 def test_rows_out_of_order_are_sorted_stably_and_counted(write: Write) -> None:

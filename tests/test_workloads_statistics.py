@@ -72,8 +72,36 @@ def test_a_trace_of_one_request_has_no_ratios() -> None:
     figures = statistics(Trace((Request("a", 5.0, 10, 3),), "x"))
     assert figures["rows"] == 1
     assert figures["prompt_tokens"] == {"mean": 10, "p50": 10, "p90": 10, "p99": 10, "max": 10}
-    names = ("cv_iat", "local_cv", "ties", "idc_10s", "idc_60s", "spearman_rho", "prefix")
+    names = ("cv_iat", "local_cv", "ties", "idc_1s", "idc_300s", "spearman_rho", "prefix")
     assert [figures[name] for name in names] == [None] * len(names)
+
+
+def test_dispersion_of_the_burstiest_and_the_steadiest_trace() -> None:
+    """Section 1.1 of the reference: 1.4, 3.9, 16, 56 for chats, 13, 72, 164, 138 for code."""
+    windows = ("idc_1s", "idc_10s", "idc_60s", "idc_300s")
+    for name, expected in ((AZURE_CONV, "1.4 3.9 16 56"), (AZURE_CODE, "13 72 164 138")):
+        path = SHARED / name
+        if not path.exists():
+            pytest.skip(f"{name} is not beside the repository")
+        figures = statistics(read_trace(path))
+        printed = [f"{figures[w]:.{1 if figures[w] < 10 else 0}f}" for w in windows]
+        assert " ".join(printed) == expected
+
+
+def test_sessions_by_hand() -> None:
+    requests = (
+        Request("a", 0.0, 10, 5, session_id="s"),
+        Request("b", 3.0, 22, 5, session_id="s", parent_id="a"),
+        Request("c", 4.0, 9, 5, session_id="t"),
+        Request("d", 9.0, 12, 1, session_id="s", parent_id="b"),  # compacted: nothing fresh
+        Request("e", 9.5, 99, 1, parent_id="not here"),
+    )
+    sessions = statistics(Trace(requests, "x"))["sessions"]
+    assert sessions["count"] == 2
+    assert (sessions["turns"]["mean"], sessions["turns"]["max"]) == (2, 3)
+    assert (sessions["gap_s"]["mean"], sessions["gap_s"]["max"]) == (4.5, 6)
+    assert (sessions["fresh_tokens"]["mean"], sessions["fresh_tokens"]["max"]) == (3.5, 7)
+    assert statistics(Trace(requests[-1:], "x"))["sessions"] is None
 
 
 def test_an_empty_trace_has_no_figures() -> None:
@@ -104,11 +132,18 @@ def test_spearman_with_ties_agrees_with_scipy() -> None:
     assert spearman_rho(left, right) == pytest.approx(spearmanr(left, right).statistic, rel=1e-12)
 
 
+IDEAL = ("blocks", "unique_blocks", "hit_per_block", "hit_per_token", "full_block_hit_per_token")
+
+
 def test_prefix_hits_by_hand() -> None:
     ids = [(1, 2, 3), (1, 2, 3), (1, 4, 3), ()]
     prompts = [10, 10, 12, 8]
     trace = Trace(tuple(Request(str(i), 0.0, p, 1, ids[i], 4) for i, p in enumerate(prompts)), "x")
-    assert statistics(trace)["prefix"] == {
+    prefix = statistics(trace)["prefix"]
+    assert prefix["reused_blocks"] == 3 / 4
+    assert prefix["coarser"]["2x"] == {"hit_per_block": 2 / 6, "hit_per_token": 10 / 40}
+    assert prefix["lru"]["50%"] == {"hit_per_block": 3 / 9, "hit_per_token": 12 / 40}
+    assert {name: prefix[name] for name in IDEAL} == {
         "blocks": 9,
         "unique_blocks": 4,
         "hit_per_block": 4 / 9,  # the 3 after the fork is no leading hit

@@ -54,6 +54,13 @@ def test_scale_rate() -> None:
     assert (scaled.clock_s, scaled.notes) == (2.0, ("rate scaled by 2",))
 
 
+def test_scale_rate_scales_the_delays_of_followers() -> None:
+    parent = Request("a", 2.0, 5, 1)
+    follower = Request("b", 8.0, 5, 1, parent_id="a", delay_s=6.0)
+    scaled = scale_rate(Trace((parent, follower), "pair"), 4)
+    assert [(r.arrival_s, r.delay_s) for r in scaled] == [(0.0, None), (1.5, 1.5)]
+
+
 def test_at_rate() -> None:
     assert at_rate(TRACE, 0.75).rate_per_s == 0.75
     assert arrivals(at_rate(TRACE, 0.75)) == [0.0, 0.0, 2.0, 4.0]

@@ -1,22 +1,47 @@
-"""Arrival processes: how a generator spaces its requests. The first one arrives at 0."""
+"""Arrival processes with independent gaps, and what every process offers.
+
+The first request of a generated trace arrives at 0; a process spaces the others.
+"""
 
 from dataclasses import dataclass
-from math import isfinite
+from functools import cache
+from math import exp, expm1, isfinite, log, log1p, sqrt
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import gamma, gammaln
 
 from workloads.errors import TraceError
 
 FloatArray = NDArray[np.float64]
 
+_BURSTIEST, _STEADIEST = 0.1, 1000.0
+"""The Weibull shapes that are asked for: beyond, the gamma function leaves the floats."""
+
 
 class ArrivalProcess(Protocol):
     """Draws the gaps between arrivals."""
 
+    @property
+    def rate_per_s(self) -> float:
+        """The mean rate in the long run."""
+        ...
+
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """``count`` gaps in seconds."""
+        ...
+
+
+class RenewalProcess(ArrivalProcess, Protocol):
+    """A process of independent gaps, which can also be met at a random moment."""
+
+    def residual_s(self, rng: np.random.Generator) -> float:
+        """Seconds from a random moment to the next arrival: a uniform part of a length-biased gap.
+
+        Source: Cox, Renewal Theory (1962), chapter 5.
+        """
         ...
 
 
@@ -62,6 +87,75 @@ class GammaArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
+
+    def residual_s(self, rng: np.random.Generator) -> float:
+        """A uniform part of a gap of shape + 1, which is the length-biased gamma."""
+        return rng.random() * rng.gamma(self.cv**-2 + 1, self.cv**2 / self.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WeibullArrivals:
+    """Weibull gaps by their coefficient of variation; above 1, a heavier tail than gamma gaps."""
+
+    rate_per_s: float
+    cv: float
+
+    def __post_init__(self) -> None:
+        check_positive("rate", self.rate_per_s)
+        weibull_shape(self.cv)
+
+    @classmethod
+    def of_shape(cls, rate_per_s: float, shape: float) -> "WeibullArrivals":
+        """By the shape k of the gaps instead of their cv."""
+        if not _BURSTIEST <= shape <= _STEADIEST:
+            raise TraceError(
+                f"a Weibull shape must be {_BURSTIEST:g} to {_STEADIEST:g}, not {shape:g}"
+            )
+        return cls(rate_per_s, weibull_cv(shape))
+
+    def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``count`` Weibull gaps in seconds."""
+        return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
+
+    def residual_s(self, rng: np.random.Generator) -> float:
+        """A uniform part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
+        shape = weibull_shape(self.cv)
+        return float(rng.random() * self._scale_s * rng.gamma(1 + 1 / shape) ** (1 / shape))
+
+    @property
+    def _scale_s(self) -> float:
+        return 1 / (self.rate_per_s * float(gamma(1 + 1 / weibull_shape(self.cv))))
+
+
+def weibull_cv(shape: float) -> float:
+    """The CV of a Weibull law of shape k: CV^2 + 1 = G(1 + 2/k) / G(1 + 1/k)^2."""
+    return sqrt(expm1(gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape)))
+
+
+@cache
+def weibull_shape(cv: float) -> float:
+    """The shape k of a Weibull law of this CV. Raises TraceError outside k 0.1 to 1,000."""
+    check_positive("cv of the arrivals", cv)
+    least, most = weibull_cv(_STEADIEST), weibull_cv(_BURSTIEST)
+    if not least <= cv <= most:
+        raise TraceError(f"Weibull gaps have a cv of {least:.3g} to {most:.3g}, not {cv:g}")
+    wanted = log1p(cv**2)
+
+    def excess(log_shape: float) -> float:
+        inverse = exp(-log_shape)
+        return float(gammaln(1 + 2 * inverse) - 2 * gammaln(1 + inverse)) - wanted
+
+    return exp(brentq(excess, log(_BURSTIEST), log(_STEADIEST), xtol=1e-14))
+
+
+def arrivals_within(process: RenewalProcess, span_s: float, rng: np.random.Generator) -> FloatArray:
+    """The arrivals in [0, span_s) of a process that began long ago: rate x span_s on average."""
+    times_s = np.array([process.residual_s(rng)])
+    batch = int(1.1 * process.rate_per_s * span_s) + 16
+    while times_s[-1] < span_s:
+        more_s = times_s[-1] + np.cumsum(process.gaps_s(batch, rng))
+        times_s = np.concatenate([times_s, more_s])
+    return times_s[: np.searchsorted(times_s, span_s)]
 
 
 def check_positive(name: str, value: float) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -14,6 +15,11 @@ MAX_COUNT = 2**31 - 1
 MAX_SECONDS = 1e10
 
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
+_KEY = re.compile(r'"([^"\\]*)"\s*:')
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII
+)
 
 
 def integer(minimum: int | None = None) -> Check:
@@ -36,6 +42,11 @@ def seconds(name: str, value: Any) -> float:
         raise RowError(name, "not finite", value)
     _check_range(name, value, 0, MAX_SECONDS)
     return float(value)
+
+
+def milliseconds(name: str, value: Any) -> float:
+    """A finite time or duration of at least 0 ms, in seconds."""
+    return seconds(name, value) / 1000
 
 
 def text(name: str, value: Any) -> str:
@@ -72,6 +83,13 @@ def text_list(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def record_list(name: str, value: Any) -> list[dict[str, Any]]:
+    """A list of JSON objects."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {dict}:
+        raise RowError(name, "not a list of objects", value)
+    return value
+
+
 def counts(name: str, value: Any) -> dict[str, int]:
     """A JSON object of non-negative integers."""
     if not isinstance(value, dict):
@@ -89,6 +107,29 @@ def cell_integer(name: str, cell: str, minimum: int) -> int:
     return value
 
 
+def cell_seconds(name: str, cell: str) -> float:
+    """The time or duration written in a cell of a CSV row."""
+    try:
+        return seconds(name, float(cell))
+    except ValueError:
+        raise RowError(name, "not a number", cell) from None
+
+
+def stamp_ns(name: str, value: Any) -> int:
+    """Integer nanoseconds since 1970, UTC where no zone is given.
+
+    Not by datetime alone: it would drop the seventh digit of the fraction.
+    """
+    match = _STAMP.fullmatch(text(name, value))
+    if not match:
+        raise RowError(name, "not a time like 2023-11-16 18:15:46.6805900", value)
+    try:
+        moment = datetime.fromisoformat(match[1] + (match[3] or "Z"))
+    except ValueError:
+        raise RowError(name, "no such time", value) from None
+    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + int((match[2] or "").ljust(9, "0"))
+
+
 def json_object(row: str) -> dict[str, Any]:
     """The JSON object written in a row."""
     try:
@@ -100,12 +141,20 @@ def json_object(row: str) -> dict[str, Any]:
     return value
 
 
+def keys(row: str) -> set[str]:
+    """The keys of the JSON object in a row, or what looks like keys where it is damaged."""
+    try:
+        return set(json_object(row))
+    except RowError:
+        return set(_KEY.findall(row))
+
+
 def checked(record: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
     """The checked values of those fields of a record that are there and not null."""
     return {
-        name: check(name, record[name])
-        for name, check in checks.items()
-        if record.get(name) is not None
+        name: checks[name](name, value)
+        for name, value in record.items()
+        if value is not None and name in checks
     }
 
 

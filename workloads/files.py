@@ -36,6 +36,19 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def files_in(directory: Path, endings: tuple[str, ...]) -> list[Path]:
+    """The visible files whose names end so, in order. Raises TraceError where there is none."""
+    try:
+        names = sorted(directory.iterdir())
+    except OSError as error:
+        raise TraceError(f"{directory}: cannot be read: {error.strerror}") from None
+    files = [file for file in names if file.name.endswith(endings) and file.name[0] != "."]
+    if not files:
+        wanted = ", ".join(f"*{ending}" for ending in endings)
+        raise TraceError(f"{directory}: a directory without any {wanted}: wants a trace file")
+    return files
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write ``text``, gzipped if the name ends in ``.gz``; readers see all of it or the old file.
 

@@ -13,6 +13,9 @@ from workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
 
+_MAX = 2**31 - 1
+"""The largest count a trace file may hold."""
+
 
 class TokenLaw(Protocol):
     """Draws token counts of one kind, prompts or outputs."""
@@ -58,9 +61,7 @@ class LognormalTokens:
             raise TraceError(
                 f"a lognormal wants finite mu and sigma >= 0, not {self.mu:g} and {self.sigma:g}"
             )
-        largest = self.max_tokens
-        if self.min_tokens < 1 or (largest is not None and largest < self.min_tokens):
-            raise TraceError(f"lengths want 1 <= min <= max, not {self.min_tokens} and {largest}")
+        _check_range(self.min_tokens, self.max_tokens)
 
     @classmethod
     def from_mean(
@@ -79,7 +80,84 @@ class LognormalTokens:
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """``count`` lognormal lengths."""
         tokens = np.rint(rng.lognormal(self.mu, self.sigma, count))
-        return np.clip(tokens, self.min_tokens, self.max_tokens).astype(np.int64)
+        return np.clip(tokens, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformTokens:
+    """Every count from min to max alike."""
+
+    min_tokens: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        _check_range(self.min_tokens, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` uniform lengths."""
+        return rng.integers(self.min_tokens, self.max_tokens, count, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialTokens:
+    """Memoryless whole numbers from 1 on (geometric): the mean is exact but for the cap."""
+
+    mean_tokens: float
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.mean_tokens) and self.mean_tokens >= 1):
+            raise TraceError(f"a mean length must be at least 1 token, not {self.mean_tokens:g}")
+        _check_range(1, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` geometric lengths."""
+        return np.minimum(rng.geometric(1 / self.mean_tokens, count), self.max_tokens or _MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class ZipfTokens:
+    """n tokens with probability proportional to n^-exponent, from min to max."""
+
+    exponent: float
+    max_tokens: int
+    min_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.exponent) and self.exponent >= 0):
+            raise TraceError(f"the Zipf exponent must be 0 or positive, not {self.exponent:g}")
+        _check_range(self.min_tokens, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` Zipf lengths."""
+        tokens = np.arange(self.min_tokens, self.max_tokens + 1)
+        weights = (tokens / self.min_tokens) ** -self.exponent
+        return rng.choice(tokens, count, p=weights / weights.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoTailTokens:
+    """A lognormal body; what it draws above ``tail_from_tokens`` is Pareto(alpha) instead.
+
+    So the tail keeps the share that the lognormal gives it, P(n > x) falls as x^-alpha there, and
+    the caps are the body's. Inputs of public traces are of this kind: alpha 2.2 for Mooncake.
+    """
+
+    body: LognormalTokens
+    tail_from_tokens: float
+    alpha: float = 2.2
+
+    def __post_init__(self) -> None:
+        check_positive("start of the tail", self.tail_from_tokens)
+        check_positive("tail index alpha", self.alpha)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` lengths, the tail from its own random stream."""
+        body_rng, tail_rng = rng.spawn(2)
+        body = body_rng.lognormal(self.body.mu, self.body.sigma, count)
+        tail = self.tail_from_tokens * (1 + tail_rng.pareto(self.alpha, count))
+        tokens = np.rint(np.where(body > self.tail_from_tokens, tail, body))
+        return np.clip(tokens, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +175,41 @@ class IndependentLengths:
 
 @dataclass(frozen=True, slots=True)
 class EmpiricalLengths:
-    """Pairs (prompt, output) drawn with replacement: no parametric law fits public traces well."""
+    """Pairs (prompt, output) drawn with replacement: no parametric law fits public traces well.
+
+    With a ``jitter``, each length is multiplied by its own lognormal factor of mean 1 and this
+    sigma, so that lengths which the source lacks occur too.
+    """
 
     source: str
     pairs: tuple[tuple[int, int], ...]
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise TraceError(f"{self.source}: no lengths to draw from")
+        if not (isfinite(self.jitter) and self.jitter >= 0):
+            raise TraceError(f"the jitter of lengths must be 0 or positive, not {self.jitter:g}")
 
     def __repr__(self) -> str:
-        return f"EmpiricalLengths({len(self.pairs):,} pairs of {self.source})"
+        jitter = f", jitter {self.jitter:g}" if self.jitter else ""
+        return f"EmpiricalLengths({len(self.pairs):,} pairs of {self.source}{jitter})"
 
     @classmethod
-    def of(cls, trace: Trace) -> "EmpiricalLengths":
+    def of(cls, trace: Trace, jitter: float = 0.0) -> "EmpiricalLengths":
         """The joint lengths of a trace."""
-        return cls(trace.source, tuple((r.prompt_tokens, r.output_tokens) for r in trace))
+        pairs = tuple((r.prompt_tokens, r.output_tokens) for r in trace)
+        return cls(trace.source, pairs, jitter)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """``count`` pairs of the trace."""
         pairs = np.array(self.pairs, np.int64)[rng.integers(len(self.pairs), size=count)]
+        if self.jitter:
+            factors = rng.lognormal(-(self.jitter**2) / 2, self.jitter, pairs.shape)
+            pairs = np.clip(np.rint(pairs * factors), 1, _MAX).astype(np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+
+def _check_range(min_tokens: int, max_tokens: int | None) -> None:
+    if min_tokens < 1 or (max_tokens is not None and max_tokens < min_tokens):
+        raise TraceError(f"lengths want 1 <= min <= max, not {min_tokens} and {max_tokens}")

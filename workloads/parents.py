@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workloads.request import Request
+from workloads.rows import RowError, Rows
 
 
 def broken_links(parents: Mapping[str, str | None]) -> dict[str, str]:
@@ -31,6 +32,32 @@ def broken_links(parents: Mapping[str, str | None]) -> dict[str, str]:
     return broken
 
 
+def without_broken_links(
+    rows: Rows, parsed: Sequence[tuple[int, Request]], field: str
+) -> list[Request]:
+    """The requests, without those whose parent is unknown or cyclic: they are bad rows.
+
+    ``parsed`` has the line of each request, ``field`` is what the format calls its parent. Those
+    that descend from a bad row become roots.
+    """
+    broken = broken_links({request.request_id: request.parent_id for _, request in parsed})
+    for line, request in parsed:
+        if reason := broken.get(request.request_id):
+            rows.reject(line, RowError(field, reason, request.parent_id))
+    return detach_orphans([request for _, request in parsed if request.request_id not in broken])
+
+
+def rooted(parents: Mapping[str, str | None]) -> dict[str, str]:
+    """The root of every request; the links must not be broken."""
+    roots: dict[str, str] = {}
+    for start in parents:
+        path, node = [start], start
+        while node not in roots and (parent := parents[node]) is not None:
+            path.append(node := parent)
+        roots.update(dict.fromkeys(path, roots.get(node, node)))
+    return roots
+
+
 def detach_orphans(requests: Sequence[Request]) -> list[Request]:
     """The requests, as roots where their parent is not among them."""
     present = {request.request_id for request in requests}
@@ -40,3 +67,24 @@ def detach_orphans(requests: Sequence[Request]) -> list[Request]:
         else replace(request, parent_id=None)
         for request in requests
     ]
+
+
+def without_failed(requests: Sequence[Request]) -> list[Request]:
+    """The answered requests. One that followed a failed request follows the request before that.
+
+    Its delay becomes the sum of both.
+    """
+    failed = {request.request_id: request for request in requests if request.status == "failed"}
+    kept = [_past(request, failed) for request in requests if request.status == "ok"]
+    return detach_orphans(kept)
+
+
+def _past(request: Request, failed: Mapping[str, Request]) -> Request:
+    while request.parent_id is not None and (parent := failed.get(request.parent_id)):
+        delay_s = _sum(request.delay_s, parent.delay_s)
+        request = replace(request, parent_id=parent.parent_id, delay_s=delay_s)
+    return request
+
+
+def _sum(left_s: float | None, right_s: float | None) -> float | None:
+    return None if left_s is None or right_s is None else left_s + right_s

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from workloads.errors import TraceError
 from workloads.files import open_text
-from workloads.parents import detach_orphans
-from workloads.readers import azure, mooncake, native
+from workloads.parents import without_failed
+from workloads.readers import azure, bailian, burstgpt, mooncake, native, tracelab, vidur, weka
 from workloads.request import Request
-from workloads.rows import RowError, Rows, counted
+from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace
 from workloads.transform import spread_ties as spread
 
@@ -32,7 +32,16 @@ class Reader(Protocol):
         ...
 
 
-READERS: Mapping[str, Reader] = {"azure": azure, "mooncake": mooncake, "native": native}
+READERS: Mapping[str, Reader] = {
+    "azure": azure,
+    "burstgpt": burstgpt,
+    "vidur": vidur,
+    "weka": weka,
+    "tracelab": tracelab,
+    "bailian": bailian,
+    "mooncake": mooncake,
+    "native": native,
+}
 """By name, in the order in which a file's first row is shown to them."""
 
 
@@ -43,22 +52,41 @@ def read_trace(
     seed: int = 0,
     spread_ties: bool = False,
     format: str | None = None,
+    session_rate_per_s: float = 0.1,
+    keep_failed: bool = False,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
-    Up to ``max_bad_rows`` malformed rows are skipped and listed in the trace's notes. With
-    ``spread_ties``, arrivals in one tick of a coarse clock are spread over it by ``seed``. Failed
-    rows are left out, rows out of order are sorted (stably); both make a note.
+    A directory is read as agentic sessions, one file each, which start at random (by ``seed``),
+    ``session_rate_per_s`` on average. Up to ``max_bad_rows`` malformed rows are skipped and listed
+    in the trace's notes. With ``spread_ties``, arrivals in one tick of a coarse clock are spread
+    over it by ``seed``. Failed rows are left out unless ``keep_failed``, rows out of order are
+    sorted (stably); both make a note.
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
-    with open_text(Path(path)) as lines:
-        rows = Rows(Path(path), lines, max_bad_rows)
-        trace = _tidied(_reader(rows, format).read(rows))
+    path, bad = Path(path), BadRows(max_bad_rows)
+    if path.is_dir():
+        _check_directory_format(path, format)
+        trace = weka.read_directory(path, bad, session_rate_per_s, seed)
+    else:
+        trace = _read_file(path, bad, format)
+    trace = _tidied(trace, keep_failed)
     if not trace.requests:
-        raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *rows.notes]))
-    trace = replace(trace, notes=(*trace.notes, *rows.notes))
+        raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *bad.notes]))
+    trace = replace(trace, notes=(*trace.notes, *bad.notes))
     return spread(trace, seed) if spread_ties else trace
+
+
+def _read_file(path: Path, bad: BadRows, format: str | None) -> Trace:
+    with open_text(path) as lines:
+        rows = Rows(path, lines, bad)
+        return _reader(rows, format).read(rows)
+
+
+def _check_directory_format(path: Path, format: str | None) -> None:
+    if format is not None and _named_reader(format) is not weka:
+        raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
 
 
 def _reader(rows: Rows, name: str | None) -> Reader:
@@ -68,7 +96,8 @@ def _reader(rows: Rows, name: str | None) -> Reader:
     for reader in READERS.values():
         if reader.recognises(row):
             return reader
-    wanted = f"no known trace format: wants the header {','.join(azure.COLUMNS)} or JSON objects"
+    known = ", ".join(READERS)
+    wanted = f"no known trace format: wants the CSV header or the JSON objects of {known}"
     raise rows.failure(line, RowError("row", wanted, row))
 
 
@@ -80,21 +109,22 @@ def _named_reader(name: str) -> Reader:
     raise TraceError(f"unknown trace format '{name}': did you mean '{nearest}'? known: {known}")
 
 
-def _tidied(trace: Trace) -> Trace:
+def _tidied(trace: Trace, keep_failed: bool) -> Trace:
     """What the canonical form asks of every format; each change makes a note."""
     notes = list(trace.notes)
-    requests = _without_failed(trace.requests, notes)
+    requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
     requests = _with_fitting_ids(requests, notes)
     requests = _sorted(requests, notes)
     _warn_of_ties(requests, notes)
+    _warn_of_followers(requests, notes)
     return replace(trace, requests=tuple(requests), notes=tuple(notes))
 
 
 def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:
-    kept = [request for request in requests if request.status == "ok"]
+    kept = without_failed(requests)
     if failed := len(requests) - len(kept):
         notes.append(f"{counted(failed, 'failed row')} left out")
-    return detach_orphans(kept)
+    return kept
 
 
 def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:
@@ -128,3 +158,10 @@ def _warn_of_ties(requests: list[Request], notes: list[str]) -> None:
     ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
     if requests and ties > MANY_TIES * (len(requests) - 1):
         notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")
+
+
+def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:
+    followers = sum(r.parent_id is not None and r.delay_s is not None for r in requests)
+    note = f"{counted(followers, 'row')} sent a delay after the parent: for closed-loop replay"
+    if followers and note not in notes:  # a trace we wrote has said so already
+        notes.append(note)

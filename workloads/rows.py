@@ -18,19 +18,48 @@ class RowError(Exception):
 
     def __init__(self, field: str, reason: str, value: object) -> None:
         super().__init__(f"field '{field}': {reason} ({_shown(value)})")
+        self.field, self.reason, self.value = field, reason, value
+
+    def inside(self, place: str) -> "RowError":
+        """The same error of a record that is itself the field ``place``."""
+        field = place if self.field == "row" else f"{place}.{self.field}"
+        return RowError(field, self.reason, self.value)
+
+
+class BadRows:
+    """The bad rows of one reading, put aside; there may be up to ``allowed``."""
+
+    def __init__(self, allowed: int) -> None:
+        self._allowed = allowed
+        self._found: list[tuple[Path, int, str]] = []
+
+    def add(self, path: Path, line: int, message: str) -> None:
+        """Put one aside; raises TraceError, listing all, when there are too many."""
+        self._found.append((path, line, message))
+        if len(self._found) > self._allowed:
+            raise TraceError("\n".join(self._messages()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How many rows were put aside, then one note for each."""
+        if not self._found:
+            return ()
+        return (f"{counted(len(self._found), 'bad row')} skipped", *self._messages())
+
+    def _messages(self) -> list[str]:
+        return [message for _, _, message in sorted(self._found, key=lambda found: found[:2])]
 
 
 class Rows:
-    """The numbered, non-blank rows of a file; up to ``max_bad_rows`` bad ones are put aside.
+    """The numbered, non-blank rows of a file; bad ones go to ``bad``.
 
     Lines are counted from 1 in the decompressed file.
     """
 
-    def __init__(self, path: Path, lines: Iterable[str], max_bad_rows: int) -> None:
+    def __init__(self, path: Path, lines: Iterable[str], bad: BadRows) -> None:
         self.path = path
         self.source = path.name.split(".")[0] or path.name
-        self._max_bad_rows = max_bad_rows
-        self._bad: list[tuple[int, str]] = []
+        self._bad = bad
         self._rows = _numbered(lines)
 
     def peek(self) -> tuple[int, str]:
@@ -60,25 +89,21 @@ class Rows:
                 self.reject(line, error)
         return parsed
 
+    def whole(self) -> tuple[int, str]:
+        """All rows as one text, for a file that is one record, and the line it starts at."""
+        line, first = self.take()
+        try:
+            return line, "\n".join([first, *(_utf8(text) for _, text in self._rows)])
+        except RowError as error:
+            raise self.failure(line, error) from None
+
     def reject(self, line: int, error: RowError) -> None:
         """Put a bad row aside; raises TraceError, listing all, when there are too many."""
-        self._bad.append((line, str(self.failure(line, error))))
-        if len(self._bad) > self._max_bad_rows:
-            raise TraceError("\n".join(self._messages()))
+        self._bad.add(self.path, line, str(self.failure(line, error)))
 
     def failure(self, line: int, error: RowError) -> TraceError:
         """The error to raise for what cannot be skipped, such as a header."""
         return TraceError(f"{self.path}:{line}: {error}")
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """How many rows were put aside, then one note for each."""
-        if not self._bad:
-            return ()
-        return (f"{counted(len(self._bad), 'bad row')} skipped", *self._messages())
-
-    def _messages(self) -> list[str]:
-        return [message for _, message in sorted(self._bad)]
 
 
 def counted(count: int, noun: str) -> str:

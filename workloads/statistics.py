@@ -1,4 +1,4 @@
-"""What a trace is like: arrivals, lengths, and how much of the prompts a perfect cache would save.
+"""What a trace is like: arrivals, lengths, what prefix caches would save, and sessions.
 
 Percentiles interpolate linearly; standard deviations are the population's; what is undefined (a
 ratio of nothing) is None.
@@ -10,20 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.prefix_reuse import lru_hits, reblocked, reuse_shares
 from workloads.request import Request
+from workloads.sessions import session_samples
 from workloads.trace import Trace
 
 FloatArray = NDArray[np.float64]
 
 LOCAL_WINDOW_S = 300.0
 LOCAL_MIN_GAPS = 3
-DISPERSION_WINDOWS_S = (10, 60)
+DISPERSION_WINDOWS_S = (1, 10, 60, 300)
+COARSER = (2, 4, 8)
+LRU_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
     """The figures of a trace, ready for JSON.
 
-    ``ties`` is the share of gaps that are 0; ``prefix`` is None where no request has ids.
+    ``ties`` is the share of gaps that are 0; ``prefix`` is None where no request has ids,
+    ``sessions`` where none has a session.
     """
     arrivals_s = np.array([r.arrival_s for r in trace], np.float64)
     prompts = np.array([r.prompt_tokens for r in trace], np.float64)
@@ -40,7 +45,8 @@ def statistics(trace: Trace) -> dict[str, Any]:
         "prompt_tokens": _summary(prompts),
         "output_tokens": _summary(outputs),
         "spearman_rho": spearman_rho(prompts, outputs),
-        "prefix": prefix_statistics(trace.requests),
+        "prefix": _prefix_figures(trace.requests),
+        "sessions": _session_figures(trace.requests),
     }
 
 
@@ -115,6 +121,43 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
         "hit_per_block": hit_blocks / blocks,
         "hit_per_token": hit_tokens / tokens,
         "full_block_hit_per_token": full_hit_tokens / tokens,
+    }
+
+
+def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
+    """Those of ``prefix_statistics``, of coarser blocks, of smaller caches, and of reuse."""
+    ideal = prefix_statistics(requests)
+    if ideal is None:
+        return None
+    reused, top_reuse = reuse_shares(requests)
+    return {
+        **ideal,
+        "coarser": {f"{factor}x": _ideal_hits(reblocked(requests, factor)) for factor in COARSER},
+        "lru": {
+            f"{share:.0%}": {"hit_per_block": by_block, "hit_per_token": by_token}
+            for share, (by_block, by_token) in zip(
+                LRU_SHARES, lru_hits(requests, LRU_SHARES), strict=True
+            )
+        },
+        "reused_blocks": reused,
+        "top_1%_reuse": top_reuse,
+    }
+
+
+def _ideal_hits(requests: Sequence[Request]) -> dict[str, float] | None:
+    figures = prefix_statistics(requests)
+    return figures and {name: figures[name] for name in ("hit_per_block", "hit_per_token")}
+
+
+def _session_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
+    samples = session_samples(requests)
+    if not len(samples.turns):
+        return None
+    return {
+        "count": len(samples.turns),
+        "turns": _summary(samples.turns),
+        "gap_s": _summary(samples.gaps_s),
+        "fresh_tokens": _summary(samples.fresh_tokens),
     }
 
 

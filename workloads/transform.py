@@ -16,12 +16,22 @@ from workloads.trace import Trace
 
 
 def scale_rate(trace: Trace, factor: float) -> Trace:
-    """``factor`` times the arrival rate; the first arrival moves to 0."""
+    """``factor`` times the arrival rate; the first arrival moves to 0.
+
+    Delays change as the gaps do: a follower still arrives its delay after its parent.
+    """
     check_positive("rate factor", factor)
     if not trace.requests:
         return trace
     start_s = trace.requests[0].arrival_s
-    requests = [replace(r, arrival_s=(r.arrival_s - start_s) / factor) for r in trace]
+    requests = [
+        replace(
+            r,
+            arrival_s=(r.arrival_s - start_s) / factor,
+            delay_s=None if r.delay_s is None else r.delay_s / factor,
+        )
+        for r in trace
+    ]
     clock_s = None if trace.clock_s is None else trace.clock_s / factor
     return replace(trace, clock_s=clock_s).replaced(requests, f"rate scaled by {factor:g}")
 

@@ -1,87 +1,187 @@
 """``servetwin workload``: look at, make and convert request traces."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app import options
 from app.options import TraceOptions
+from app.workload_laws import (
+    ARRIVALS,
+    LENGTHS,
+    STRUCTURES,
+    THINK_TIMES,
+    ArrivalChoice,
+    LengthChoice,
+    PrefixChoice,
+    think_time,
+)
+from app.workload_report import check_lines, note_lines, statistics_lines
 
 if TYPE_CHECKING:
-    from workloads.arrivals import ArrivalProcess
-    from workloads.lengths import LengthLaw, TokenLaw
-    from workloads.prefixes import PrefixGroups
+    from workloads.lengths import LengthLaw
     from workloads.trace import Trace
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
 
-TraceArgument = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake JSONL or our JSON Lines.")]
-Arrivals = Literal["poisson", "constant", "gamma"]
+TraceArgument = Annotated[Path, typer.Argument(help="A trace in any known format.")]
 
-WIDTH = 100
-_FIGURES = ("mean", "p50", "p90", "p99", "max")
+
+def _option(help: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel)
 
 
 @workload_app.command()
 def stats(
     trace: TraceArgument,
+    against: Annotated[Path | None, typer.Option(help="Reference trace to compare with.")] = None,
+    resampled: Annotated[
+        bool, typer.Option("--resampled", help="TRACE draws its lengths from the reference.")
+    ] = False,
     spread_ties: options.SpreadTies = False,
     max_bad_rows: options.MaxBadRows = 0,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Print rows, rate, burstiness, lengths and ideal prefix hits of TRACE."""
+    """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
     from workloads.statistics import statistics
 
     read = TraceOptions(trace, max_bad_rows, spread_ties, seed=seed).read()
+    if against is not None:
+        other = TraceOptions(against, max_bad_rows, spread_ties, seed=seed).read()
+        _judge(read, other, resampled, as_json)
+        return
     figures = {"source": read.source, "clock_s": read.clock_s, **statistics(read)}
     if as_json:
         typer.echo(json.dumps({**figures, "notes": read.notes}))
     else:
-        typer.echo("\n".join([*_report(figures), *_notes(read)]))
+        typer.echo("\n".join([*statistics_lines(figures), *note_lines(read.notes)]))
+
+
+def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -> None:
+    """Print every check; exit code 1 where one fails."""
+    from workloads.validation import compare
+
+    checks = compare(trace, reference, resampled)
+    passes = all(check.passes is not False for check in checks)
+    if as_json:
+        found = [check.as_dict() for check in checks]
+        typer.echo(json.dumps({"checks": found, "passes": passes}))
+    else:
+        typer.echo("\n".join(check_lines(checks)))
+    if not passes:
+        raise typer.Exit(1)
 
 
 @workload_app.command()
 def generate(
     out: Annotated[Path, typer.Option(help="Trace to write (.jsonl or .jsonl.gz).")],
-    requests: Annotated[int, typer.Option(help="How many.")] = 240,
-    rate: Annotated[float, typer.Option(help="Mean arrivals per second.")] = 4.0,
-    arrivals: Annotated[Arrivals, typer.Option(help="Arrival process.")] = "poisson",
-    cv: Annotated[float, typer.Option(help="CV of gamma arrivals; above 1 is bursty.")] = 1.2,
-    prompt_mean: Annotated[float, typer.Option(help="Mean prompt tokens.")] = 128.0,
-    prompt_cv: Annotated[float, typer.Option(help="CV of lognormal prompts.")] = 0.8,
-    prompt_max: Annotated[int | None, typer.Option(help="Cap of the prompts.")] = None,
-    output_mean: Annotated[float, typer.Option(help="Mean output tokens.")] = 24.0,
-    output_cv: Annotated[float, typer.Option(help="CV of lognormal outputs.")] = 0.6,
-    output_max: Annotated[int | None, typer.Option(help="Cap of the outputs.")] = None,
-    fixed: Annotated[bool, typer.Option("--fixed", help="Every length is its mean.")] = False,
-    lengths_from: Annotated[Path | None, typer.Option(help="Trace to draw lengths from.")] = None,
-    prefix_groups: Annotated[int, typer.Option(help="Shared prefixes; 0 for none.")] = 0,
-    prefix_tokens: Annotated[int, typer.Option(help="Tokens of each prefix.")] = 64,
-    prefix_zipf: Annotated[float, typer.Option(help="Popularity exponent; 0 is even.")] = 1.0,
-    block_tokens: Annotated[int, typer.Option(help="Tokens per prefix id.")] = 16,
+    requests: Annotated[int, typer.Option(help="How many independent requests.")] = 240,
     seed: options.Seed = 0,
+    rate: Annotated[
+        float, _option("Mean arrivals per second (of sessions, if any).", "Arrivals")
+    ] = 4.0,
+    arrivals: Annotated[str, _option(", ".join(ARRIVALS), "Arrivals")] = "poisson",
+    cv: Annotated[
+        float, _option("CV of gamma or weibull gaps; above 1 is bursty.", "Arrivals")
+    ] = 1.2,
+    clients: Annotated[int, _option("How many clients.", "Arrivals")] = 50,
+    on_s: Annotated[float, _option("Mean seconds on (mmpp2).", "Arrivals")] = 11.3,
+    off_s: Annotated[float, _option("Mean seconds off (mmpp2).", "Arrivals")] = 46.5,
+    diurnal: Annotated[bool, _option("The rate follows a day.", "Arrivals", "--diurnal")] = False,
+    peak_trough: Annotated[float, _option("Peak over trough of a day.", "Arrivals")] = 2.2,
+    hourly: Annotated[
+        str | None, _option("Rates of the parts of a day: 1,0.5,...", "Arrivals")
+    ] = None,
+    period: Annotated[float, _option("Seconds of a day.", "Arrivals")] = 86_400.0,
+    prompt_law: Annotated[str, _option(", ".join(LENGTHS), "Lengths")] = "lognormal",
+    prompt_mean: Annotated[float, _option("Mean prompt tokens.", "Lengths")] = 128.0,
+    prompt_cv: Annotated[
+        float, _option("CV of lognormal, uniform, pareto prompts.", "Lengths")
+    ] = 0.8,
+    prompt_max: Annotated[int | None, _option("Cap of the prompts.", "Lengths")] = None,
+    output_law: Annotated[str, _option(", ".join(LENGTHS), "Lengths")] = "lognormal",
+    output_mean: Annotated[float, _option("Mean output tokens.", "Lengths")] = 24.0,
+    output_cv: Annotated[
+        float, _option("CV of lognormal, uniform, pareto outputs.", "Lengths")
+    ] = 0.6,
+    output_max: Annotated[int | None, _option("Cap of the outputs.", "Lengths")] = None,
+    length_zipf: Annotated[float, _option("Exponent of zipf lengths.", "Lengths")] = 1.1,
+    tail_alpha: Annotated[
+        float, _option("Index of the tail above the 95 % point (pareto).", "Lengths")
+    ] = 2.2,
+    fixed: Annotated[bool, _option("Every length is its mean.", "Lengths", "--fixed")] = False,
+    lengths_from: Annotated[Path | None, _option("Trace to draw lengths from.", "Lengths")] = None,
+    jitter: Annotated[
+        float, _option("Sigma of a factor on lengths drawn from a trace.", "Lengths")
+    ] = 0.0,
+    structure: Annotated[str | None, _option(", ".join(STRUCTURES), "Structure")] = None,
+    prefix_groups: Annotated[int, _option("Shared prefixes; 0 for none.", "Structure")] = 0,
+    prefix_tokens: Annotated[int, _option("Tokens of each prefix.", "Structure")] = 64,
+    prefix_zipf: Annotated[float, _option("Popularity exponent; 0 is even.", "Structure")] = 1.0,
+    branching: Annotated[int, _option("Children of a tree's node.", "Structure")] = 8,
+    levels: Annotated[int, _option("Levels of a tree.", "Structure")] = 4,
+    node_tokens: Annotated[int, _option("Tokens of a tree's node.", "Structure")] = 256,
+    descend: Annotated[float, _option("Chance to take one more node.", "Structure")] = 0.8,
+    block_tokens: Annotated[
+        int | None, _option("Tokens per prefix id; else 16, agentic 64.", "Structure")
+    ] = None,
+    sessions: Annotated[
+        int, _option("How many conversations (multi-turn, agentic).", "Structure")
+    ] = 20,
+    context_limit: Annotated[
+        int | None, _option("Compact a conversation beyond so many tokens.", "Structure")
+    ] = None,
+    closed_loop: Annotated[
+        int, _option("So many users who wait for each answer.", "Closed loop")
+    ] = 0,
+    each: Annotated[int, _option("Requests of each user.", "Closed loop")] = 10,
+    think: Annotated[str, _option(" or ".join(THINK_TIMES), "Closed loop")] = "lognormal",
+    think_time_s: Annotated[
+        float, _option("Median (lognormal) or mean think time.", "Closed loop", "--think-time")
+    ] = 120.0,
+    servegen: Annotated[
+        Path | None, _option("Folder of ServeGen clients.", "ServeGen", "--servegen")
+    ] = None,
+    client: Annotated[
+        list[str] | None, _option("Only this client; repeatable.", "ServeGen", "--client")
+    ] = None,
+    start: Annotated[float, _option("Start in the clients' windows, s.", "ServeGen")] = 0.0,
+    span: Annotated[float, _option("Seconds to generate.", "ServeGen")] = 600.0,
+    rate_scale: Annotated[float, _option("Times the clients' rates.", "ServeGen")] = 1.0,
 ) -> None:
     """Write a seeded synthetic trace."""
-    from workloads.generate import WorkloadSpec
-    from workloads.generate import generate as generated
-
-    spec = WorkloadSpec(
-        requests,
-        _arrivals(arrivals, rate, cv),
-        _empirical(lengths_from, fixed)
-        if lengths_from
-        else _independent(
-            _tokens(prompt_mean, prompt_cv, prompt_max, fixed),
-            _tokens(output_mean, output_cv, output_max, fixed),
-        ),
-        _prefixes(prefix_groups, prefix_tokens, prefix_zipf, block_tokens),
+    prefix = PrefixChoice(
+        structure, prefix_groups, prefix_tokens, prefix_zipf, branching, levels, node_tokens,
+        descend, block_tokens or 16,
+    )  # fmt: skip
+    _check_one_source(prefix.name, closed_loop, servegen)
+    if servegen is not None:
+        _write(_servegen(servegen, client or [], seed, start, span, rate_scale), out)
+        return
+    laws = ["fixed"] * 2 if fixed else [prompt_law, output_law]
+    prompt = LengthChoice(
+        "prompt", laws[0], prompt_mean, prompt_cv, prompt_max, length_zipf, tail_alpha
     )
-    _write(generated(spec, seed), out)
+    output = LengthChoice(
+        "output", laws[1], output_mean, output_cv, output_max, length_zipf, tail_alpha
+    )
+    choice = ArrivalChoice(
+        arrivals, rate, cv, clients, on_s, off_s, diurnal, peak_trough, hourly, period
+    )
+    if prefix.name in CONVERSATIONS:
+        trace = _conversations(
+            prefix.name, choice, output, sessions, context_limit, block_tokens, seed
+        )
+    elif closed_loop:
+        lengths = _lengths(prompt, output, lengths_from, jitter, fixed)
+        trace = _closed_loop(closed_loop, each, lengths, think, think_time_s, prefix, seed)
+    else:
+        lengths = _lengths(prompt, output, lengths_from, jitter, fixed)
+        trace = _independent(requests, choice, lengths, prefix, seed)
+    _write(trace, out)
 
 
 @workload_app.command()
@@ -107,42 +207,93 @@ def convert(
     _write(read, out)
 
 
-def _arrivals(process: Arrivals, rate_per_s: float, cv: float) -> "ArrivalProcess":
-    from workloads.arrivals import ConstantArrivals, GammaArrivals, PoissonArrivals
-
-    if process == "gamma":
-        return GammaArrivals(rate_per_s, cv)
-    return PoissonArrivals(rate_per_s) if process == "poisson" else ConstantArrivals(rate_per_s)
+CONVERSATIONS = ("multi-turn", "agentic")
 
 
-def _tokens(mean: float, cv: float, max_tokens: int | None, fixed: bool) -> "TokenLaw":
-    from workloads.lengths import FixedTokens, LognormalTokens
-
-    if fixed:
-        return FixedTokens(round(mean))
-    return LognormalTokens.from_mean(mean, cv, max_tokens=max_tokens)
-
-
-def _independent(prompt: "TokenLaw", output: "TokenLaw") -> "LengthLaw":
-    from workloads.lengths import IndependentLengths
-
-    return IndependentLengths(prompt, output)
-
-
-def _empirical(path: Path, fixed: bool) -> "LengthLaw":
+def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -> None:
     from workloads.errors import TraceError
-    from workloads.lengths import EmpiricalLengths
+
+    asked = {
+        f"--structure {structure}": structure in CONVERSATIONS,
+        "--closed-loop": bool(closed_loop),
+        "--servegen": servegen is not None,
+    }
+    given = [option for option, is_given in asked.items() if is_given]
+    if len(given) > 1:
+        raise TraceError(f"{' and '.join(given)} exclude each other; give one")
+
+
+def _independent(
+    requests: int, choice: ArrivalChoice, lengths: "LengthLaw", prefix: PrefixChoice, seed: int
+) -> "Trace":
+    from workloads.generate import WorkloadSpec
+    from workloads.generate import generate as generated
+
+    return generated(WorkloadSpec(requests, choice.process(), lengths, prefix.prefixes()), seed)
+
+
+def _conversations(
+    name: str,
+    choice: ArrivalChoice,
+    output: LengthChoice,
+    sessions: int,
+    limit_tokens: int | None,
+    block_tokens: int | None,
+    seed: int,
+) -> "Trace":
+    from dataclasses import replace
+
+    from workloads.conversations import agentic, generate_conversations, multi_turn
+
+    spec = (
+        agentic(sessions, choice.process())
+        if name == "agentic"
+        else multi_turn(sessions, choice.process(), output.law())
+    )
+    spec = replace(
+        spec,
+        limit_tokens=limit_tokens or spec.limit_tokens,
+        block_tokens=block_tokens or spec.block_tokens,
+    )
+    return generate_conversations(spec, seed)
+
+
+def _closed_loop(
+    users: int,
+    each: int,
+    lengths: "LengthLaw",
+    think: str,
+    think_s: float,
+    prefix: PrefixChoice,
+    seed: int,
+) -> "Trace":
+    from workloads.closed_loop import ClosedLoopSpec, generate_closed_loop
+
+    spec = ClosedLoopSpec(users, each, lengths, think_time(think, think_s), prefix.prefixes())
+    return generate_closed_loop(spec, seed)
+
+
+def _servegen(
+    folder: Path, names: list[str], seed: int, start_s: float, span_s: float, rate_scale: float
+) -> "Trace":
+    from workloads.servegen import generate_servegen
+    from workloads.servegen_files import read_clients
+
+    return generate_servegen(read_clients(folder, names), seed, start_s, span_s, rate_scale)
+
+
+def _lengths(
+    prompt: LengthChoice, output: LengthChoice, path: Path | None, jitter: float, fixed: bool
+) -> "LengthLaw":
+    from workloads.errors import TraceError
+    from workloads.lengths import EmpiricalLengths, IndependentLengths
     from workloads.reading import read_trace
 
+    if path is None:
+        return IndependentLengths(prompt.law(), output.law())
     if fixed:
         raise TraceError("--fixed and --lengths-from exclude each other; give one")
-    return EmpiricalLengths.of(read_trace(path))
-
-
-def _prefixes(groups: int, tokens: int, zipf: float, block_tokens: int) -> "PrefixGroups | None":
-    from workloads.prefixes import PrefixGroups
-
-    return PrefixGroups(groups, tokens, zipf, block_tokens) if groups else None
+    return EmpiricalLengths.of(read_trace(path), jitter)
 
 
 def _write(trace: "Trace", out: Path) -> None:
@@ -150,48 +301,4 @@ def _write(trace: "Trace", out: Path) -> None:
 
     write_trace(trace, out)
     summary = f"{out}: {len(trace):,} requests, {trace.span_s:,.1f} s, {trace.rate_per_s:.3f} /s"
-    typer.echo("\n".join([summary, *_notes(trace)]))
-
-
-def _report(figures: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"source          {figures['source']}",
-        f"requests        {figures['rows']:,} in {figures['span_s']:,.1f} s,"
-        f" {figures['rate_per_s']:.3f} /s",
-        f"gaps            CV {_number(figures['cv_iat'])}, local CV {_number(figures['local_cv'])},"
-        f" ties {_share(figures['ties'])}",
-        f"dispersion      {_number(figures['idc_10s'])} over 10 s,"
-        f" {_number(figures['idc_60s'])} over 60 s (1 = Poisson)",
-        f"{'tokens':<14}" + "".join(f"{name:>12}" for name in _FIGURES),
-        *(
-            f"  {name:<12}" + "".join(f"{figures[f'{name}_tokens'][f]:>12,.1f}" for f in _FIGURES)
-            for name in ("prompt", "output")
-        ),
-        f"rank correlation of prompts and outputs {_number(figures['spearman_rho'])}",
-    ]
-    return lines + (_prefix_report(figures["prefix"]) if figures["prefix"] else [])
-
-
-def _prefix_report(prefix: Mapping[str, Any]) -> list[str]:
-    return [
-        f"prefix blocks   {prefix['blocks']:,}, {prefix['unique_blocks']:,} unique",
-        f"ideal hits      {_share(prefix['hit_per_block'])} of blocks,"
-        f" {_share(prefix['hit_per_token'])} of tokens"
-        f" ({_share(prefix['full_block_hit_per_token'])} in full blocks)",
-    ]
-
-
-def _notes(trace: "Trace") -> list[str]:
-    return [
-        line
-        for note in trace.notes
-        for line in wrap(f"note: {note}", WIDTH, subsequent_indent="      ")
-    ]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    typer.echo("\n".join([summary, *note_lines(trace.notes)]))

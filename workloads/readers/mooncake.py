@@ -1,12 +1,28 @@
-"""Mooncake traces (Qin et al., FAST 2025): JSON Lines with one chained id per 512 tokens."""
+"""Mooncake traces (Qin et al., FAST 2025): JSON Lines with one chained id per 512 tokens.
 
-from collections.abc import Sequence
+Also the dialects of NVIDIA Dynamo and AIPerf, which add sessions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from workloads.fields import Check, checked, integer, integer_list, json_object, require
+from workloads.fields import (
+    Check,
+    checked,
+    integer,
+    integer_list,
+    json_object,
+    keys,
+    milliseconds,
+    one_of,
+    require,
+    text,
+)
+from workloads.readers.incremental import WHOLE_PROMPTS, Turn, whole_prompts
 from workloads.request import Request
-from workloads.rows import RowError, Rows
+from workloads.rows import RowError, Rows, counted
 from workloads.trace import Trace
 
 BLOCK_TOKENS = 512
@@ -16,39 +32,80 @@ COARSE_CLOCK_TIES = 0.2
 _FIELDS: dict[str, Check] = {
     "timestamp": integer(0),
     "input_length": integer(1),
+    "input_tokens": integer(1),
     "output_length": integer(0),
+    "output_tokens": integer(0),
     "hash_ids": integer_list,
+    "session_id": text,
+    "delay": milliseconds,
+    "context_mode": one_of("deltas_without_responses", WHOLE_PROMPTS),
+    "model": text,
+    "priority": integer(),
 }
+_TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")
 
 
 def recognises(row: str) -> bool:
     """Whether the first row of a file is this format's."""
-    return row.startswith("{") and any(f'"{name}"' in row for name in _FIELDS)
+    return row.startswith("{") and not keys(row).isdisjoint(_TELLING)
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order, at the file's own times, and the clock's tick if it is coarse."""
+    """The requests in file order, at the file's own times, and the clock's tick if it is coarse.
 
-    def parse(line: int, text: str) -> Request:
-        record = json_object(text)
-        if "delay" in record:
-            # the AIPerf dialect counts only the new tokens of a turn: read as whole prompts, wrong
-            raise RowError("delay", "incremental dialect: lengths must be whole prompts", record)
-        require(record, _FIELDS)
-        fields = checked(record, _FIELDS)
-        return Request(
-            request_id=f"{rows.source}:{line}",
-            arrival_s=fields["timestamp"] / 1000,
-            prompt_tokens=fields["input_length"],
-            output_tokens=fields["output_length"],
-            prefix_block_ids=fields["hash_ids"],
-            block_tokens=BLOCK_TOKENS,
-            status="ok" if fields["output_length"] else "failed",
-            source_line=line,
-        )
+    In a session, a row counts only what it adds to the row before it, unless it has a time and no
+    ``delay``; here every prompt is whole. A session without a time starts at 0.
+    """
+    turns = rows.parse(lambda line, row: _turn(rows.source, line, json_object(row)))
+    requests = [turn.request for turn in turns]
+    clock_s = _clock_s([turn.request.arrival_s for turn in turns if turn.stamped])
+    notes: tuple[str, ...] = ()
+    if any(request.session_id is not None for request in requests):
+        requests = list(whole_prompts(turns))
+        notes = _notes(turns, requests)
+    return Trace(tuple(requests), rows.source, clock_s, notes)
 
-    requests = tuple(rows.parse(parse))
-    return Trace(requests, rows.source, _clock_s([request.arrival_s for request in requests]))
+
+def _turn(source: str, line: int, record: dict[str, Any]) -> Turn:
+    prompt, output = _name(record, "input"), _name(record, "output")
+    in_session = record.get("session_id") is not None
+    if record.get("delay") is not None and not in_session:
+        raise RowError("session_id", "missing beside delay", None)
+    require(record, (prompt, output) if in_session else ("timestamp", prompt, output, "hash_ids"))
+    fields = checked(record, _FIELDS)
+    request = Request(
+        request_id=f"{source}:{line}",
+        arrival_s=fields.get("timestamp", 0) / 1000,
+        prompt_tokens=fields[prompt],
+        output_tokens=fields[output],
+        prefix_block_ids=fields.get("hash_ids", ()),
+        block_tokens=BLOCK_TOKENS,
+        session_id=fields.get("session_id"),
+        delay_s=fields.get("delay"),
+        model=fields.get("model"),
+        priority=fields.get("priority", 0),
+        status="ok" if fields[output] else "failed",
+        source_line=line,
+    )
+    stamped = "timestamp" in fields
+    whole = (stamped and "delay" not in fields) or fields.get("context_mode") == WHOLE_PROMPTS
+    return Turn(request, stamped, whole)
+
+
+def _name(record: Mapping[str, Any], side: str) -> str:
+    """What this dialect calls the length."""
+    return f"{side}_tokens" if f"{side}_tokens" in record else f"{side}_length"
+
+
+def _notes(turns: Sequence[Turn], requests: Sequence[Request]) -> tuple[str, ...]:
+    added = started = 0
+    for turn, request in zip(turns, requests, strict=True):
+        added += not turn.whole and request.parent_id is not None
+        started += not turn.stamped and request.parent_id is None
+    return (
+        *([f"{counted(added, 'row')} of added tokens made whole prompts"] if added else []),
+        *([f"{counted(started, 'session')} without a time started at 0"] if started else []),
+    )
 
 
 def _clock_s(arrivals_s: Sequence[float]) -> float | None:

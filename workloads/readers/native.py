@@ -16,7 +16,7 @@ from workloads.fields import (
     text_list,
 )
 from workloads.native import SCHEMA
-from workloads.parents import broken_links
+from workloads.parents import without_broken_links
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace
@@ -32,7 +32,7 @@ _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _FIELDS: dict[str, Check] = {
     "request_id": text,
     "arrival_s": seconds,
-    "prompt_tokens": integer(1),
+    "prompt_tokens": integer(0),
     "output_tokens": integer(0),
     "prefix_block_ids": integer_list,
     "block_tokens": integer(1),
@@ -65,12 +65,7 @@ def read(rows: Rows) -> Trace:
     header = _take_header(rows)
     reader = _RecordReader(header or {}, rows.source, 1 if header is None else 2)
     parsed = rows.parse(reader.parse)
-    links = {request.request_id: request.parent_id for _, request in parsed}
-    broken = broken_links(links)
-    for line, request in parsed:
-        if reason := broken.get(request.request_id):
-            rows.reject(line, RowError("parent_id", reason, request.parent_id))
-    requests = tuple(request for _, request in parsed if request.request_id not in broken)
+    requests = tuple(without_broken_links(rows, parsed, "parent_id"))
     notes = (*reader.header.get("notes", ()), *reader.notes)
     return Trace(requests, reader.source, reader.header.get("clock_s"), notes)
 
@@ -127,7 +122,10 @@ class _RecordReader:
 
 
 def _check_together(fields: dict[str, Any]) -> None:
-    if fields["output_tokens"] == 0 and fields.get("status") != "failed":
+    failed = fields.get("status") == "failed"
+    if fields["prompt_tokens"] == 0 and not failed:
+        raise RowError("prompt_tokens", "must be at least 1", 0)
+    if fields["output_tokens"] == 0 and not failed:
         raise RowError("output_tokens", "0 only where status is failed", 0)
     if fields.get("prefix_block_ids") and "block_tokens" not in fields:
         raise RowError("block_tokens", "missing beside prefix_block_ids", None)

@@ -1,0 +1,184 @@
+"""From the names and numbers of ``servetwin workload generate`` to the laws of a workload."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import exp, sqrt
+from typing import TYPE_CHECKING, TypeVar
+
+from workloads.errors import TraceError
+
+if TYPE_CHECKING:
+    from workloads.arrivals import ArrivalProcess
+    from workloads.lengths import TokenLaw
+    from workloads.pauses import PauseLaw
+    from workloads.prefixes import PrefixStructure
+
+ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients")
+LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
+STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
+THINK_TIMES = ("lognormal", "exponential")
+
+_Z95 = 1.6448536269514722
+"""The 95 % point of the standard normal law."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalChoice:
+    """An arrival process by name, and the curve of a day around it."""
+
+    name: str
+    rate_per_s: float
+    cv: float
+    clients: int
+    on_s: float
+    off_s: float
+    diurnal: bool
+    peak_to_trough: float
+    hourly: str | None
+    period_s: float
+
+    def process(self) -> "ArrivalProcess":
+        """The process; raises TraceError for an unknown name or an impossible number."""
+        from workloads.arrivals import (
+            ConstantArrivals,
+            GammaArrivals,
+            PoissonArrivals,
+            WeibullArrivals,
+        )
+        from workloads.clients import ClientArrivals
+        from workloads.modulated import DiurnalArrivals, OnOffArrivals, Sinusoid, Stationary, Steps
+
+        makers: dict[str, Callable[[], Stationary]] = {
+            "constant": lambda: ConstantArrivals(self.rate_per_s),
+            "poisson": lambda: PoissonArrivals(self.rate_per_s),
+            "gamma": lambda: GammaArrivals(self.rate_per_s, self.cv),
+            "weibull": lambda: WeibullArrivals(self.rate_per_s, self.cv),
+            "mmpp2": lambda: OnOffArrivals(self.rate_per_s, self.on_s, self.off_s),
+            "clients": lambda: ClientArrivals(self.rate_per_s, self.clients),
+        }
+        around = makers[known("--arrivals", self.name, ARRIVALS)]()
+        if self.hourly is not None:
+            return DiurnalArrivals(around, Steps(numbers("--hourly", self.hourly)), self.period_s)
+        if self.diurnal:
+            return DiurnalArrivals(around, Sinusoid(self.peak_to_trough), self.period_s)
+        return around
+
+
+@dataclass(frozen=True, slots=True)
+class LengthChoice:
+    """A length law by name; ``option`` is the prefix of its options, prompt or output."""
+
+    option: str
+    name: str
+    mean_tokens: float
+    cv: float
+    max_tokens: int | None
+    zipf: float
+    tail_alpha: float
+
+    def law(self) -> "TokenLaw":
+        """The law; raises TraceError for an unknown name or an impossible number."""
+        from workloads.lengths import ExponentialTokens, FixedTokens, LognormalTokens, ZipfTokens
+
+        makers: dict[str, Callable[[], TokenLaw]] = {
+            "fixed": lambda: FixedTokens(round(self.mean_tokens)),
+            "uniform": self._uniform,
+            "exponential": lambda: ExponentialTokens(self.mean_tokens, self.max_tokens),
+            "lognormal": lambda: LognormalTokens.from_mean(
+                self.mean_tokens, self.cv, max_tokens=self.max_tokens
+            ),
+            "zipf": lambda: ZipfTokens(self.zipf, self._largest()),
+            "pareto": self._pareto,
+        }
+        return makers[known(f"--{self.option}-law", self.name, LENGTHS)]()
+
+    def _uniform(self) -> "TokenLaw":
+        from workloads.lengths import UniformTokens
+
+        half = sqrt(3) * self.cv * self.mean_tokens
+        largest = round(self.mean_tokens + half)
+        least = max(1, round(self.mean_tokens - half))
+        return UniformTokens(least, min(largest, self.max_tokens or largest))
+
+    def _pareto(self) -> "TokenLaw":
+        from workloads.lengths import LognormalTokens, ParetoTailTokens
+
+        body = LognormalTokens.from_mean(self.mean_tokens, self.cv, max_tokens=self.max_tokens)
+        return ParetoTailTokens(body, exp(body.mu + _Z95 * body.sigma), self.tail_alpha)
+
+    def _largest(self) -> int:
+        if self.max_tokens is None:
+            raise TraceError(f"zipf lengths want a largest one: give --{self.option}-max")
+        return self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChoice:
+    """What prompts share; ``structure`` None is decided by the number of groups."""
+
+    structure: str | None
+    groups: int
+    prefix_tokens: int
+    zipf: float
+    branching: int
+    levels: int
+    node_tokens: int
+    descend: float
+    block_tokens: int
+
+    @property
+    def name(self) -> str:
+        """The structure; raises TraceError for an unknown one."""
+        if self.structure is None:
+            return "shared-prefix" if self.groups else "independent"
+        return known("--structure", self.structure, STRUCTURES)
+
+    def prefixes(self) -> "PrefixStructure | None":
+        """The structure of independent requests; None where they share nothing."""
+        from workloads.prefixes import PrefixGroups, PrefixTree
+
+        if self.name == "shared-prefix":
+            return PrefixGroups(
+                self.groups or DEFAULT_GROUPS, self.prefix_tokens, self.zipf, self.block_tokens
+            )
+        if self.name == "tree":
+            return PrefixTree(
+                self.branching, self.levels, self.node_tokens, self.descend, self.zipf,
+                self.block_tokens,
+            )  # fmt: skip
+        return None
+
+
+DEFAULT_GROUPS = 64
+
+
+def think_time(name: str, think_s: float) -> "PauseLaw":
+    """A law of think times by name: of this median if lognormal, of this mean if exponential."""
+    from workloads.pauses import ExponentialPause, LognormalPause
+
+    makers: Mapping[str, Callable[[float], PauseLaw]] = {
+        "lognormal": LognormalPause,
+        "exponential": ExponentialPause,
+    }
+    return makers[known("--think", name, THINK_TIMES)](think_s)
+
+
+def known(option: str, name: str, names: Sequence[str]) -> str:
+    """The name, if it is one of the names; else TraceError with the nearest."""
+    if name in names:
+        return name
+    nearest = get_close_matches(name, names, 1, 0)[0]
+    raise TraceError(
+        f"{option}: unknown {name!r}: did you mean {nearest!r}? known: {', '.join(names)}"
+    )
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}") from None

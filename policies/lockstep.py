@@ -1,0 +1,111 @@
+"""Decodes that advance together: one counter stands for all of them.
+
+A step changes no member. A sequence remembers the step at which it joined, its progress is a
+difference; the steps at which members end lie in a heap; the blocks that members will need follow
+from how many stand at each place within a block.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from policies.sequence import Sequence
+
+
+class Lockstep:
+    """Sequences of which each step yields one token; ``steps`` counts the steps so far.
+
+    ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
+    ``granted_step`` the step up to which they have KV memory (where they grow on demand).
+    ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
+    """
+
+    __slots__ = ("_block", "_ends", "_joins", "_members", "_places", "context_tokens",
+                 "granted_step", "size", "steps", "stopped")  # fmt: skip
+
+    def __init__(self, block_tokens: int) -> None:
+        self.size = 0
+        self.steps = 0
+        self.granted_step = 0
+        self.context_tokens = 0
+        self.stopped: list[Sequence] = []
+        self._block = block_tokens
+        self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
+        self._joins = 0
+        self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
+        self._places = [0] * (2 * block_tokens)
+        """Members by (computed - steps) modulo the block, twice over so that slices wrap."""
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Members in the order of joining."""
+        return iter(self._members)
+
+    def __reversed__(self) -> Iterator[Sequence]:
+        """Members, the newest first."""
+        return reversed(self._members)
+
+    def join(self, seq: Sequence) -> None:
+        """A sequence has its first token (or its memory again) and decodes from now on."""
+        steps, block = self.steps, self._block
+        computed = seq.computed_tokens
+        self._joins = join = self._joins + 1
+        self._members[seq] = join
+        self.size += 1
+        heappush(self._ends, (steps + seq.max_tokens - seq.generated_tokens, join, seq))
+        self.context_tokens += computed
+        place = (computed - steps) % block
+        self._places[place] += 1
+        self._places[place + block] += 1
+        seq.lockstep = self
+        seq.joined_step = steps
+
+    def leave(self, seq: Sequence) -> None:
+        """Take a member out; its counters stay as they are."""
+        del self._members[seq]
+        self.size -= 1
+        computed = seq.settle()
+        self.context_tokens -= computed
+        block = self._block
+        place = (computed - self.steps) % block
+        self._places[place] -= 1
+        self._places[place + block] -= 1
+
+    def advance(self, steps: int) -> list[Sequence]:
+        """Every member has generated ``steps`` tokens; takes out and returns those that ended."""
+        self.context_tokens += steps * self.size
+        self.steps = now = self.steps + steps
+        ended = []
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            _, join, seq = heappop(ends)
+            if self._members.get(seq) == join:
+                self.leave(seq)
+                ended.append(seq)
+        if self.stopped:
+            ended += self._take_stopped()
+        return ended
+
+    def steps_to_end(self) -> int:
+        """Steps until the next member ends; at least one member is needed."""
+        ends = self._ends
+        while self._members.get(ends[0][2]) != ends[0][1]:
+            heappop(ends)
+        return ends[0][0] - self.steps
+
+    def new_blocks(self, steps: int) -> int:
+        """Blocks that the members need for ``steps`` positions beyond those granted."""
+        block = self._block
+        first = -self.granted_step % block  # the place whose members stand at the start of a block
+        if steps == 1:
+            return self._places[first]
+        whole, rest = divmod(steps, block)
+        needed = whole * self.size
+        if rest:
+            needed += sum(self._places[first + block - rest + 1 : first + block + 1])
+        return needed
+
+    def _take_stopped(self) -> list[Sequence]:
+        taken = [seq for seq in self.stopped if seq.lockstep is self]
+        self.stopped = []
+        for seq in taken:
+            self.leave(seq)
+        return taken

@@ -1,0 +1,54 @@
+"""Prefill and decode on separate pools: queues before the prefill, the transfer, the balance.
+
+Equal prompts that take ``prefill_s`` on one device, Poisson arrivals. The forms are those of Zhong
+et al., DistServe (OSDI 2024), section 3.1, each an M/D/1 queue.
+"""
+
+from sim.theory.checks import check_not_negative, check_positive, check_whole
+from sim.theory.single_server import md1_wait_s
+
+
+def prefill_ttft_s(rate_per_s: float, prefill_s: float) -> float:
+    """Mean time to first token on one device: D + R D^2 / (2 (1 - R D))."""
+    return prefill_s + md1_wait_s(rate_per_s, prefill_s)
+
+
+def pipelined_prefill_ttft_s(rate_per_s: float, prefill_s: float, stages: int = 2) -> float:
+    """The same on ``stages`` equal pipeline stages: only the first one has a queue.
+
+    Two stages: D + R D^2 / (4 (2 - R D)).
+    """
+    check_whole(stages=stages)
+    return prefill_s + md1_wait_s(rate_per_s, prefill_s / stages)
+
+
+def tensor_parallel_prefill_ttft_s(rate_per_s: float, prefill_s: float, speedup: float) -> float:
+    """The same where the devices together are ``speedup`` times as fast as one.
+
+    D / K + R D^2 / (2 K (K - R D)).
+    """
+    check_positive(speedup=speedup)
+    return prefill_ttft_s(rate_per_s, prefill_s / speedup)
+
+
+def kv_transfer_s(
+    prompt_tokens: int, kv_bytes_per_token: float, bytes_per_s: float, latency_s: float = 0.0
+) -> float:
+    """Seconds to send a prompt's keys and values to the decode pool, nothing overlapped."""
+    check_whole(prompt_tokens=prompt_tokens)
+    check_positive(kv_bytes_per_token=kv_bytes_per_token, bytes_per_s=bytes_per_s)
+    check_not_negative(latency_s=latency_s)
+    return prompt_tokens * kv_bytes_per_token / bytes_per_s + latency_s
+
+
+def goodput_per_device_per_s(
+    prefill_devices: int,
+    prefill_rate_per_s: float,
+    decode_devices: int,
+    decode_rate_per_s: float,
+) -> float:
+    """Requests per second and device that both pools sustain, from what one device of each does."""
+    check_whole(prefill_devices=prefill_devices, decode_devices=decode_devices)
+    check_positive(prefill_rate_per_s=prefill_rate_per_s, decode_rate_per_s=decode_rate_per_s)
+    slower = min(prefill_devices * prefill_rate_per_s, decode_devices * decode_rate_per_s)
+    return slower / (prefill_devices + decode_devices)

@@ -1,0 +1,147 @@
+"""Where KV memory goes: regions reserved whole, pages, and copy-on-write.
+
+Time averages weigh a request by its output length, since it holds memory while it generates, and
+take lengths as continuous: half a token of error at most. The vocabulary of wastes is that of Kwon
+et al., PagedAttention (SOSP 2023), section 3.1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.config import Reservation
+from sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionUse:
+    """Time-averaged tokens of one running request's region.
+
+    ``live_tokens`` hold keys and values, ``reserved_tokens`` will before the request ends; the rest
+    of ``allocated_tokens`` never does.
+    """
+
+    live_tokens: float
+    reserved_tokens: float
+    allocated_tokens: float
+
+    @property
+    def internal_waste_tokens(self) -> float:
+        """Allocated and never used."""
+        return self.allocated_tokens - self.live_tokens - self.reserved_tokens
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Live, reserved and wasted, as shares of what is allocated; they add up to 1."""
+        parts = {
+            "live": self.live_tokens,
+            "reserved": self.reserved_tokens,
+            "internal_waste": self.internal_waste_tokens,
+        }
+        return {name: tokens / self.allocated_tokens for name, tokens in parts.items()}
+
+
+def region_use(
+    prompt_tokens: float, output_tokens: float, output_cv: float, region_tokens: float | None = None
+) -> RegionUse:
+    """Use of regions, from mean lengths and the variation of the outputs.
+
+    ``region_tokens`` None is a region of the exact final length, else all have that many, which no
+    request may exceed. With Z = E[o^2] / E[o] and prompts independent of outputs: live
+    E[p] + Z / 2, reserved Z / 2, allocated E[p] + Z or the fixed size.
+    """
+    check_positive(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    check_not_negative(output_cv=output_cv)
+    half = output_tokens * (1 + output_cv**2) / 2
+    final = prompt_tokens + 2 * half
+    if region_tokens is not None and region_tokens < final:
+        raise TheoryError(
+            f"regions of {region_tokens:g} tokens cannot hold requests of {final:g} on time average"
+        )
+    return RegionUse(prompt_tokens + half, half, final if region_tokens is None else region_tokens)
+
+
+def sampled_region_use(
+    prompts: npt.ArrayLike, outputs: npt.ArrayLike, reservation: Reservation, max_model_len: int
+) -> RegionUse:
+    """Use of the regions that contiguous memory reserves, for a sample of paired lengths."""
+    prompt, output = _lengths(prompts, outputs)
+    regions = _regions(prompt + output, reservation, max_model_len)
+    reserved = float(np.average(output, weights=output)) / 2
+    live = float(np.average(prompt, weights=output)) + reserved
+    return RegionUse(live, reserved, float(np.average(regions, weights=output)))
+
+
+def mean_paged_waste_tokens(block_tokens: int) -> float:
+    """Unused tokens of a sequence's last block where all remainders are alike: (block - 1) / 2."""
+    check_whole(block_tokens=block_tokens)
+    return (block_tokens - 1) / 2
+
+
+def sampled_paged_waste_tokens(
+    prompts: npt.ArrayLike, outputs: npt.ArrayLike, block_tokens: int
+) -> float:
+    """The same as a time average over the very lengths that a sample passes through."""
+    check_whole(block_tokens=block_tokens)
+    prompt, output = _lengths(prompts, outputs)
+    wasted = _waste_up_to(prompt + output, block_tokens) - _waste_up_to(prompt, block_tokens)
+    return float(wasted.sum() / output.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedBlocks:
+    """Blocks of several samples of one prompt at their end, shared or not, and blocks copied."""
+
+    blocks: int
+    unshared_blocks: int
+    copies: int
+
+
+def copy_on_write(
+    prompt_tokens: int, output_tokens: int, samples: int, block_tokens: int
+) -> ForkedBlocks:
+    """Samples share the full blocks of their prompt, and its last one until they write to it.
+
+    floor(p / b) + k ceil((p mod b + o) / b) blocks; k - 1 copies where p is no multiple of b, for
+    the last owner writes in place. Kwon et al., section 4.4.
+    """
+    check_whole(
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        samples=samples,
+        block_tokens=block_tokens,
+    )
+    shared, remainder = divmod(prompt_tokens, block_tokens)
+    own = -(-(remainder + output_tokens) // block_tokens)
+    copies = samples - 1 if remainder else 0
+    return ForkedBlocks(shared + samples * own, samples * (shared + own), copies)
+
+
+def _lengths(prompts: npt.ArrayLike, outputs: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    prompt, output = np.asarray(prompts, np.int64), np.asarray(outputs, np.int64)
+    if prompt.shape != output.shape or prompt.size == 0:
+        raise TheoryError("a sample wants as many prompts as outputs, and at least one of each")
+    check_whole(shortest_prompt=prompt.min(), shortest_output=output.min())
+    return prompt, output
+
+
+def _regions(totals: IntArray, reservation: Reservation, max_model_len: int) -> IntArray:
+    if reservation == "exact":
+        return totals
+    if (longest := totals.max()) > max_model_len:
+        raise TheoryError(f"a request of {longest} tokens exceeds max_model_len {max_model_len}")
+    if reservation == "max":
+        return np.full_like(totals, max_model_len)
+    powers = np.array([1 << (total - 1).bit_length() for total in totals.tolist()], np.int64)
+    return np.minimum(powers, max_model_len)
+
+
+def _waste_up_to(lengths: IntArray, block_tokens: int) -> IntArray:
+    """Sum of (-l) mod block over l = 1 ... length."""
+    blocks, rest = np.divmod(lengths, block_tokens)
+    whole = blocks * (block_tokens * (block_tokens - 1) // 2)
+    part: IntArray = whole + rest * block_tokens - rest * (rest + 1) // 2
+    return part

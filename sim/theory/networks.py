@@ -1,0 +1,60 @@
+"""Requests that visit several stations: in a row, or in a loop with their clients."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
+from sim.theory.single_server import mm1_sojourn_s
+
+
+def tandem_sojourn_s(rate_per_s: float, services_s: Sequence[float]) -> float:
+    """Mean sojourn through exponential single-server stations in a row, Poisson arrivals.
+
+    What leaves M/M/1 is Poisson again (Burke 1956), so the stations add up (Jackson 1957). Two of
+    them are a prefill and a decode pool with a transfer that takes no time.
+    """
+    return sum(mm1_sojourn_s(rate_per_s, service_s) for service_s in services_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Steady state of a closed loop; ``mean_in_station`` counts waiting and served requests."""
+
+    throughput_per_s: float
+    sojourn_s: float
+    mean_in_station: tuple[float, ...]
+
+
+def closed_loop(clients: int, think_s: float, services_s: Sequence[float]) -> ClosedLoop:
+    """Clients that think, send one request through all stations, and think again.
+
+    Exponential thinking and service, first come first served. Mean value analysis (Reiser and
+    Lavenberg 1980): an arrival sees the steady state with one client less.
+    """
+    _check_loop(clients, think_s, services_s)
+    inside = [0.0] * len(services_s)
+    for count in range(1, clients + 1):
+        stays_s = [s * (1 + n) for s, n in zip(services_s, inside, strict=True)]
+        throughput_per_s = count / (think_s + sum(stays_s))
+        inside = [throughput_per_s * stay_s for stay_s in stays_s]
+    return ClosedLoop(throughput_per_s, sum(stays_s), tuple(inside))
+
+
+def closed_loop_throughput_bound_per_s(
+    clients: int, think_s: float, services_s: Sequence[float]
+) -> float:
+    """No waiting at all, or the slowest station always busy, whichever is less.
+
+    Denning and Buzen 1978 (operational analysis); holds for every law of service.
+    """
+    _check_loop(clients, think_s, services_s)
+    return min(clients / (think_s + sum(services_s)), 1 / max(services_s))
+
+
+def _check_loop(clients: int, think_s: float, services_s: Sequence[float]) -> None:
+    check_whole(clients=clients)
+    check_not_negative(think_s=think_s)
+    if not services_s:
+        raise TheoryError("a closed loop wants at least one station")
+    for service_s in services_s:
+        check_positive(service_s=service_s)

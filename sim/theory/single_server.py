@@ -1,0 +1,75 @@
+"""One server, Poisson arrivals: first come first served, and processor sharing.
+
+``service_s`` is the mean service time and ``service_cv`` its coefficient of variation. Waits
+exclude service, sojourns include it. All raise TheoryError at a utilisation of 1 or more.
+"""
+
+from math import log1p, sqrt
+
+from sim.theory.checks import (
+    check_not_negative,
+    check_positive,
+    check_probability,
+    check_whole,
+    stable,
+)
+
+
+def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:
+    """Mean wait in M/G/1: rho S (1 + cv^2) / (2 (1 - rho)).
+
+    Pollaczek 1930 and Khinchine 1932; Kleinrock, Queueing Systems I (1975), chapter 5.
+    """
+    check_not_negative(service_cv=service_cv)
+    load = _load(rate_per_s, service_s)
+    return load * service_s * (1 + service_cv**2) / (2 * (1 - load))
+
+
+def md1_wait_s(rate_per_s: float, service_s: float) -> float:
+    """Mean wait in M/D/1, equal service times: Pollaczek-Khinchine with cv 0."""
+    return mg1_wait_s(rate_per_s, service_s, 0.0)
+
+
+def mm1_sojourn_s(rate_per_s: float, service_s: float) -> float:
+    """Mean sojourn in M/M/1: S / (1 - rho). Kleinrock I, chapter 3."""
+    return service_s / (1 - _load(rate_per_s, service_s))
+
+
+def mm1_sojourn_quantile_s(probability: float, rate_per_s: float, service_s: float) -> float:
+    """Sojourn that a share ``probability`` of the requests in M/M/1 stay within.
+
+    The sojourn is exponential (Kleinrock I, chapter 5), so the quantile is
+    -ln(1 - probability) times its mean.
+    """
+    check_probability(probability=probability)
+    return -log1p(-probability) * mm1_sojourn_s(rate_per_s, service_s)
+
+
+def mm1_wait_relative_error(utilisation: float, requests: int) -> float:
+    """Standard error of the mean wait over ``requests`` consecutive requests, over that mean.
+
+    From the asymptotic variance of M/M/1 waits, rho (2 + 5 rho - 4 rho^2 + rho^3) / (1 - rho)^4 in
+    squared service times (Daley 1968), and the mean rho / (1 - rho).
+    """
+    check_positive(utilisation=utilisation)
+    check_whole(requests=requests)
+    rho = stable(utilisation)
+    variance = rho * (2 + 5 * rho - 4 * rho**2 + rho**3) / (1 - rho) ** 4
+    return sqrt(variance / requests) * (1 - rho) / rho
+
+
+def processor_sharing_sojourn_s(size_s: float, rate_per_s: float, mean_size_s: float) -> float:
+    """Mean sojourn of a request that alone would take ``size_s``: size / (1 - rho).
+
+    Holds for every law of sizes with mean ``mean_size_s``, and is the mean sojourn where ``size_s``
+    equals it. Sakata, Noguchi and Oizumi 1971; Kleinrock, Queueing Systems II (1976), chapter 4.
+    """
+    check_not_negative(size_s=size_s)
+    return size_s / (1 - _load(rate_per_s, mean_size_s))
+
+
+def _load(rate_per_s: float, service_s: float) -> float:
+    """Share of the time that the server works: rho = rate * service time, below 1."""
+    check_not_negative(rate_per_s=rate_per_s)
+    check_positive(service_s=service_s)
+    return stable(rate_per_s * service_s)

@@ -1,0 +1,21 @@
+"""Simulated time in whole ticks of 2^-64 s: sums are exact, so ties are ties.
+
+A run of k steps in closed form ends on the very tick on which k single steps end, whatever the
+order of the additions. Seconds are for people, files and policies.
+"""
+
+from math import ldexp
+
+TICK_BITS = 64
+SECONDS_PER_TICK = ldexp(1.0, -TICK_BITS)
+_TICKS_PER_S = ldexp(1.0, TICK_BITS)
+
+
+def to_ticks(seconds: float) -> int:
+    """The last tick at or before ``seconds`` (>= 0)."""
+    return int(seconds * _TICKS_PER_S)
+
+
+def to_seconds(ticks: int) -> float:
+    """Seconds, rounded to the nearest float."""
+    return ticks * SECONDS_PER_TICK

@@ -1,0 +1,83 @@
+"""Qwen-Bailian traces (Wang et al., ATC 2025): JSON Lines, a content hash per 16 tokens, chats."""
+
+from dataclasses import replace
+
+from workloads.chaining import Chaining
+from workloads.fields import (
+    Check,
+    checked,
+    integer,
+    integer_list,
+    json_object,
+    keys,
+    require,
+    seconds,
+)
+from workloads.fields import text as string
+from workloads.parents import rooted, without_broken_links
+from workloads.request import Request
+from workloads.rows import RowError, Rows
+from workloads.trace import Trace
+
+BLOCK_TOKENS = 16
+NO_PARENT = -1
+
+_REQUIRED = ("chat_id", "timestamp", "input_length", "output_length")
+_FIELDS: dict[str, Check] = {
+    "chat_id": integer(0),
+    "parent_chat_id": integer(NO_PARENT),
+    "timestamp": seconds,
+    "input_length": integer(1),
+    "output_length": integer(0),
+    "type": string,
+    "turn": integer(1),
+    "hash_ids": integer_list,
+}
+
+
+def recognises(row: str) -> bool:
+    """Whether the first row of a file is this format's."""
+    return row.startswith("{") and not keys(row).isdisjoint(("chat_id", "parent_chat_id"))
+
+
+def read(rows: Rows) -> Trace:
+    """The requests in file order, at the file's own times; their ids are chat ids.
+
+    The published ids name the content of a block alone; here they are chained. A session is named
+    by its first chat.
+    """
+    parse = _ChatParser().parse
+    chats = without_broken_links(rows, rows.parse(parse), "parent_chat_id")
+    roots = rooted({chat.request_id: chat.parent_id for chat in chats})
+    requests = (replace(chat, session_id=roots[chat.request_id]) for chat in chats)
+    return Trace(tuple(requests), rows.source, notes=("block ids of contents chained",))
+
+
+class _ChatParser:
+    """Turns records into requests; remembers the chats and the prefixes it has seen."""
+
+    def __init__(self) -> None:
+        self._chaining = Chaining()
+        self._seen: set[int] = set()
+
+    def parse(self, line: int, text: str) -> tuple[int, Request]:
+        record = json_object(text)
+        require(record, _REQUIRED)
+        fields = checked(record, _FIELDS)
+        chat_id, parent = fields["chat_id"], fields.get("parent_chat_id", NO_PARENT)
+        if chat_id in self._seen:
+            raise RowError("chat_id", "duplicate", chat_id)
+        self._seen.add(chat_id)
+        return line, Request(
+            request_id=str(chat_id),
+            arrival_s=fields["timestamp"],
+            prompt_tokens=fields["input_length"],
+            output_tokens=fields["output_length"],
+            prefix_block_ids=self._chaining.chained(fields.get("hash_ids", ())),
+            block_tokens=BLOCK_TOKENS,
+            parent_id=None if parent == NO_PARENT else str(parent),
+            turn=fields["turn"] - 1 if "turn" in fields else None,
+            kind=fields.get("type"),
+            status="ok" if fields["output_length"] else "failed",
+            source_line=line,
+        )

@@ -1,0 +1,108 @@
+"""BurstGPT traces (Wang et al., KDD 2025): CSV of 6 columns, or of 8 with sessions."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from workloads.fields import cell_integer, cell_seconds
+from workloads.readers.columns import Columns, total_notes
+from workloads.request import Request
+from workloads.rows import Rows
+from workloads.trace import Trace
+
+TIME, MODEL, PROMPT, OUTPUT, KIND = COLUMNS = (
+    "Timestamp",
+    "Model",
+    "Request tokens",
+    "Response tokens",
+    "Log Type",
+)
+TOTAL, SESSION, ELAPSED = "Total tokens", "Session ID", "Elapsed time"
+
+
+class _Row(NamedTuple):
+    line: int
+    stamp_s: float
+    prompt_tokens: int
+    output_tokens: int
+    total_tokens: int | None
+    model: str
+    kind: str
+    session_id: str | None
+    elapsed_s: float | None
+
+
+def recognises(row: str) -> bool:
+    """Whether the first row of a file is this format's."""
+    return not row.startswith("{") and any(column in row for column in (PROMPT, OUTPUT))
+
+
+def read(rows: Rows) -> Trace:
+    """The requests in file order; the earliest arrives at 0. No response means a failed request.
+
+    A row follows the previous row of its session, ``delay_s`` after that one's elapsed time.
+    """
+    columns = Columns(rows, COLUMNS)
+    parsed = rows.parse(lambda line, text: _row(line, columns.cells(text)))
+    requests = tuple(_requests(rows.source, parsed))
+    whole_seconds = all(row.stamp_s.is_integer() for row in parsed)
+    differing = sum(
+        row.total_tokens not in (None, row.prompt_tokens + row.output_tokens) for row in parsed
+    )
+    return Trace(requests, rows.source, 1.0 if whole_seconds else None, total_notes(differing))
+
+
+def _row(line: int, cells: dict[str, str]) -> _Row:
+    output_tokens = cell_integer(OUTPUT, cells[OUTPUT], 0)
+    total, elapsed = cells.get(TOTAL), cells.get(ELAPSED)
+    return _Row(
+        line=line,
+        stamp_s=cell_seconds(TIME, cells[TIME]),
+        prompt_tokens=cell_integer(PROMPT, cells[PROMPT], 1 if output_tokens else 0),
+        output_tokens=output_tokens,
+        total_tokens=cell_integer(TOTAL, total, 0) if total else None,
+        model=cells[MODEL],
+        kind=cells[KIND],
+        session_id=cells.get(SESSION) or None,
+        elapsed_s=cell_seconds(ELAPSED, elapsed) if elapsed else None,
+    )
+
+
+def _requests(source: str, parsed: list[_Row]) -> Iterator[Request]:
+    origin_s = min((row.stamp_s for row in parsed), default=0.0)
+    for row, previous, turn in _with_previous(parsed):
+        yield Request(
+            request_id=_request_id(source, row),
+            arrival_s=row.stamp_s - origin_s,
+            prompt_tokens=row.prompt_tokens,
+            output_tokens=row.output_tokens,
+            session_id=row.session_id,
+            parent_id=_request_id(source, previous) if previous else None,
+            turn=turn,
+            delay_s=_delay_s(previous, row) if previous else None,
+            model=row.model,
+            kind=row.kind,
+            status="ok" if row.output_tokens else "failed",
+            source_line=row.line,
+        )
+
+
+def _with_previous(parsed: Iterable[_Row]) -> Iterator[tuple[_Row, _Row | None, int | None]]:
+    """Each row with the row before it in its session, and its place there."""
+    latest: dict[str, tuple[_Row, int]] = {}
+    for row in parsed:
+        if row.session_id is None:
+            yield row, None, None
+            continue
+        previous, turn = latest.get(row.session_id, (None, -1))
+        latest[row.session_id] = row, turn + 1
+        yield row, previous, turn + 1
+
+
+def _delay_s(previous: _Row, row: _Row) -> float | None:
+    if previous.elapsed_s is None:
+        return None
+    return max(0.0, row.stamp_s - previous.stamp_s - previous.elapsed_s)
+
+
+def _request_id(source: str, row: _Row) -> str:
+    return f"{source}:{row.line - 1}"

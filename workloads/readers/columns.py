@@ -1,0 +1,39 @@
+"""The columns of a CSV file, found by the names in its header, never by position."""
+
+from collections.abc import Sequence
+
+from workloads.rows import RowError, Rows, counted
+
+
+class Columns:
+    """Takes the header of a file; raises TraceError where one of ``required`` is missing.
+
+    Cells hold no commas: none of the published formats quotes.
+    """
+
+    def __init__(self, rows: Rows, required: Sequence[str]) -> None:
+        line, header = rows.take()
+        self._names = _split(header)
+        for name in required:
+            if name not in self._names:
+                raise rows.failure(line, RowError(name, "missing column", header))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def cells(self, text: str) -> dict[str, str]:
+        """The cells of a row by column."""
+        cells = _split(text)
+        if len(cells) != len(self._names):
+            reason = f"has {len(cells)} cells where the header has {len(self._names)}"
+            raise RowError("row", reason, text)
+        return dict(zip(self._names, cells, strict=True))
+
+
+def total_notes(differing: int) -> tuple[str, ...]:
+    """A note where the total column of some rows differs from the sum of their tokens."""
+    return (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
+
+
+def _split(text: str) -> list[str]:
+    return [cell.strip() for cell in text.split(",")]

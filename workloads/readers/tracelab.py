@@ -1,0 +1,112 @@
+"""TraceLab coding sessions (UW SyFI): JSON Lines, one round of an agent with a model each."""
+
+from typing import Any, NamedTuple
+
+from workloads.fields import Check, checked, integer, json_object, keys, require, stamp_ns
+from workloads.fields import text as string
+from workloads.request import Request
+from workloads.rows import RowError, Rows
+from workloads.trace import Trace
+
+_REQUIRED = (
+    "session_id",
+    "round_index",
+    "input_tokens_total",
+    "output_tokens",
+    "timing_events",
+)
+_FIELDS: dict[str, Check] = {
+    "session_id": string,
+    "round_index": integer(0),
+    "input_tokens_total": integer(1),
+    "output_tokens": integer(0),
+    "reasoning_output_tokens": integer(0),
+    "model": string,
+    "project": string,
+    "first_input_event_type": string,
+}
+_INPUTS = frozenset(("user_message", "tool_result"))
+
+
+class _Round(NamedTuple):
+    line: int
+    fields: dict[str, Any]
+    sent_ns: int
+    ended_ns: int
+    previous: "_Round | None"
+
+
+def recognises(row: str) -> bool:
+    """Whether the first row of a file is this format's."""
+    return row.startswith("{") and keys(row) >= {"session_id", "round_index"}
+
+
+def read(rows: Rows) -> Trace:
+    """The requests in file order; the earliest arrives at 0.
+
+    A round is sent at the last of the inputs that open it, and follows the one before it in its
+    session, ``delay_s`` after that one's last event. The provider's cache counters are left out:
+    they say what one cache held, not what the prompts share.
+    """
+    rounds = rows.parse(_RoundParser().parse)
+    origin_ns = min((entry.sent_ns for entry in rounds), default=0)
+    requests = tuple(_request(rows.source, entry, origin_ns) for entry in rounds)
+    return Trace(requests, rows.source)
+
+
+class _RoundParser:
+    """Turns records into rounds; remembers the latest of each session."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, _Round] = {}
+
+    def parse(self, line: int, text: str) -> _Round:
+        record = json_object(text)
+        require(record, _REQUIRED)
+        fields = checked(record, _FIELDS)
+        sent_ns, ended_ns = _span_ns(record["timing_events"])
+        previous = self._latest.get(fields["session_id"])
+        if previous and fields["round_index"] <= previous.fields["round_index"]:
+            reason = "must rise within its session"
+            raise RowError("round_index", reason, fields["round_index"])
+        entry = _Round(line, fields, sent_ns, ended_ns, previous)
+        self._latest[fields["session_id"]] = entry
+        return entry
+
+
+def _span_ns(events: Any) -> tuple[int, int]:
+    """When the opening inputs were complete, and when the last event was."""
+    if not isinstance(events, list) or not events or not all(isinstance(e, dict) for e in events):
+        raise RowError("timing_events", "not a list of events", events)
+    stamps_ns = [
+        stamp_ns(f"timing_events[{index}].timestamp", event.get("timestamp"))
+        for index, event in enumerate(events)
+    ]
+    inputs = 1
+    while inputs < len(events) and events[inputs].get("event_type") in _INPUTS:
+        inputs += 1
+    return max(stamps_ns[:inputs]), max(stamps_ns)
+
+
+def _request(source: str, entry: _Round, origin_ns: int) -> Request:
+    fields, previous = entry.fields, entry.previous
+    return Request(
+        request_id=_request_id(source, entry),
+        arrival_s=(entry.sent_ns - origin_ns) / 1e9,
+        prompt_tokens=fields["input_tokens_total"],
+        output_tokens=fields["output_tokens"],
+        session_id=fields["session_id"],
+        parent_id=_request_id(source, previous) if previous else None,
+        turn=fields["round_index"],
+        delay_s=max(0, entry.sent_ns - previous.ended_ns) / 1e9 if previous else None,
+        reasoning_tokens=fields.get("reasoning_output_tokens"),
+        model=fields.get("model"),
+        kind=fields.get("first_input_event_type"),
+        tenant=fields.get("project"),
+        status="ok" if fields["output_tokens"] else "failed",
+        source_line=entry.line,
+    )
+
+
+def _request_id(source: str, entry: _Round) -> str:
+    return f"{source}:{entry.line}"

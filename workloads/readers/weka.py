@@ -1,0 +1,216 @@
+"""Agentic coding sessions (kv-cache-tester, WEKA): one JSON file each, one id per full 64 tokens.
+
+A request is ``t`` seconds after its session's start, measured on the original service; how long
+the agent thought or its tools ran (``think_time``) holds on any server.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.arrivals import check_positive
+from workloads.chaining import Chaining
+from workloads.fields import (
+    Check,
+    checked,
+    integer,
+    integer_list,
+    json_object,
+    keys,
+    one_of,
+    record_list,
+    require,
+    seconds,
+    text,
+)
+from workloads.files import files_in, open_text
+from workloads.request import Request
+from workloads.rows import BadRows, RowError, Rows, counted
+from workloads.trace import Trace
+
+_SESSION_REQUIRED = ("id", "block_size", "requests")
+_SESSION: dict[str, Check] = {
+    "id": text,
+    "block_size": integer(1),
+    "hash_id_scope": one_of("local"),
+    "tool_tokens": integer(0),
+    "system_tokens": integer(0),
+    "requests": record_list,
+}
+_AGENT_REQUIRED = ("t", "requests")
+_REQUEST_REQUIRED = ("t", "in", "out", "hash_ids")
+_REQUEST: dict[str, Check] = {
+    "t": seconds,
+    "in": integer(1),
+    "out": integer(0),
+    "hash_ids": integer_list,
+    "think_time": seconds,
+    "api_time": seconds,
+    "model": text,
+    "type": text,
+}
+_AGENT: dict[str, Check] = {
+    "t": seconds,
+    "duration_ms": seconds,
+    "tool_tokens": integer(0),
+    "system_tokens": integer(0),
+    "requests": record_list,
+}
+
+
+def recognises(row: str) -> bool:
+    """Whether the first row of a file is this format's, written on one line or on many."""
+    return row == "{" or (row.startswith("{") and keys(row) >= {"id", "requests"})
+
+
+def read(rows: Rows) -> Trace:
+    """The requests of one session, which starts at 0."""
+    return Trace(tuple(_by_arrival(_SessionReader().read(rows, 0.0))), rows.source)
+
+
+def read_directory(path: Path, bad: BadRows, session_rate_per_s: float, seed: int) -> Trace:
+    """The sessions of a directory, which start as a Poisson process; the first starts at 0.
+
+    Raises TraceError where the directory has no ``.json`` or ``.json.gz`` file.
+    """
+    check_positive("session rate", session_rate_per_s)
+    files = files_in(path, (".json", ".json.gz"))
+    gaps_s = np.random.default_rng(seed).exponential(1 / session_rate_per_s, len(files) - 1)
+    starts_s = [0.0, *gaps_s.cumsum().tolist()]
+    reader = _SessionReader()
+    requests: list[Request] = []
+    for file, start_s in zip(files, starts_s, strict=True):
+        with open_text(file) as lines:
+            requests += reader.read(Rows(file, lines, bad), start_s)
+    started = f"{counted(len(files), 'session')} started at {session_rate_per_s:g}/s"
+    note = f"{started}, a Poisson process (seed {seed}): the files have no common clock"
+    return Trace(tuple(_by_arrival(requests)), path.name, notes=(note,))
+
+
+def _by_arrival(requests: Iterable[Request]) -> list[Request]:
+    """Sub-agents run beside their session, and sessions beside each other."""
+    return sorted(requests, key=lambda request: request.arrival_s)
+
+
+@dataclass
+class _Conversation:
+    """One agent's requests as they are read; a sub-agent's begins with its launcher as parent."""
+
+    name: str
+    start_s: float
+    shared_tokens: int
+    parent: Request | None = None
+    parent_ended_s: float | None = None
+    turns: int = 0
+
+    def delay_s(self, arrival_s: float, think_s: float | None) -> float | None:
+        if self.parent is None:
+            return None
+        if self.turns:
+            return think_s
+        return None if self.parent_ended_s is None else max(0.0, arrival_s - self.parent_ended_s)
+
+
+class _SessionReader:
+    """Reads files one after the other; the ids of each stand for themselves."""
+
+    def __init__(self) -> None:
+        self._chaining = Chaining()
+        self._seen: set[str] = set()
+
+    def read(self, rows: Rows, start_s: float) -> list[Request]:
+        rows.peek()
+        line, document = rows.whole()
+        try:
+            fields = _fields(json_object(document), _SESSION_REQUIRED, _SESSION)
+            if fields["id"] in self._seen:
+                raise RowError("id", "duplicate", fields["id"])
+        except RowError as error:
+            rows.reject(line, error)
+            return []
+        self._seen.add(fields["id"])
+        (before_first,) = self._chaining.private(1)
+        file = _SessionFile(rows, line, self._chaining, before_first, fields["block_size"])
+        session = _Conversation(fields["id"], start_s, _shared_tokens(fields))
+        return list(file.requests(session, fields["requests"], "requests"))
+
+
+@dataclass
+class _SessionFile:
+    """What the requests of one file have in common."""
+
+    rows: Rows
+    line: int
+    chaining: Chaining
+    before_first: int
+    block_tokens: int
+
+    def requests(
+        self, conversation: _Conversation, records: Iterable[Mapping[str, Any]], place: str
+    ) -> Iterator[Request]:
+        """The good ones, those of sub-agents included; ``place`` is where ``records`` are."""
+        for index, record in enumerate(records):
+            here = f"{place}[{index}]"
+            try:
+                if "requests" in record:
+                    fields = _fields(record, _AGENT_REQUIRED, _AGENT)
+                    agent = _launched(conversation, fields, index)
+                    yield from self.requests(agent, fields["requests"], f"{here}.requests")
+                else:
+                    fields = _fields(record, _REQUEST_REQUIRED, _REQUEST)
+                    yield self._request(conversation, fields, index)
+            except RowError as error:
+                self.rows.reject(self.line, error.inside(here))
+
+    def _request(
+        self, conversation: _Conversation, fields: Mapping[str, Any], index: int
+    ) -> Request:
+        arrival_s = conversation.start_s + fields["t"]
+        parent = conversation.parent
+        request = Request(
+            request_id=f"{conversation.name}:{index}",
+            arrival_s=arrival_s,
+            prompt_tokens=fields["in"],
+            output_tokens=fields["out"],
+            prefix_block_ids=self.chaining.chained(fields["hash_ids"], self.before_first),
+            block_tokens=self.block_tokens,
+            session_id=conversation.name,
+            parent_id=parent.request_id if parent else None,
+            turn=conversation.turns,
+            delay_s=conversation.delay_s(arrival_s, fields.get("think_time")),
+            shared_prefix_tokens=min(conversation.shared_tokens, fields["in"]),
+            model=fields.get("model"),
+            kind=fields.get("type"),
+            status="ok" if fields["out"] else "failed",
+        )
+        conversation.parent, conversation.turns = request, conversation.turns + 1
+        served_s = fields.get("api_time")
+        conversation.parent_ended_s = None if served_s is None else arrival_s + served_s
+        return request
+
+
+def _launched(launcher: _Conversation, fields: Mapping[str, Any], index: int) -> _Conversation:
+    """A sub-agent's conversation. Its ``t`` is when it reported back, not when it began."""
+    before_s = max(0.0, fields["t"] - fields.get("duration_ms", 0.0) / 1000)
+    return _Conversation(
+        name=f"{launcher.name}/{index}",  # an agent may be launched again under its agent_id
+        start_s=launcher.start_s + before_s,
+        shared_tokens=_shared_tokens(fields),
+        parent=launcher.parent,
+        parent_ended_s=launcher.parent_ended_s,
+    )
+
+
+def _shared_tokens(fields: Mapping[str, Any]) -> int:
+    """The tools and the system prompt, which begin every prompt of an agent."""
+    return int(fields.get("tool_tokens", 0) + fields.get("system_tokens", 0))
+
+
+def _fields(
+    record: Mapping[str, Any], required: Iterable[str], checks: Mapping[str, Check]
+) -> dict[str, Any]:
+    require(record, required)
+    return checked(record, checks)
