@@ -108,7 +108,8 @@ class EngineCore:
         The list may be empty: a chunk of a prompt yields no token.
         """
         batch = self.scheduler.schedule(now_s)
-        self._give_up(self.scheduler.dropped())
+        if self.scheduler.dropped:
+            self._give_up(self.scheduler.dropped)
         if batch is None:
             self._idle = True
             return None
@@ -177,6 +178,7 @@ class EngineCore:
         for seq, refusal in dropped:
             self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
             self._forget(seq.request_id)
+        dropped.clear()
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id], self._outputs[request_id]

@@ -95,28 +95,22 @@ class Batch:
         if group is not None:
             decodes = group.size
             context = group.context_tokens + decodes
-        if not self.chunks:  # most often, so without the detour over BatchShape's own __new__
-            return tuple.__new__(BatchShape, (decodes, context, decodes, (), self.swapped_tokens))
-        rest = shape_of((start, n, padding) for _, start, n, _, padding in self.chunks)
-        return BatchShape(
-            decodes + rest.decode_sequences,
-            context + rest.decode_context_tokens,
-            decodes + rest.decode_growing,
-            rest.prefill_chunks,
-            self.swapped_tokens,
-        )
+        growing = decodes
+        prefills: tuple[tuple[int, int], ...] = ()
+        for _, start, tokens, _, padding in self.chunks:
+            rows = tokens + padding
+            if rows == 1:
+                decodes += 1
+                context += start + 1
+                growing += tokens
+            else:
+                prefills += ((start, rows),)
+        shape = (decodes, context, growing, prefills, self.swapped_tokens)
+        return tuple.__new__(BatchShape, shape)
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
     """The shape of entries given as (first position, tokens, padding)."""
-    decodes = context = growing = 0
-    chunks = []
-    for start, tokens, padding in entries:
-        rows = tokens + padding
-        if rows == 1:
-            decodes += 1
-            context += start + 1
-            growing += tokens
-        else:
-            chunks.append((start, rows))
-    return BatchShape(decodes, context, growing, tuple(chunks))
+    nobody = Sequence("", 0.0, 0, 0)
+    chunks = [ScheduledSequence(nobody, start, n, True, padding) for start, n, padding in entries]
+    return Batch(chunks).shape()

@@ -25,7 +25,8 @@ _CHOICES = {
     "victim": get_args(Victim),
 }
 _COUNTS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
-_UNBUDGETED = ("static", "insertion")
+UNBUDGETED = ("static", "insertion")
+"""Schedulers whose steps are not bounded by ``token_budget``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class PolicyConfig:
     token_budget: int = 256
     wait_limit_s: float = 0.1
     queue_limit: int | None = None
-    prefix_index: PrefixIndex = "hash"
+    prefix_index: PrefixIndex = "radix"
     eviction: Eviction = "lru"
     queue_order: QueueOrder = "fcfs"
     admission: Admission = "prompt"
@@ -90,7 +91,7 @@ class PolicyConfig:
         _require(
             self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
         )
-        if self.batching not in _UNBUDGETED:
+        if self.batching not in UNBUDGETED:
             right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
             fits = self.token_budget >= self.max_seqs
             _require(fits, "token_budget", self.token_budget, right)

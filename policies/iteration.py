@@ -4,6 +4,8 @@ Membership is decided anew each step (Orca, OSDI 2022). Decodes grow on demand; 
 out, a victim is preempted and later recomputed, or swapped to the host and back (vLLM, SOSP 2023).
 """
 
+from collections.abc import Iterable
+
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.host_memory import HostMemory
@@ -30,15 +32,14 @@ class IterationBatching:
         self._victim = config.victim
         self._reception = Reception(memory, config)
         self._waiting = self._reception.waiting
+        self.add = self._reception.add
+        self._bounded = config.queue_limit is not None
+        self._shares = memory.shares_prefixes
         self._in_order = config.queue_order == "fcfs"
         self._volatile = isinstance(self._waiting, LongestPrefixFirst)
         self._host = HostMemory(config) if config.preemption == "swap" else None
         self._decodes = Lockstep(memory.block_tokens)
         self._prefilling: list[Sequence] = []
-
-    def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or say why it is refused."""
-        return self._reception.add(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a sequence and free what it holds; None when it is not here."""
@@ -59,12 +60,13 @@ class IterationBatching:
             self._make_room(batch)
         if self._waiting.size or self._prefilling:
             self._add_prompts(batch, now_s)
-            self._reception.keep_bound()
+            if self._bounded:
+                self._reception.keep_bound()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; returns the finished."""
-        finished = []
+        finished: list[Sequence] = []
         decodes = batch.lockstep
         if decodes is not None and decodes.size:
             if steps > 1 and self._grows:
@@ -72,11 +74,11 @@ class IterationBatching:
                 assert held, "quiet_steps promised room that is not there"
             finished = decodes.advance(steps)
         for seq, start, tokens, samples, _ in batch.chunks:
-            seq.computed_tokens = start + tokens
+            seq.settled_computed_tokens = start + tokens
             if samples:
-                seq.generated_tokens += 1
+                seq.settled_generated_tokens += 1
                 self._prefilling.remove(seq)
-                if seq.finished:
+                if seq.stopped or seq.settled_generated_tokens >= seq.max_tokens:
                     finished.append(seq)
                 else:
                     self._decodes.join(seq)
@@ -98,13 +100,13 @@ class IterationBatching:
 
     def may_cut(self) -> bool:
         """Whether a place is free and whoever comes now could be next; or the queue is full."""
-        if self._reception.is_full():
+        if self._bounded and self._reception.is_full():
             return True
         return self._has_slot() and not (self._in_order and self._waiting.size)
 
     def cut_by(self, seq: Sequence) -> bool:
         """Whether the newcomer is next in line and a place is free; or one too many waits."""
-        if self._reception.is_beyond_bound():
+        if self._bounded and self._reception.is_beyond_bound():
             return True
         return self._has_slot() and self._waiting.head() is seq
 
@@ -120,23 +122,30 @@ class IterationBatching:
         """All sequences that hold KV memory, in order of admission."""
         return [*self._decodes, *self._prefilling]
 
+    def waiting(self) -> Iterable[Sequence]:
+        """Those who wait, in no order."""
+        return iter(self._waiting)
+
+    @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited, since the last call."""
-        return self._reception.dropped()
+        """Sequences that were given up while they waited; whoever reads it empties it."""
+        return self._reception.dropped
 
     def _add_prompts(self, batch: Batch, now_s: float) -> None:
         """Fill what the decodes leave of the token budget with prompts, in order of admission."""
         rows = 0
         for seq in self._prefilling:
             rows += self._add_chunk(batch, seq, self._left(batch, rows))
-        while (left := self._left(batch, rows)) > 0 and not batch.preempted:
+        while self._waiting.size and not batch.preempted and self._has_slot():
+            left = self._left(batch, rows)
             head = self._waiting.head()
-            if head is None or not (head.computed_tokens or self._may_join(head, left, batch)):
+            if left <= 0 or head is None or not self._may_join(head, left, batch):
                 return
-            seq_ = self._admit_next(batch, now_s)
-            if seq_ is None:
+            admitted = self._admit(head, batch, now_s)
+            if not admitted:
                 return
-            rows += self._add_chunk(batch, seq_, self._left(batch, rows))
+            if self._prefilling and self._prefilling[-1] is head:
+                rows += self._add_chunk(batch, head, left)
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
         """Whether the next in line may join a step that has ``left`` rows of its budget left."""
@@ -149,43 +158,40 @@ class IterationBatching:
     def _has_slot(self) -> bool:
         return self._decodes.size + len(self._prefilling) < self._max_seqs
 
-    def _admit_next(self, batch: Batch, now_s: float) -> Sequence | None:
-        """Admit one of those in line; None when nobody waits or there is no room.
+    def _admit(self, seq: Sequence, batch: Batch, now_s: float) -> bool:
+        """Take the next in line out of the queue; False, and nothing changed, without room.
 
         A sequence that waits with computed tokens has them elsewhere (in host memory, or on another
-        server that computed its prompt); it joins the decodes on the way.
+        server that computed its prompt); it joins the decodes. One that is late is given up.
         """
-        while self._waiting.size and self._has_slot():
-            seq = self._waiting.head()
-            assert seq is not None
-            if seq.computed_tokens:
-                if not self._resume(seq, batch):
-                    return None
-                continue
-            cached_tokens = self.memory.cached_prefix(seq)
-            needed = seq.final_kv_tokens if self._reserves_all else seq.total_tokens
-            if not self.memory.reserve(seq, needed):
-                return None
+        if seq.settled_computed_tokens:
+            return self._resume(seq, batch)
+        memory = self.memory
+        cached_tokens = memory.cached_prefix(seq) if self._shares else 0
+        needed = seq.prompt_tokens + seq.settled_generated_tokens
+        if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else needed):
+            return False
+        if self._reception.is_late(seq, now_s):
+            memory.release(seq)
+        else:
             if not seq.preemptions:
                 seq.cached_tokens = cached_tokens
-            self._waiting.pop()
-            if self._reception.is_late(seq, now_s):
-                self.memory.release(seq)
-                continue
-            seq.computed_tokens = cached_tokens
+            seq.settled_computed_tokens = cached_tokens
             self._prefilling.append(seq)
-            return seq
-        return None
+        self._waiting.pop()
+        return True
 
     def _add_chunk(self, batch: Batch, seq: Sequence, limit: int) -> int:
         """Compute the next part of a prompt, at most ``limit`` rows; how many they are."""
-        start, total = seq.computed_tokens, seq.total_tokens
+        start = seq.settled_computed_tokens
+        total = seq.prompt_tokens + seq.settled_generated_tokens
         tokens = min(total - start, limit)
         if tokens > 0:
             end = start + tokens
-            self.memory.commit(seq, end)
-            chunk = ScheduledSequence(seq, start, tokens, end == total)
-            batch.chunks = [*batch.chunks, chunk]
+            if self._shares:
+                self.memory.commit(seq, end)
+            chunk = tuple.__new__(ScheduledSequence, (seq, start, tokens, end == total, 0))
+            batch.chunks = [*batch.chunks, chunk] if batch.chunks else [chunk]
         return tokens
 
     def _make_room(self, batch: Batch) -> None:
@@ -218,6 +224,8 @@ class IterationBatching:
             self._host.fetch(seq)
             batch.swapped_tokens += seq.computed_tokens
         batch.resumed = [*batch.resumed, seq]
+        if granted and self._grows:
+            self._decodes.granted_step = self._decodes.steps + 1
         self._decodes.join(seq)
         return True
 

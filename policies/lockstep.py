@@ -46,11 +46,11 @@ class Lockstep:
     def join(self, seq: Sequence) -> None:
         """A sequence has its first token (or its memory again) and decodes from now on."""
         steps, block = self.steps, self._block
-        computed = seq.computed_tokens
+        computed = seq.settled_computed_tokens
         self._joins = join = self._joins + 1
         self._members[seq] = join
         self.size += 1
-        heappush(self._ends, (steps + seq.max_tokens - seq.generated_tokens, join, seq))
+        heappush(self._ends, (steps + seq.max_tokens - seq.settled_generated_tokens, join, seq))
         self.context_tokens += computed
         place = (computed - steps) % block
         self._places[place] += 1
@@ -86,10 +86,12 @@ class Lockstep:
 
     def steps_to_end(self) -> int:
         """Steps until the next member ends; at least one member is needed."""
-        ends = self._ends
-        while self._members.get(ends[0][2]) != ends[0][1]:
+        ends, members = self._ends, self._members
+        while True:
+            step, join, seq = ends[0]
+            if members.get(seq) == join:
+                return step - self.steps
             heappop(ends)
-        return ends[0][0] - self.steps
 
     def new_blocks(self, steps: int) -> int:
         """Blocks that the members need for ``steps`` positions beyond those granted."""

@@ -86,7 +86,7 @@ class PagedKV:
 
     def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
         """How many more steps (at most ``limit``) ``grow`` would grant."""
-        available = self._available()
+        available = self._free if self._index is None else self._available()
         if lockstep.size * (limit // self.block_tokens + 1) <= available:
             return limit
         low, high = 0, limit + 1  # low fits, high does not (or is past the limit)
@@ -121,6 +121,8 @@ class PagedKV:
 
     def free_tokens(self) -> int:
         """Tokens that could be given out now, cached prefixes that may be evicted included."""
+        if self._index is None:
+            return self._free * self.block_tokens
         return self._available() * self.block_tokens
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:

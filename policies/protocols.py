@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from policies.batch import Batch
 from policies.lockstep import Lockstep
@@ -91,6 +91,14 @@ class KVMemory(Protocol):
         """Where the memory is, given all sequences that hold any of it."""
 
 
+@runtime_checkable
+class CheckedMemory(Protocol):
+    """A memory that can check its own laws."""
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        """Assert the laws, given all sequences that hold any of it."""
+
+
 class Scheduler(Protocol):
     """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.
 
@@ -129,5 +137,9 @@ class Scheduler(Protocol):
     def holders(self) -> list[Sequence]:
         """All sequences that hold KV memory."""
 
+    def waiting(self) -> Iterable[Sequence]:
+        """Those who wait, in no order."""
+
+    @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited, since the last call."""
+        """Sequences that were given up while they waited; whoever reads it empties it."""

@@ -48,6 +48,7 @@ class RankedQueue:
     def __init__(self) -> None:
         self.size = 0
         self._heap: list[tuple[float, int, Sequence]] = []
+        self._ranks = type(self) is not RankedQueue
 
     def __iter__(self) -> Iterator[Sequence]:
         """Those who wait, in no order."""
@@ -59,8 +60,8 @@ class RankedQueue:
 
     def push(self, seq: Sequence) -> None:
         """A sequence waits (again)."""
-        heappush(self._heap, (self.rank(seq), seq.ticket, seq))
         self.size += 1
+        heappush(self._heap, (self.rank(seq) if self._ranks else 0, seq.ticket, seq))
 
     def head(self) -> Sequence | None:
         """The sequence that is next."""
@@ -246,8 +247,12 @@ class Reception:
         self._max_model_len = config.max_model_len
         self._queue_limit = config.queue_limit
         self._shed_ttft_s = config.shed_ttft_s
+        longest = Sequence("", 0.0, config.max_model_len, 1)
+        self._holds_any = memory.refusal(longest) is None
+        """Whether whatever the model's length allows fits the memory."""
         self._tickets = 0
-        self._dropped: list[tuple[Sequence, Refusal]] = []
+        self.dropped: list[tuple[Sequence, Refusal]] = []
+        """Who was given up; whoever reads it empties it."""
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or say why it is refused."""
@@ -255,7 +260,7 @@ class Reception:
         if total > self._max_model_len:
             reason = f"{total} tokens are more than the model length of {self._max_model_len}"
             return Refusal("too_long", reason)
-        if reason_ := self._memory.refusal(seq):
+        if not self._holds_any and (reason_ := self._memory.refusal(seq)):
             return Refusal("too_long", reason_)
         self._tickets = seq.ticket = self._tickets + 1
         self.waiting.push(seq)
@@ -270,7 +275,7 @@ class Reception:
         if limit_s is None or seq.preemptions or now_s - seq.arrival_s <= limit_s:
             return False
         reason = f"waited longer than its TTFT limit of {limit_s:g} s"
-        self._dropped.append((seq, Refusal("too_late", reason)))
+        self.dropped.append((seq, Refusal("too_late", reason)))
         return True
 
     def is_full(self) -> bool:
@@ -290,12 +295,8 @@ class Reception:
         for seq in newest[limit - self.waiting.size :]:
             self.waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
-            self._dropped.append((seq, Refusal("queue_full", reason)))
+            self.dropped.append((seq, Refusal("queue_full", reason)))
 
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up since the last call."""
-        dropped, self._dropped = self._dropped, []
-        return dropped
 
 
 def _ticket(seq: Sequence) -> int:

@@ -12,6 +12,7 @@ from policies.config import PolicyConfig
 from policies.contiguous import ContiguousKV
 from policies.continuous import ContinuousBatching
 from policies.insertion import DynamicInsertion
+from policies.law_check import LawChecked
 from policies.paged import PagedKV
 from policies.prefill_first import PrefillFirst
 from policies.protocols import KVMemory, Scheduler
@@ -37,10 +38,16 @@ MEMORIES: dict[str, MemoryFactory] = {
 def build_scheduler(config: PolicyConfig) -> Scheduler:
     """The scheduler of ``config``, over the memory of ``config``.
 
+    One's own policies run under ``LawChecked``.
+
     Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
     """
     memory = cast(MemoryFactory, _find("kv", config.kv, MEMORIES))(config)
-    return cast(SchedulerFactory, _find("batching", config.batching, SCHEDULERS))(memory, config)
+    build = cast(SchedulerFactory, _find("batching", config.batching, SCHEDULERS))
+    scheduler = build(memory, config)
+    if config.batching in SCHEDULERS and config.kv in MEMORIES:
+        return scheduler
+    return LawChecked(scheduler, config)
 
 
 def _find(role: str, name: str, known: Mapping[str, object]) -> object:

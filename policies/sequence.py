@@ -23,8 +23,6 @@ class Sequence:
     """
 
     __slots__ = (
-        "_computed_tokens",
-        "_generated_tokens",
         "arrival_s",
         "block_keys",
         "blocks",
@@ -46,6 +44,8 @@ class Sequence:
         "region_start",
         "region_tokens",
         "request_id",
+        "settled_computed_tokens",
+        "settled_generated_tokens",
         "stopped",
         "tenant",
         "ticket",
@@ -79,8 +79,9 @@ class Sequence:
         self.number = number
         """Row of the request in a run; the scheduler's order of arrival is its own."""
 
-        self._computed_tokens = 0
-        self._generated_tokens = 0
+        self.settled_computed_tokens = 0
+        self.settled_generated_tokens = 0
+        """Both counters as they were when it joined its lockstep group; the truth outside one."""
         self.lockstep: Lockstep | None = None
         self.joined_step = 0
         self.cached_tokens = 0
@@ -117,24 +118,24 @@ class Sequence:
         """Positions whose keys and values are in KV memory."""
         group = self.lockstep
         if group is None:
-            return self._computed_tokens
-        return self._computed_tokens + group.steps - self.joined_step
+            return self.settled_computed_tokens
+        return self.settled_computed_tokens + group.steps - self.joined_step
 
     @computed_tokens.setter
     def computed_tokens(self, tokens: int) -> None:
-        self._computed_tokens = tokens
+        self.settled_computed_tokens = tokens
 
     @property
     def generated_tokens(self) -> int:
         """Output tokens so far."""
         group = self.lockstep
         if group is None:
-            return self._generated_tokens
-        return self._generated_tokens + group.steps - self.joined_step
+            return self.settled_generated_tokens
+        return self.settled_generated_tokens + group.steps - self.joined_step
 
     @generated_tokens.setter
     def generated_tokens(self, tokens: int) -> None:
-        self._generated_tokens = tokens
+        self.settled_generated_tokens = tokens
 
     @property
     def total_tokens(self) -> int:
@@ -163,6 +164,6 @@ class Sequence:
         assert group is not None
         steps = group.steps - self.joined_step
         self.lockstep = None
-        self._generated_tokens += steps
-        self._computed_tokens = computed = self._computed_tokens + steps
+        self.settled_generated_tokens += steps
+        self.settled_computed_tokens = computed = self.settled_computed_tokens + steps
         return computed

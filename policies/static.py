@@ -4,6 +4,8 @@ This is how FasterTransformer-style servers ran before Orca (OSDI 2022): prompts
 longest of the batch, and rows of finished sequences keep computing until the last one is done.
 """
 
+from collections.abc import Iterable
+
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
@@ -83,9 +85,14 @@ class StaticBatching:
         """All sequences that hold KV memory, the ended members of the batch among them."""
         return [*self._forming, *self._decodes, *(entry.seq for entry in self._ended)]
 
+    def waiting(self) -> Iterable[Sequence]:
+        """Those who wait, in no order."""
+        return iter(self._waiting)
+
+    @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited, since the last call."""
-        return self._reception.dropped()
+        """Sequences that were given up while they waited; whoever reads it empties it."""
+        return self._reception.dropped
 
     def _form(self, now_s: float) -> Batch | None:
         head = self._waiting.head()

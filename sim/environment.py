@@ -1,4 +1,4 @@
-"""SimPy's environment with its clock in whole ticks (``sim.ticks``), and two lean events."""
+"""SimPy's environment with its clock in whole ticks (``sim.ticks``), and an alarm."""
 
 from collections.abc import Callable
 
@@ -28,26 +28,24 @@ class Environment(simpy.Environment):
         return queue[0][0] if queue else NEVER  # type: ignore[return-value]
 
 
-class UrgentTimeout(Event):
-    """A timeout that goes before all else at its moment.
+class Alarm(Event):
+    """Calls ``on_time(alarm)`` a while after it is ``set``; may be set again once it has rung.
 
-    An arrival at the very end of a step is so seen by the next decision, as in the engine.
+    An ``urgent`` one goes before all else at its moment: an arrival at the very end of a step is so
+    seen by the next decision, as in the engine.
     """
 
-    def __init__(self, env: Environment, delay: int) -> None:
+    def __init__(
+        self, env: Environment, on_time: Callable[[Event], None], urgent: bool = False
+    ) -> None:
         self.env = env
-        self.callbacks = []
+        self.callbacks = None  # type: ignore[assignment]  # as after every event of SimPy's
+        self._on_time = [on_time]
+        self._priority = URGENT if urgent else NORMAL
         self._ok = True
         self._value = None
-        env.schedule(self, URGENT, delay)
 
-
-class Alarm(Event):
-    """Calls ``on_time(alarm)`` after ``delay`` ticks."""
-
-    def __init__(self, env: Environment, delay: int, on_time: Callable[[Event], None]) -> None:
-        self.env = env
-        self.callbacks = [on_time]
-        self._ok = True
-        self._value = None
-        env.schedule(self, NORMAL, delay)
+    def set(self, delay: int) -> None:
+        """Ring after ``delay`` ticks; it must not be set already."""
+        self.callbacks = self._on_time
+        self.env.schedule(self, self._priority, delay)

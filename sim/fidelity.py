@@ -89,9 +89,14 @@ class WakesAsRecorded:
         """As the scheduler."""
         return self._scheduler.holders()
 
+    def waiting(self) -> Iterable[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.waiting()
+
+    @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
         """As the scheduler."""
-        return self._scheduler.dropped()
+        return self._scheduler.dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ _REFUSED = STATUSES.index("refused")
 class Recorder:
     """Collects outcomes by request and rows by run of steps; ``keep_records`` adds full records.
 
-    ``pauses`` are [request row, preempted_s, resumed_s] of every time a request lost its place.
+    ``pauses`` are [request row, preempted_s, resumed_s] of every time a request lost its place,
+    ``handovers`` [request row, prefill_end_s, transfer_end_s, decode_start_s] of every prompt
+    whose keys and values moved to another server (without the last where it was refused there).
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Recorder:
         self.requests: list[Request] = []
         self.errors: dict[int, str] = {}
         self.pauses: list[list[float]] = []
+        self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
+        self._rows = 0
         self._scheduled_s = array("d")
         self._arrived_s = array("d")
         self._admitted_s = array("d")
@@ -76,9 +80,10 @@ class Recorder:
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """A request is on its way to the server; returns its row."""
-        row = len(self.requests)
+        row = self._rows
         if row == len(self._scheduled_s):
             self._lengthen()
+        self._rows = row + 1
         self.requests.append(request)
         self._scheduled_s[row] = scheduled_s
         return row
@@ -86,7 +91,8 @@ class Recorder:
     def arrived(self, seq: Sequence, replica: int) -> None:
         """A request came to a server."""
         self._arrived_s[seq.number] = seq.arrival_s
-        self._replica[seq.number] = replica
+        if replica:
+            self._replica[seq.number] = replica
 
     def refused(self, seq: Sequence, refusal: Refusal) -> None:
         """A request was not taken in, or given up."""
@@ -118,10 +124,9 @@ class Recorder:
         self.total_steps += steps
         decodes, context, _, chunks, _ = shape
         rows = shape.rows if chunks else decodes
-        running, waiting = counts
         self._steps += _pack_step(
-            start_s, end_s, steps, decodes, len(chunks), rows, context, running, waiting,
-            free_tokens, replica,
+            start_s, end_s, steps, decodes, len(chunks), rows, context, *counts, free_tokens,
+            replica,
         )  # fmt: skip
 
     def used(self, usage: KVUsage) -> None:
@@ -148,6 +153,16 @@ class Recorder:
             self._cached_tokens[number] = seq.cached_tokens
         if seq.preemptions:
             self._preemptions[number] = seq.preemptions
+
+    def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
+        """The keys and values of a prompt came to the server that will decode it."""
+        self._replica[seq.number] = replica
+        handover = self._paused[seq.number] = [seq.number, prefill_end_s, seq.arrival_s]
+        self.handovers.append(handover)
+
+    def last_token_s(self, row: int) -> float:
+        """When the client had the last token of a finished request."""
+        return self._last_s[row]
 
     def requests_frame(self) -> pd.DataFrame:
         """One row per request, in order of arrival (``REQUEST_COLUMNS``)."""
@@ -194,9 +209,9 @@ class Recorder:
         self._replica.extend(array("h", (0,)) * _BLOCK)
 
     def _note_preemptions(self, batch: Batch, now_s: float) -> None:
+        for seq in batch.resumed:  # first: some are preempted again in the same decision
+            if seq.number in self._paused:
+                self._paused.pop(seq.number).append(now_s)
         for seq in batch.preempted:
             pause = self._paused[seq.number] = [seq.number, now_s]
             self.pauses.append(pause)
-        for seq in batch.resumed:
-            if seq.number in self._paused:
-                self._paused.pop(seq.number).append(now_s)

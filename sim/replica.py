@@ -13,21 +13,27 @@ from sim.recorder import Recorder
 from sim.run_clock import run_clock
 from sim.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
+from workloads.errors import PolicyError
 
 Listener = Callable[[Sequence, Refusal | None], None]
 """Told of a sequence that finished, or was given up (and why)."""
 
 
-class Stalled(AssertionError):
+class Stalled(PolicyError):
     """A scheduler has sequences but neither runs them nor says when it will."""
+
+
+_Plan = tuple[Batch, int, int, float, BatchShape, tuple[int, int], int]
+"""A run as it was decided: batch, steps, tick and second of its start, shape, (running, waiting),
+free KV tokens."""
 
 
 class Replica:
     """Runs batch after batch; with ``macro``, repetitions of one batch are a single event.
 
-    An arrival that could change the plan ends a run of steps at its next boundary. A run that ends
-    before anything else in the simulation happens needs no event at all; where nobody else is
-    simulated (``alone``), a run stops to look at the next event that could be such an arrival.
+    An arrival that could change the plan ends a run of steps at its next boundary. Where nobody
+    else is simulated and nobody listens (``alone``), a run that ends before the next arrival needs
+    no event at all, and one that could be cut by it is planned to end at that boundary.
     """
 
     def __init__(
@@ -43,108 +49,107 @@ class Replica:
     ) -> None:
         self.scheduler = scheduler
         self.index = index
-        self._alone = alone
-        self._looks_ahead = False
         self.listeners: list[Listener] = []
         self._env = env
+        self._memory = scheduler.memory
         self._clock = run_clock(step_time, noise)
         self._recorder = recorder
         self._macro = macro
+        self._alone = alone
         self._steps = 0
-        self._batch: Batch | None = None
-        self._shape = BatchShape(0, 0, 0)
-        self._planned = self._started = self._delay = self._free_tokens = 0
-        self._started_s = 0.0
-        self._counts = (0, 0)
+        self._plan: _Plan | None = None
+        self._may_be_cut = False
         self._idle_before = True
-        self._wake: Event | None = None
+        self._wake = Alarm(env, self._on_wake)
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
         refusal = self.scheduler.add(seq)
         if refusal is None:
-            if self._batch is None:
+            if self._plan is None:
                 self._wake_after(0)
-            elif self._planned > 1 and not self._looks_ahead and self.scheduler.cut_by(seq):
-                self._cut()
+            elif self._may_be_cut and self.scheduler.cut_by(seq):
+                self._cut(self._plan)
         return refusal
 
     def _wake_after(self, delay: int) -> None:
-        """Decide after ``delay``; an earlier call that has not come true is forgotten."""
-        self._wake = Alarm(self._env, delay, self._on_wake)
+        """Decide after ``delay``; an alarm that has not rung yet is forgotten."""
+        if self._wake.callbacks is not None:
+            self._wake = Alarm(self._env, self._on_wake)
+        self._wake.set(delay)
 
-    def _on_wake(self, event: Event) -> None:
-        if event is not self._wake:
+    def _on_wake(self, alarm: Event) -> None:
+        if alarm is not self._wake:
             return
         now = self._env.now
-        batch = self._batch
+        now_s = now * SECONDS_PER_TICK
+        if self._plan is not None:
+            self._complete(self._plan, now_s)
+        self._serve(now, now_s)
+
+    def _serve(self, now: int, now_s: float) -> None:
+        """Decide, and run on as long as nothing can come between."""
+        scheduler, recorder, clock, env = self.scheduler, self._recorder, self._clock, self._env
         while True:
-            if batch is not None:
-                self._complete(batch, now)
-            self._batch = batch = self._decide(now)
+            batch = scheduler.schedule(now_s)
+            if scheduler.dropped:
+                self._tell_dropped(scheduler.dropped)
             if batch is None:
+                self._plan = None
+                self._sleep(now)
                 return
-            end = now + self._delay
-            if not self._alone or end >= self._env.next_tick():
-                self._wait(now, end)
+            if batch.chunks or batch.preempted or batch.resumed:
+                recorder.decided(batch, now_s)
+            steps = scheduler.quiet_steps(batch) if self._macro else 1
+            shape = batch.shape()
+            end = now + clock.begin(shape, steps, self._steps)
+            plan = (batch, steps, now, now_s, shape, scheduler.counts(), self._memory.free_tokens())
+            if recorder.keeps_more:
+                self._note(plan, end - now)
+            if not self._alone or end >= env.next_tick():
+                self._plan = plan
+                self._await(plan, end)
                 return
             now = end
+            now_s = end * SECONDS_PER_TICK
+            self._complete(plan, now_s)
 
-    def _wait(self, now: int, end: int) -> None:
-        self._looks_ahead = self._alone and self.scheduler.may_cut()
-        if self._looks_ahead and self._planned > 1:
-            steps = self._clock.steps_by(self._env.next_tick() - now)
-            if steps < self._planned:
-                self._planned = steps
-                end = now + self._clock.elapsed(steps)
+    def _await(self, plan: _Plan, end: int) -> None:
+        """Set the alarm for the end of the plan, or for where the next arrival may cut it."""
+        self._may_be_cut = plan[1] > 1
+        if self._may_be_cut and self._alone and self.scheduler.may_cut():
+            self._may_be_cut = False
+            end = self._shorten(plan, self._env.next_tick(), end)
         self._wake_after(end - self._env.now)
 
-    def _decide(self, now: int) -> Batch | None:
-        """Plan the next run of steps; None, and asleep, when there is nothing to run."""
-        now_s = now * SECONDS_PER_TICK
-        scheduler, recorder = self.scheduler, self._recorder
-        batch = scheduler.schedule(now_s)
-        if dropped := scheduler.dropped():
-            self._tell_dropped(dropped)
-        if batch is None:
-            self._sleep(now)
-            return None
-        steps = scheduler.quiet_steps(batch) if self._macro else 1
-        self._shape = shape = batch.shape()
-        self._planned = steps
-        self._started, self._started_s = now, now_s
-        self._counts = scheduler.counts()
-        self._free_tokens = scheduler.memory.free_tokens()
-        self._delay = self._clock.begin(shape, steps, self._steps)
-        if batch.chunks or batch.preempted or batch.resumed:
-            recorder.decided(batch, now_s)
-        if recorder.keeps_more:
-            self._note(batch)
-        self._idle_before = False
-        return batch
+    def _cut(self, plan: _Plan) -> None:
+        """End the run at the first step boundary from now on."""
+        now = self._env.now
+        end = self._shorten(plan, now, 0)
+        if end:
+            self._wake_after(end - now)
 
-    def _complete(self, batch: Batch, now: int) -> None:
-        steps = self._planned
+    def _shorten(self, plan: _Plan, tick: int, end: int) -> int:
+        """Plan to end at the first step boundary at or after ``tick``; ``end`` if there is none."""
+        batch, planned, started, started_s, shape, counts, free_tokens = plan
+        steps = self._clock.steps_by(tick - started)
+        if steps >= planned:
+            return end
+        self._plan = (batch, steps, started, started_s, shape, counts, free_tokens)
+        return started + self._clock.elapsed(steps)
+
+    def _complete(self, plan: _Plan, now_s: float) -> None:
+        batch, steps, _, started_s, shape, counts, free_tokens = plan
         self._steps += steps
+        self._idle_before = False
         finished = self.scheduler.complete(batch, steps)
-        now_s = now * SECONDS_PER_TICK
         recorder = self._recorder
-        recorder.ran(
-            self._started_s, now_s, steps, self._shape, self._counts, self._free_tokens, self.index
-        )
+        recorder.ran(started_s, now_s, steps, shape, counts, free_tokens, self.index)
         if finished or batch.chunks:
             recorder.tokens(batch, finished, now_s)
             for listener in self.listeners:
                 for seq in finished:
                     listener(seq, None)
-
-    def _cut(self) -> None:
-        """End the run at the first step boundary from now on."""
-        now = self._env.now
-        steps = self._clock.steps_by(now - self._started)
-        if steps < self._planned:
-            self._planned = steps
-            self._wake_after(self._started + self._clock.elapsed(steps) - now)
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
@@ -153,23 +158,36 @@ class Replica:
             wake = max(now, -int(-wake_s // SECONDS_PER_TICK))
             self._wake_after(wake - self._env.now)
             return
-        running, waiting = self.scheduler.counts()
-        if running or waiting:
-            raise Stalled(f"{running} running and {waiting} waiting sequences, but no batch")
+        if any(self.scheduler.counts()):
+            raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
 
     def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
         for seq, refusal in dropped:
             self._recorder.refused(seq, refusal)
             for listener in self.listeners:
                 listener(seq, refusal)
+        dropped.clear()
 
-    def _note(self, batch: Batch) -> None:
+    def _note(self, plan: _Plan, duration: int) -> None:
         recorder, scheduler = self._recorder, self.scheduler
         if recorder.keep_usage:
             recorder.used(scheduler.memory.usage(scheduler.holders()))
         if recorder.keep_records:
-            duration_s = self._delay * SECONDS_PER_TICK
+            duration_s = duration * SECONDS_PER_TICK
             record = record_step(
-                self._steps, batch, scheduler, self._started_s, duration_s, self._idle_before
+                self._steps, plan[0], scheduler, plan[3], duration_s, self._idle_before
             )
             recorder.records.append(record)
+
+
+def _what_is_stuck(scheduler: Scheduler, now_s: float) -> str:
+    running, waiting = scheduler.counts()
+    head = min(scheduler.waiting(), key=lambda seq: seq.ticket, default=None)
+    seq = head or scheduler.holders()[0]
+    needed, free = seq.total_tokens, scheduler.memory.free_tokens()
+    lacks = "KV memory" if needed > free else "nothing but its turn"
+    return (
+        f"no progress is possible from {now_s:g} s on: {running} running and {waiting} waiting "
+        f"requests, but no batch; request {seq.request_id!r} needs {needed} KV tokens of "
+        f"{free} free, so it lacks {lacks}"
+    )

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,9 +20,22 @@ from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
 
+PAUSE_COLUMNS = ("row", "preempted_s", "resumed_s")
+"""A request (its row in ``requests``) lost its place in the batch, and had it again."""
+HANDOVER_COLUMNS = ("row", "prefill_end_s", "transfer_end_s", "decode_start_s")
+"""A request's prompt was computed on one replica; its decodes began on another."""
+
 
 class RunError(ServetwinError):
     """A run folder cannot be read or written."""
+
+
+def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
+    """Stamps by request row, in ``columns``; what had not happened at the end is undefined."""
+    listed = [tuple(row) for row in rows]
+    padded = [(*row, *[float("nan")] * (len(columns) - len(row))) for row in listed]
+    frame = pd.DataFrame(padded, columns=list(columns), dtype=float)
+    return frame.astype({"row": int})
 
 
 @dataclass(slots=True)
@@ -30,6 +44,7 @@ class Run:
 
     ``scenario`` is all that is needed to run it again, ``meta`` says where and with what it ran,
     ``extra`` joins the summary (wall time of the simulation, delivered load of a load test).
+    ``pauses`` (``PAUSE_COLUMNS``) and ``handovers`` (``HANDOVER_COLUMNS``) are of a simulation.
     """
 
     kind: RunKind
@@ -40,6 +55,8 @@ class Run:
     extra: dict[str, Any] = field(default_factory=dict)
     records: list[StepRecord] = field(default_factory=list)
     """Every decision of a simulation that was asked to keep them; not written to the folder."""
+    pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
+    handovers: pd.DataFrame = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """The figures of the run (``sim.metrics.summarize``) and its extras."""
@@ -51,6 +68,8 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             self.requests.to_parquet(folder / "requests.parquet", index=False)
             self.steps.to_parquet(folder / "steps.parquet", index=False)
+            _save_if_any(self.pauses, folder / "pauses.parquet")
+            _save_if_any(self.handovers, folder / "handovers.parquet")
             (folder / "scenario.yaml").write_text(yaml.safe_dump(self.scenario, sort_keys=False))
             (folder / "meta.json").write_text(
                 json.dumps({"kind": self.kind, **self.meta}, indent=1)
@@ -72,11 +91,26 @@ def load_run(folder: Path) -> Run:
         scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
         requests = pd.read_parquet(folder / "requests.parquet")
         steps = pd.read_parquet(folder / "steps.parquet")
+        pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
+        handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
         kind = meta.pop("kind")
     except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
         raise RunError(f"{folder}: not a readable run folder ({error})") from error
     extra = {name: summary[name] for name in ("simulation", "delivered") if name in summary}
-    return Run(kind, requests, steps, scenario, meta, extra)
+    return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)
+
+
+def _save_if_any(frame: pd.DataFrame, path: Path) -> None:
+    if frame.empty:
+        path.unlink(missing_ok=True)
+    else:
+        frame.to_parquet(path, index=False)
+
+
+def _load_if_any(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    if not path.exists():
+        return stamps_frame((), columns)
+    return pd.read_parquet(path, columns=list(columns))
 
 
 def machine_facts() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How long a run of equal steps takes, in ticks: in closed form where the model allows it."""
 
 from bisect import bisect_left
-from math import isqrt
+from math import sqrt
 from typing import Protocol
 
 from policies.batch import BatchShape
@@ -33,27 +33,31 @@ class AffineClock:
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Ticks that ``steps`` steps take."""
-        first, slope = self._affine(shape)
-        self._first = first = first << _UNIT_BITS
+        self._first, self._slope = first, slope = self._affine(shape)
         if steps == 1:
-            return first
-        self._slope = slope = slope << _UNIT_BITS
-        return steps * first + (steps * (steps - 1) >> 1) * slope
+            return first << _UNIT_BITS
+        return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
 
     def elapsed(self, steps: int) -> int:
         """Ticks to the end of step number ``steps``."""
-        return steps * self._first + (steps * (steps - 1) >> 1) * self._slope
+        return steps * self._first + (steps * (steps - 1) >> 1) * self._slope << _UNIT_BITS
 
     def steps_by(self, ticks: int) -> int:
         """The least k with elapsed(k) >= ticks."""
         first, slope = self._first, self._slope
+        units = -(-ticks >> _UNIT_BITS)
         if not slope:
-            return -(-ticks // first) if first else 1
-        linear = 2 * first - slope  # slope k^2 + linear k = 2 ticks
-        steps = (isqrt(linear * linear + 8 * slope * ticks) - linear) // (2 * slope)
-        while self.elapsed(steps) < ticks:
+            return -(-units // first) if first else 1
+        linear = 2 * first - slope  # slope k^2 + linear k = 2 units
+        steps = max(1, int((sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)))
+        while steps > 1 and self._units(steps - 1) >= units:  # the root is a float's
+            steps -= 1
+        while self._units(steps) < units:
             steps += 1
-        return max(1, steps)
+        return steps
+
+    def _units(self, steps: int) -> int:
+        return steps * self._first + (steps * (steps - 1) >> 1) * self._slope
 
 
 class NoisyAffineClock:

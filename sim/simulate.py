@@ -2,19 +2,19 @@
 
 import gc
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import simpy
+from simpy.events import Event
 
 from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
-from sim.environment import Environment, UrgentTimeout
+from sim.environment import Alarm, Environment
 from sim.recorder import Recorder
 from sim.replica import Replica
-from sim.run import Run
+from sim.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
 from sim.step_time import ApiLatency, StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.request import Request
@@ -51,7 +51,7 @@ def simulate(
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
-    env.process(_arrivals(env, requests, replica, recorder, keys, on_arrival))
+    _Arrivals(env, requests, replica, recorder, keys, on_arrival)
     wall_s = run_to_end(env)
     return finished_run(recorder, wall_s)
 
@@ -80,6 +80,8 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
         scenario={},
         extra=extra,
         records=recorder.records,
+        pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
+        handovers=stamps_frame(recorder.handovers, HANDOVER_COLUMNS),
     )
 
 
@@ -101,29 +103,50 @@ def as_sequence(
     )
 
 
-def _arrivals(
-    env: Environment,
-    requests: Iterable[Request],
-    replica: Replica,
-    recorder: Recorder,
-    keys: BlockKeys | None,
-    on_arrival: Callable[[int], None] | None,
-) -> Generator[simpy.Event, Any, None]:
-    api = recorder.api
-    for request in requests:
+class _Arrivals:
+    """Hands the requests of a trace to a replica, each when its time has come."""
+
+    def __init__(
+        self,
+        env: Environment,
+        requests: Iterable[Request],
+        replica: Replica,
+        recorder: Recorder,
+        keys: BlockKeys | None,
+        on_arrival: Callable[[int], None] | None,
+    ) -> None:
+        self._env = env
+        self._requests = iter(requests)
+        self._replica = replica
+        self._recorder = recorder
+        self._keys = keys
+        self._on_arrival = on_arrival
+        self._alarm = Alarm(env, self._arrive, urgent=True)
+        self._request: Request | None = None
+        self._await_next()
+
+    def _arrive(self, _: Event) -> None:
+        request = self._request
+        assert request is not None
+        env, recorder = self._env, self._recorder
+        number = recorder.scheduled(request, request.arrival_s)
+        seq = as_sequence(request, env.now * SECONDS_PER_TICK, self._keys, number)
+        recorder.arrived(seq, self._replica.index)
+        if refusal := self._replica.submit(seq):
+            recorder.refused(seq, refusal)
+        if self._on_arrival and number % 1000 == 999:
+            self._on_arrival(number + 1)
+        self._await_next()
+
+    def _await_next(self) -> None:
+        self._request = request = next(self._requests, None)
+        if request is None:
+            return
         received_s = request.arrival_s
-        number = recorder.scheduled(request, received_s)
+        api = self._recorder.api
         if api is not None:
             received_s += api.request_in_s(request.prompt_tokens)
-        delay = to_ticks(received_s) - env.now
-        if delay > 0:
-            yield UrgentTimeout(env, delay)
-        seq = as_sequence(request, env.now * SECONDS_PER_TICK, keys, number)
-        recorder.arrived(seq, replica.index)
-        if refusal := replica.submit(seq):
-            recorder.refused(seq, refusal)
-        if on_arrival and number % 1000 == 999:
-            on_arrival(number + 1)
+        self._alarm.set(max(0, to_ticks(received_s) - self._env.now))
 
 
 @contextmanager

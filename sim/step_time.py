@@ -91,6 +91,7 @@ class LinearStepTime:
         self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
         self._swap = _units(swap_s)
         self._units_of_rows: dict[int, int] = {}
+        self._units_of_decodes: dict[int, int] = {}
 
     @classmethod
     def of(cls, by_name: Mapping[str, float]) -> "LinearStepTime":
@@ -116,25 +117,32 @@ class LinearStepTime:
     def affine(self, shape: BatchShape) -> tuple[int, int]:
         """(first step, growth per step) in units of 2^-48 s: the exact form of ``seconds``."""
         decodes, context, growing, chunks, swapped = shape
-        rows = decodes
-        first = self._constant + self._decode * decodes + self._context * context
-        for start, chunk_rows in chunks:
-            rows += chunk_rows
-            first += (
-                self._chunk
-                + self._pairs * (chunk_rows * start + chunk_rows * (chunk_rows + 1) // 2)
-                + self._prefill_context * start
-            )
-        if swapped:
-            first += self._swap * swapped
-        in_rows = self._units_of_rows.get(rows)
-        if in_rows is None:
-            in_rows = self._units_of_rows[rows] = self._of_rows(rows)
-        return first + in_rows, self._context * growing
+        if chunks or swapped:
+            units = self._constant + self._decode * decodes + self._context * context
+            if swapped:
+                units += self._swap * swapped
+            rows = decodes
+            for start, n in chunks:
+                rows += n
+                units += (
+                    self._chunk
+                    + self._pairs * (n * start + (n * (n + 1) >> 1))
+                    + self._prefill_context * start
+                )
+            return units + self._of_rows(rows), self._context * growing
+        known = self._units_of_decodes.get(decodes)
+        if known is None:
+            known = self._constant + self._decode * decodes + self._of_rows(decodes)
+            self._units_of_decodes[decodes] = known
+        return known + self._context * context, self._context * growing
 
     def _of_rows(self, rows: int) -> int:
-        segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
-        return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
+        units = self._units_of_rows.get(rows)
+        if units is None:
+            segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
+            units = sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
+            self._units_of_rows[rows] = units
+        return units
 
 
 def _units(seconds: float) -> int:

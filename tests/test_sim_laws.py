@@ -1,13 +1,24 @@
 """Laws over random workloads: conservation, budgets, and macro-steps that change nothing."""
 
 from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig, Reservation
+from policies.config import (
+    Admission,
+    Eviction,
+    PolicyConfig,
+    Preemption,
+    PrefixIndex,
+    QueueOrder,
+    Reservation,
+    Victim,
+)
 from sim.run import Run
 from sim.simulate import simulate
 from sim.step_time import LinearStepTime, StepNoise
@@ -25,21 +36,40 @@ STEP_TIME = LinearStepTime.of(
     }
 )
 
-MEMORIES: list[tuple[str, Reservation, bool]] = [
-    ("contiguous", "max", False),
-    ("contiguous", "pow2", False),
-    ("contiguous", "exact", False),
-    ("paged", "max", False),
-    ("paged", "max", True),
-]
-CONFIGS = [
-    PolicyConfig(batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
-    for batching in ("static", "insertion", "continuous", "prefill-first", "chunked")
-    for kv, reservation, prefix in MEMORIES
-]
-every_policy = pytest.mark.parametrize(
-    "config", CONFIGS, ids=[f"{c.name}-{c.reservation}" for c in CONFIGS]
-)
+BATCHING = ("static", "insertion", "continuous", "prefill-first", "chunked")
+every_scheduler = pytest.mark.parametrize("batching", BATCHING)
+
+
+@st.composite
+def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
+    """Any combination of policies, with small memories and budgets that reach every mechanism."""
+    kv = draw(st.sampled_from(["paged", "paged", "contiguous"]))
+    return PolicyConfig(
+        batching=batching,
+        kv=kv,
+        reservation=draw(one_of(Reservation)),
+        prefix_cache=kv == "paged" and draw(st.booleans()),
+        prefix_index=draw(one_of(PrefixIndex)),
+        eviction=draw(one_of(Eviction)),
+        kv_tokens=draw(st.sampled_from([72, 96, 160, 1000])),
+        block_tokens=draw(st.sampled_from([1, 4, 16])),
+        max_model_len=70,
+        max_seqs=draw(st.sampled_from([1, 2, 5, 16])),
+        token_budget=draw(st.sampled_from([16, 20, 64])),
+        wait_limit_s=draw(st.sampled_from([0.0, 0.02, 0.5])),
+        queue_limit=draw(st.sampled_from([None, None, 0, 3])),
+        queue_order=draw(one_of(QueueOrder)),
+        admission=draw(one_of(Admission)),
+        watermark=draw(st.sampled_from([0.0, 0.0, 0.02])),
+        shed_ttft_s=draw(st.sampled_from([None, None, 0.2])),
+        preemption=draw(one_of(Preemption)),
+        victim=draw(one_of(Victim)),
+        host_kv_tokens=draw(st.sampled_from([0, 40, 1000])),
+    )
+
+
+def one_of(literal: object) -> st.SearchStrategy[Any]:
+    return st.sampled_from(get_args(literal))
 
 
 @st.composite
@@ -55,22 +85,10 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         shared = draw(st.integers(0, blocks)) if family else 0
         own = [1000 * (index + 1) + j for j in range(blocks - shared)]
         ids = (*(100 * family + j for j in range(shared)), *own)
-        requests.append(request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids))
+        asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
+        tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
+        requests.append(replace(asked, tenant=tenant, priority=priority))
     return requests
-
-
-@st.composite
-def limits(draw: st.DrawFn) -> dict[str, int | float | None]:
-    """Small memories and budgets, so that every mechanism is reached."""
-    return {
-        "kv_tokens": draw(st.sampled_from([72, 96, 160, 1000])),
-        "block_tokens": draw(st.sampled_from([1, 4, 16])),
-        "max_model_len": 70,
-        "max_seqs": draw(st.sampled_from([1, 2, 5, 16])),
-        "token_budget": draw(st.sampled_from([16, 20, 64])),
-        "wait_limit_s": draw(st.sampled_from([0.0, 0.02, 0.5])),
-        "queue_limit": draw(st.sampled_from([None, 0, 3])),
-    }
 
 
 def run_checked(config: PolicyConfig, requests: list[Request], macro: bool) -> Run:
@@ -83,30 +101,28 @@ def run_checked(config: PolicyConfig, requests: list[Request], macro: bool) -> R
     return run
 
 
-@every_policy
-@settings(max_examples=25, deadline=None)
-@given(requests=workloads(), limit=limits())
+@every_scheduler
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_and_every_law_holds(
-    config: PolicyConfig, requests: list[Request], limit: dict[str, int | float | None]
+    batching: str, data: st.DataObject, requests: list[Request]
 ) -> None:
-    config = replace(config, **limit)  # type: ignore[arg-type]
+    config = data.draw(policies(batching))
     single = run_checked(config, requests, macro=False)
     macro = run_checked(config, requests, macro=True)
-    stamps = ["scheduled_s", "first_token_s", "last_token_s", "queue_s"]
-    exact = ["request_id", "status", "error", "output_tokens", "cached_tokens", "preemptions"]
-    assert single.requests[exact].equals(macro.requests[exact])
-    np.testing.assert_allclose(single.requests[stamps], macro.requests[stamps], rtol=1e-9)
+    pd.testing.assert_frame_equal(single.requests, macro.requests, check_exact=True)
     assert single.extra["simulation"]["steps"] == macro.extra["simulation"]["steps"]
+    assert single.pauses.equals(macro.pauses)
 
 
-@every_policy
-@settings(max_examples=20, deadline=None)
-@given(requests=workloads(), limit=limits())
+@every_scheduler
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), requests=workloads())
 def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
-    config: PolicyConfig, requests: list[Request], limit: dict[str, int | float | None]
+    batching: str, data: st.DataObject, requests: list[Request]
 ) -> None:
-    run = run_checked(replace(config, **limit), requests, macro=True)  # type: ignore[arg-type]
-    frame = run.requests
+    config = data.draw(policies(batching))
+    frame = run_checked(config, requests, macro=True).requests
     assert frame["request_id"].tolist() == [r.request_id for r in requests]
     assert set(frame["status"]) <= {"finished", "refused"}
     done = frame[frame["status"] == "finished"]
@@ -119,10 +135,11 @@ def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
     assert not done["error"].any()
 
 
-@every_policy
-def test_the_same_seed_gives_the_same_bytes(config: PolicyConfig) -> None:
+@every_scheduler
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+def test_the_same_seed_gives_the_same_bytes(batching: str, kv: str) -> None:
     requests = [request(str(i), i * 0.01, 5 + i % 7, 3 + i % 5) for i in range(40)]
-    small = replace(config, kv_tokens=96, max_model_len=32)
+    small = PolicyConfig(batching=batching, kv=kv, kv_tokens=96, max_model_len=32)
     first = run_checked(small, requests, macro=True).requests.to_csv()
     assert first == run_checked(small, requests, macro=True).requests.to_csv()
 

@@ -1,0 +1,174 @@
+"""Checks the laws at every step of whatever scheduler and memory it wraps.
+
+Policies of one's own run under it always, the shipped ones in their tests. A broken law stops the
+run with the law's name, the step and the sequence.
+"""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from policies.batch import Batch, ScheduledSequence
+from policies.config import UNBUDGETED, PolicyConfig
+from policies.protocols import CheckedMemory, Refusal, Scheduler
+from policies.sequence import Sequence
+from workloads.errors import PolicyError
+
+ONCE = "every request ends exactly once"
+CONSERVED = "free + used = total, and no block is in two tables"
+BUDGETS = "a batch never exceeds its budgets"
+POSITIONS = "every position is computed once, in order, in memory that its sequence holds"
+TOKENS = "tokens out = tokens asked"
+WORK = "no idle step while something could run"
+
+
+class LawBroken(PolicyError):
+    """A policy did what no policy may do."""
+
+
+class LawChecked:
+    """A scheduler under supervision; it decides as the one inside does."""
+
+    def __init__(self, inner: Scheduler, config: PolicyConfig) -> None:
+        self.memory = inner.memory
+        self.preemptions = 0
+        self._inner = inner
+        self._config = config
+        self._present: dict[str, Sequence] = {}
+        self._step = 0
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """As the scheduler; nobody may be in it twice."""
+        refusal = self._inner.add(seq)
+        if refusal is None:
+            if seq.request_id in self._present:
+                self._fail(ONCE, seq, "it is in the scheduler already")
+            self._present[seq.request_id] = seq
+        return refusal
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """As the scheduler."""
+        seq = self._inner.abort(request_id)
+        self._present.pop(request_id, None)
+        return seq
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """As the scheduler; then the batch and the memory are checked."""
+        batch = self._inner.schedule(now_s)
+        for seq, _ in self._inner.dropped:
+            self._present.pop(seq.request_id, None)
+        if batch is not None:
+            self._check_batch(batch)
+        elif self._present and self._inner.wake_s() is None:
+            seq = next(iter(self._present.values()))
+            self._fail(WORK, seq, f"it waits, and {self.memory.free_tokens()} KV tokens are free")
+        self._check_memory()
+        return batch
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """As the scheduler; then the ended sequences and the memory are checked."""
+        finished = self._inner.complete(batch, steps)
+        self._step += steps
+        for seq in finished:
+            if seq.request_id not in self._present:
+                self._fail(ONCE, seq, "it has ended already, or never came")
+            if not seq.stopped and seq.generated_tokens != seq.max_tokens:
+                self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
+            del self._present[seq.request_id]
+        self._check_memory()
+        return finished
+
+    def quiet_steps(self, batch: Batch) -> int:
+        """As the scheduler, at least 1."""
+        steps = self._inner.quiet_steps(batch)
+        if steps < 1:
+            self._fail(WORK, None, f"quiet_steps is {steps}")
+        return steps
+
+    def may_cut(self) -> bool:
+        """As the scheduler."""
+        return self._inner.may_cut()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """As the scheduler."""
+        return self._inner.cut_by(seq)
+
+    def wake_s(self) -> float | None:
+        """As the scheduler."""
+        return self._inner.wake_s()
+
+    def counts(self) -> tuple[int, int]:
+        """As the scheduler."""
+        return self._inner.counts()
+
+    def holders(self) -> list[Sequence]:
+        """As the scheduler."""
+        return self._inner.holders()
+
+    def waiting(self) -> Iterable[Sequence]:
+        """As the scheduler."""
+        return self._inner.waiting()
+
+    @property
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """As the scheduler."""
+        return self._inner.dropped
+
+    def _check_batch(self, batch: Batch) -> None:
+        config = self._config
+        entries = batch.entries
+        if len(entries) > config.max_seqs:
+            self._fail(BUDGETS, None, f"{len(entries)} sequences, {config.max_seqs} allowed")
+        rows = sum(entry.rows for entry in entries)
+        if config.batching not in UNBUDGETED and rows > config.token_budget:
+            self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
+        seen: set[str] = set()
+        for entry in entries:
+            if entry.seq.request_id in seen:
+                self._fail(POSITIONS, entry.seq, "it is in the batch twice")
+            seen.add(entry.seq.request_id)
+            self._check_entry(entry)
+        self.preemptions += len(batch.preempted)
+
+    def _check_entry(self, entry: ScheduledSequence) -> None:
+        seq, start, tokens = entry.seq, entry.start, entry.tokens
+        if entry.rows < 1:
+            self._fail(POSITIONS, seq, "its entry computes nothing")
+        if start != seq.computed_tokens:
+            detail = f"it starts at {start}, {seq.computed_tokens} positions are computed"
+            self._fail(POSITIONS, seq, detail)
+        if tokens and entry.samples != (start + tokens == seq.total_tokens):
+            self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
+        room = seq.region_tokens
+        if self.memory.layout == "paged":
+            room = len(self.memory.table(seq, start + tokens)) * self.memory.block_tokens
+        if start + tokens > room:
+            self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
+
+    def _check_memory(self) -> None:
+        holders = self._inner.holders()
+        if isinstance(self.memory, CheckedMemory):
+            try:
+                self.memory.check(holders)
+            except AssertionError as error:
+                self._fail(CONSERVED, None, str(error))
+        usage = self.memory.usage(holders)
+        parts = (
+            usage.live_tokens
+            + usage.reserved_tokens
+            + usage.internal_waste_tokens
+            + usage.external_waste_tokens
+            + usage.cached_tokens
+            + usage.free_tokens
+        )
+        least = min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens)
+        if parts != usage.capacity_tokens or least < 0:
+            self._fail(CONSERVED, None, f"{usage}")
+        if not self._present and usage.live_tokens + usage.reserved_tokens:
+            self._fail(CONSERVED, None, f"nobody is left, but {usage}")
+
+    def _fail(self, law: str, seq: Sequence | None, detail: str) -> NoReturn:
+        who = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"
+        raise LawBroken(
+            f"{self._config.batching} over {self._config.kv} broke a law at step {self._step}: "
+            f"{law!r}; {who}: {detail}"
+        )

@@ -1,0 +1,60 @@
+"""Why a request waited before its prompt began, judged from the steps that ran meanwhile.
+
+For every such row of steps one cause holds, the first of:
+
+====================  ==========================================================================
+the batch ran         static batching: nobody joins a running batch
+all places taken      as many run as the policy allows
+a step was running    nobody waited when it was decided: the request came during it
+prompts filled it     it computed prompts and the memory had room for this one
+the memory was full   what remains: a place was free, and those in line did not get it
+====================  ==========================================================================
+
+and with no row, a static batch was filling. The cause of the whole wait is the one that held for
+most of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+QueueCause = Literal["batch", "places", "step", "prompts", "memory", "filling"]
+
+
+def queue_cause(
+    rows: pd.DataFrame,
+    arrived_s: float,
+    admitted_s: float,
+    prompt_tokens: int,
+    policies: Mapping[str, Any],
+) -> QueueCause | None:
+    """What held for most of the time between two stamps; None where there is no time.
+
+    ``rows`` are the steps of the replica that share time with the wait.
+    """
+    if admitted_s <= arrived_s:
+        return None
+    waited_s = rows["end_s"].clip(upper=admitted_s) - rows["start_s"].clip(lower=arrived_s)
+    share_s = waited_s.groupby(_causes(rows, prompt_tokens, policies)).sum()
+    share_s.loc["filling"] = admitted_s - arrived_s - share_s.sum()
+    return cast(QueueCause, share_s.idxmax())
+
+
+def _causes(
+    rows: pd.DataFrame, prompt_tokens: int, policies: Mapping[str, Any]
+) -> npt.NDArray[np.str_]:
+    static = policies.get("batching") == "static"
+    prompts = (rows["prefill_chunks"] > 0) & (rows["free_kv_tokens"] >= prompt_tokens)
+    return np.select(
+        [
+            np.full(len(rows), static),
+            rows["running"] >= policies.get("max_seqs", np.inf),
+            rows["waiting"] == 0,
+            prompts,
+        ],
+        ["batch", "places", "step", "prompts"],
+        "memory",
+    )
