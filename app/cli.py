@@ -6,8 +6,10 @@ import typer
 
 from app.commands.calibrate import calibrate
 from app.commands.demo import demo
+from app.commands.explain import explain
 from app.commands.loadtest import loadtest
 from app.commands.replay import replay
+from app.commands.selftest import selftest
 from app.commands.serve import serve
 from app.commands.verify import verify
 from app.commands.workload import workload_app
@@ -24,6 +26,8 @@ app.command()(serve)
 app.command()(calibrate)
 app.command()(loadtest)
 app.command()(verify)
+app.command()(explain)
+app.command()(selftest)
 app.add_typer(workload_app, name="workload")
 
 

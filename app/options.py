@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 Batching = Annotated[
-    str | None, typer.Option(help="static, continuous, or path.py:Class.", rich_help_panel="Policy")
+    str | None,
+    typer.Option(
+        help="static, insertion, continuous, prefill-first, chunked, or path.py:Class.",
+        rich_help_panel="Policy",
+    ),
 ]
 KV = Annotated[
     str | None, typer.Option(help="contiguous, paged, or path.py:Class.", rich_help_panel="Policy")
@@ -52,6 +56,48 @@ WaitLimitMs = Annotated[
 ]
 QueueLimit = Annotated[
     int | None, typer.Option(help="Refuse when so many wait.", rich_help_panel="Policy")
+]
+
+Preset = Annotated[
+    str | None,
+    typer.Option(help="A known server's policies: vllm-v1, sglang ...", rich_help_panel="Policy"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting: queue_order, admission, victim, eviction ...",
+        rich_help_panel="Policy",
+    ),
+]
+Replicas = Annotated[
+    int | None, typer.Option(help="Servers behind a router.", min=1, rich_help_panel="Cluster")
+]
+Router = Annotated[
+    str | None,
+    typer.Option(help="round-robin, least-tokens, prefix-affinity ...", rich_help_panel="Cluster"),
+]
+StalenessMs = Annotated[
+    float | None, typer.Option(help="Age of the router's signals.", rich_help_panel="Cluster")
+]
+PrefillDecode = Annotated[
+    tuple[int, int] | None,
+    typer.Option(
+        metavar="P D", help="Servers for prompts and for decodes.", rich_help_panel="Cluster"
+    ),
+]
+LinkGBPerS = Annotated[
+    float | None,
+    typer.Option(help="Link between prompts and decodes, 10^9 B/s.", rich_help_panel="Cluster"),
+]
+ClosedLoop = Annotated[
+    bool | None,
+    typer.Option(
+        "--closed-loop/--open-loop",
+        help="Send a follow-up after its parent's answer, or at its stamp.",
+        rich_help_panel="Workload",
+    ),
 ]
 
 RateScale = Annotated[
@@ -104,23 +150,31 @@ class PolicyOptions:
     token_budget: int | None = None
     wait_limit_ms: float | None = None
     queue_limit: int | None = None
+    preset: str | None = None
+    settings: tuple[str, ...] = ()
 
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
-        """The base with every option that was given."""
-        from dataclasses import replace
+        """The base with the preset, then every option that was given."""
+        from app.settings import with_settings
 
-        given: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in self.__slots__
-            if getattr(self, name) is not None and name not in ("kv_tokens", "wait_limit_ms")
-        }
+        return with_settings(base, self.given())
+
+    def given(self) -> dict[str, Any]:
+        """Settings of ``PolicyConfig`` that were asked for, options over ``--set`` over preset."""
+        from app.settings import parse_settings
+        from policies.presets import find_preset
+
+        given = dict(find_preset(self.preset).policies) if self.preset else {}
+        given.update(parse_settings(self.settings, "--set"))
+        apart = ("kv_tokens", "wait_limit_ms", "preset", "settings")
+        for name in self.__slots__:
+            if name not in apart and getattr(self, name) is not None:
+                given[name] = getattr(self, name)
         if self.kv_tokens is not None:
             given["kv_tokens"] = parse_kv_tokens(self.kv_tokens)
         if self.wait_limit_ms is not None:
             given["wait_limit_s"] = self.wait_limit_ms / 1000
-        if given.get("kv", base.kv) == "contiguous" and self.prefix_cache is None:
-            given["prefix_cache"] = False
-        return replace(base, **given)
+        return given
 
 
 def parse_kv_tokens(text: str) -> int:

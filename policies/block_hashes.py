@@ -19,8 +19,9 @@ from policies.sequence import Sequence
 @dataclass(slots=True, eq=False)
 class _Entry:
     key: BlockKey | None
-    """None where no key names the block: nobody can find it, but it stays until evicted."""
-    block: int
+    """None where no key names the blocks: nobody can find them, but they stay until evicted."""
+    blocks: list[int]
+    """One block; or all the consecutive ones of a prompt that no key names."""
     born: int
     holders: int = 1
     uses: int = 1
@@ -37,7 +38,7 @@ class BlockHashes:
         self._rank = EvictionRank(eviction)
         self._entries: dict[BlockKey, _Entry] = {}
         self._held: dict[Sequence, dict[int, _Entry]] = {}  # by place in the block table
-        self._idle: list[tuple[tuple[int, int], int, _Entry]] = []  # heap
+        self._idle: list[tuple[tuple[int, int], _Entry]] = []  # heap
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
@@ -56,50 +57,79 @@ class BlockHashes:
             entry.uses += 1
         self._held[seq] = dict(enumerate(found))
         seq.keyed_blocks = len(found)
-        return [entry.block for entry in found]
+        return [entry.blocks[0] for entry in found]
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Remember those among the first ``blocks`` whose key is new."""
         held = self._held.setdefault(seq, {})
-        for place in range(seq.keyed_blocks, blocks):
-            key = key_of_block(seq, place)
-            if key is None or key not in self._entries:
-                entry = held[place] = _Entry(key, seq.blocks[place], self._rank.tick())
-                self.held_blocks += 1
-                if key is not None:
-                    self._entries[key] = entry
+        place = seq.keyed_blocks
+        while place < blocks and (key := key_of_block(seq, place)) is not None:
+            if key not in self._entries:
+                self._entries[key] = self._hold_new(held, key, place, seq.blocks[place : place + 1])
+            place += 1
+        if place < blocks:
+            last = held.get(next(reversed(held), -1))
+            if last is not None and last.key is None:
+                last.blocks += seq.blocks[place:blocks]
+                self.held_blocks += blocks - place
+            else:
+                self._hold_new(held, None, place, seq.blocks[place:blocks])
         seq.keyed_blocks = max(seq.keyed_blocks, blocks)
+
+    def _hold_new(
+        self, held: dict[int, _Entry], key: BlockKey | None, place: int, blocks: list[int]
+    ) -> _Entry:
+        entry = held[place] = _Entry(key, blocks, self._rank.tick())
+        self.held_blocks += len(blocks)
+        return entry
 
     def release(self, seq: Sequence) -> list[int]:
         """Let go, the tail first, so that prefixes outlive their continuations."""
         held = self._held.pop(seq, {})
+        private = self._private(seq, held)
         for place in sorted(held, reverse=True):
             entry = held[place]
             entry.holders -= 1
             if not entry.holders:
                 entry.rank = self._rank.of(entry.uses, entry.born)
-                heappush(self._idle, (entry.rank, entry.block, entry))
-                self.idle_blocks += 1
-                self.held_blocks -= 1
+                heappush(self._idle, (entry.rank, entry))
+                self.idle_blocks += len(entry.blocks)
+                self.held_blocks -= len(entry.blocks)
         seq.keyed_blocks = 0
-        return [block for place, block in enumerate(seq.blocks) if place not in held]
+        return private
 
     def evict(self, blocks: int) -> list[int]:
         """Forget so many idle blocks and hand them out."""
         evicted: list[int] = []
         while len(evicted) < blocks:
-            rank, _, entry = heappop(self._idle)
-            if entry.rank == rank:
+            rank, entry = self._idle[0]
+            if entry.rank != rank:
+                heappop(self._idle)
+                continue
+            taken = entry.blocks[-(blocks - len(evicted)) :]
+            del entry.blocks[-len(taken) :]
+            evicted += reversed(taken)
+            if not entry.blocks:
+                heappop(self._idle)
                 entry.rank = None
                 if entry.key is not None:
                     del self._entries[entry.key]
-                evicted.append(entry.block)
         self.idle_blocks -= blocks
         return evicted
 
     def keyed(self, seq: Sequence) -> set[int]:
         """Blocks that the sequence holds through this index."""
-        return {entry.block for entry in self._held.get(seq, {}).values()}
+        return {block for entry in self._held.get(seq, {}).values() for block in entry.blocks}
+
+    @staticmethod
+    def _private(seq: Sequence, held: dict[int, _Entry]) -> list[int]:
+        """The rest of the block table: duplicates of what others keep, and what nobody shares."""
+        private: list[int] = []
+        place = 0
+        for start, entry in sorted(held.items(), key=lambda item: item[0]):
+            private += seq.blocks[place:start]
+            place = start + len(entry.blocks)
+        return private + seq.blocks[place:]
 
     def _match(self, seq: Sequence, limit: int) -> list[_Entry]:
         found = []

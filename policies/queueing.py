@@ -298,7 +298,6 @@ class Reception:
             self.dropped.append((seq, Refusal("queue_full", reason)))
 
 
-
 def _ticket(seq: Sequence) -> int:
     return seq.ticket
 

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from policies.config import PolicyConfig
-from policies.registry import build_scheduler
 from sim.metrics import figure
 from sim.profile import Profile
 from sim.run import Run
-from sim.simulate import simulate
-from sim.step_time import StepNoise
+from sim.scenario import Scenario, replicate
 from workloads.trace import Trace
 
 REPLICATIONS = 20
@@ -65,8 +63,23 @@ def predict_once(
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     """One simulation with the fitted coefficients, and noise: the quick answer."""
+    return run_once(trace, Scenario(config, profile), seed=seed, on_arrival=on_arrival)
+
+
+def run_once(
+    trace: Trace,
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    macro: bool = True,
+    keep_usage: bool = False,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """``predict_once`` of a whole scenario."""
     first = np.random.SeedSequence(seed).spawn(1)[0]
-    return _replicate(trace, config, profile, first, on_arrival=on_arrival)
+    return replicate(
+        trace, scenario, first, macro=macro, keep_usage=keep_usage, on_arrival=on_arrival
+    )
 
 
 def predict(
@@ -78,26 +91,22 @@ def predict(
     replications: int = REPLICATIONS,
 ) -> Prediction:
     """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
+    return predict_scenario(trace, Scenario(config, profile), seed=seed, replications=replications)
+
+
+def predict_scenario(
+    trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
+) -> Prediction:
+    """``predict`` of a whole scenario."""
     seeds = np.random.SeedSequence(seed).spawn(replications + 1)
-    run = _replicate(trace, config, profile, seeds[0])
-    draws = (_replicate(trace, config, profile, s, draw=True) for s in seeds[1:])
+    run = replicate(trace, scenario, seeds[0])
+    draws = (replicate(trace, scenario, s, draw=True) for s in seeds[1:])
     return Prediction(run, [drawn.summary() for drawn in draws])
 
 
-def _replicate(
-    trace: Trace,
-    config: PolicyConfig,
-    profile: Profile,
-    seed: np.random.SeedSequence,
-    *,
-    draw: bool = False,
-    on_arrival: Callable[[int], None] | None = None,
-) -> Run:
-    coefficient_rng, noise_rng = (np.random.default_rng(s) for s in seed.spawn(2))
-    scheduler = build_scheduler(config)
-    fit = profile.step_time(scheduler.memory.layout)
-    model = fit.drawn(coefficient_rng) if draw else fit.model()
-    noise = StepNoise(fit.noise_factors(), noise_rng)
-    return simulate(
-        trace, scheduler, model, api=profile.api.model(), noise=noise, on_arrival=on_arrival
-    )
+def runs_over_seeds(
+    trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
+) -> list[Run]:
+    """Whole runs over drawn coefficients and noise: seed by seed the same for every policy."""
+    seeds = np.random.SeedSequence(seed).spawn(replications + 1)
+    return [replicate(trace, scenario, s, draw=True) for s in seeds[1:]]

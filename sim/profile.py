@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
@@ -35,6 +35,12 @@ class StepTimeFit(_Part):
     ranges: dict[str, float] = Field(default_factory=dict)
     steps: int = 0
 
+    @field_validator("coefficients")
+    @classmethod
+    def _known_features(cls, value: dict[str, float]) -> dict[str, float]:
+        LinearStepTime.of(value)
+        return value
+
     @classmethod
     def of(cls, fit: Fit) -> "StepTimeFit":
         """The file's form of a fit, with digits enough and no more."""
@@ -59,6 +65,10 @@ class StepTimeFit(_Part):
         if not self.draws:
             return self.model().scaled(drift)
         return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
+
+    def is_certain(self) -> bool:
+        """Whether every draw of it is the same: nobody measured how uncertain it is."""
+        return not self.draws and not self.drift and set(self.noise) == {1.0}
 
     def noise_factors(self) -> FloatArray:
         """Quantiles of measured / fitted step durations."""
@@ -112,6 +122,19 @@ class Profile(_Part):
             return PolicyConfig(**self.policies)
         except (TypeError, PolicyError) as error:
             raise ProfileError(f"profile {self.name}: field 'policies': {error}") from error
+
+    def kv_bytes_per_token(self) -> float:
+        """Size of the keys and values of one token.
+
+        Raises ``ProfileError`` when the profile does not say.
+        """
+        engine = self.engine
+        if not (engine.get("kv_bytes") and engine.get("kv_tokens")):
+            raise ProfileError(
+                f"profile {self.name}: field 'engine': kv_bytes and kv_tokens are needed to move "
+                "keys and values over a link"
+            )
+        return float(engine["kv_bytes"]) / float(engine["kv_tokens"])
 
     def save(self, path: Path) -> None:
         """Write the profile as JSON."""

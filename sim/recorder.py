@@ -133,10 +133,10 @@ class Recorder:
         """Where the memory was at the beginning of a row."""
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
-    def tokens(self, batch: Batch, finished: list[Sequence], now_s: float) -> None:
-        """A batch ended: stamp first and last tokens as the client sees them."""
+    def tokens(self, batch: Batch, finished: list[Sequence], sequences: int, now_s: float) -> None:
+        """A batch of so many sequences ended: stamp first and last tokens as the client sees them."""
         if self.api is not None:
-            now_s += self.api.chunk_out_s(len(batch))
+            now_s += self.api.chunk_out_s(sequences)
         for seq, _, _, samples, _ in batch.chunks:
             if samples and self._first_s[seq.number] != self._first_s[seq.number]:
                 self._first_s[seq.number] = now_s

@@ -146,7 +146,7 @@ class Replica:
         recorder = self._recorder
         recorder.ran(started_s, now_s, steps, shape, counts, free_tokens, self.index)
         if finished or batch.chunks:
-            recorder.tokens(batch, finished, now_s)
+            recorder.tokens(batch, finished, shape.sequences, now_s)
             for listener in self.listeners:
                 for seq in finished:
                     listener(seq, None)

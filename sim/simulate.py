@@ -28,6 +28,7 @@ def simulate(
     step_time: StepTime,
     *,
     api: ApiLatency = NO_LATENCY,
+    recorder: Recorder | None = None,
     noise: StepNoise | None = None,
     macro: bool = True,
     keep_records: bool = False,
@@ -41,10 +42,11 @@ def simulate(
     names prompt blocks (by default, by the trace's prefix ids). ``keep_records`` keeps a full
     ``StepRecord`` per step in ``run.records`` (turns ``macro`` off), ``keep_usage`` the
     ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` is told how many
-    requests have arrived, for progress.
+    requests have arrived, for progress. A ``recorder`` of one's own replaces ``api`` and what to
+    keep.
     """
     env = Environment()
-    recorder = Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
+    recorder = recorder or Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
     replica = Replica(
         env, scheduler, step_time, recorder, noise, macro and not keep_records, alone=True
     )

@@ -10,9 +10,8 @@ from app import options
 from app.options import PolicyOptions, TraceOptions
 
 if TYPE_CHECKING:
-    from policies.config import PolicyConfig
-    from sim.profile import Profile
     from sim.run import Run
+    from sim.scenario import Scenario
     from workloads.trace import Trace
 
 AUTO_REPLICATION_BUDGET_S = 5.0
@@ -20,8 +19,12 @@ AUTO_REPLICATIONS = 10
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="Azure CSV, Mooncake JSONL or our JSON Lines.")],
-    profile: Annotated[str, typer.Option(help="Shipped name or .json path.")] = "base-cpu",
+    trace: Annotated[Path, typer.Argument(help="Any known trace: a file, or a WEKA directory.")],
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(help="Shipped name or .json path; several: pools of that hardware each."),
+    ] = None,
+    preset: options.Preset = None,
     batching: options.Batching = None,
     kv: options.KV = None,
     reservation: options.ReservationOption = None,
@@ -33,6 +36,13 @@ def replay(
     token_budget: options.TokenBudget = None,
     wait_limit_ms: options.WaitLimitMs = None,
     queue_limit: options.QueueLimit = None,
+    settings: options.Settings = None,
+    replicas: options.Replicas = None,
+    router: options.Router = None,
+    staleness_ms: options.StalenessMs = None,
+    prefill_decode: options.PrefillDecode = None,
+    link_gb_per_s: options.LinkGBPerS = None,
+    closed_loop: options.ClosedLoop = None,
     rate_scale: options.RateScale = None,
     rate: options.Rate = None,
     prompt_scale: options.PromptScale = 1.0,
@@ -42,73 +52,88 @@ def replay(
     limit: options.Limit = None,
     spread_ties: options.SpreadTies = False,
     max_bad_rows: options.MaxBadRows = 0,
-    replications: Annotated[
-        int | None, typer.Option(help="Simulations behind the intervals; 0 for none.")
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Two policies side by side: presets, labels, KEY=VALUE."),
     ] = None,
+    replications: Annotated[
+        int | None, typer.Option(help="Simulations behind the intervals; 0 for none.", min=0)
+    ] = None,
+    step_by_step: Annotated[
+        bool, typer.Option("--step-by-step", help="One event per step: slow, the same result.")
+    ] = False,
+    kv_usage: Annotated[
+        bool, typer.Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
+    ] = False,
     seed: options.Seed = 0,
     out: options.Out = None,
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
-    from sim.profile import load_profile
+    from app.scenarios import ClusterOptions, build_scenario
+    from sim.profile import DEFAULT_PROFILE, load_profile
 
-    fitted = load_profile(profile)
+    profiles = [load_profile(name) for name in profile or [DEFAULT_PROFILE]]
     requests = TraceOptions(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
         rate_scale, rate, seed,
     ).read()  # fmt: skip
     policy = PolicyOptions(
         batching, kv, reservation, prefix_cache, kv_tokens, block_tokens, max_model_len,
-        max_seqs, token_budget, wait_limit_ms, queue_limit,
+        max_seqs, token_budget, wait_limit_ms, queue_limit, preset, tuple(settings or ()),
     )  # fmt: skip
-    config = _fit_to_trace(policy.over(fitted.policy_config()), requests, policy)
-    run = _simulate_with_progress(requests, config, fitted, seed)
-    run.scenario = {
-        "trace": requests.source,
-        "notes": list(requests.notes),
-        "profile": fitted.name,
-        "policies": config.as_dict(),
-        "seed": seed,
-    }
+    cluster = ClusterOptions(
+        replicas, router, staleness_ms, prefill_decode, link_gb_per_s, closed_loop
+    )
+    if compare:
+        from app.comparison import print_comparison
+
+        sides = [build_scenario(requests, profiles, policy, cluster, text) for text in compare]
+        print_comparison(requests, sides, compare, seed, replications, out, json)
+        return
+    scenario = build_scenario(requests, profiles, policy, cluster)
+    run = _simulate_with_progress(requests, scenario, seed, not step_by_step, kv_usage)
+    run.scenario = scenario_record(requests, scenario, profile, seed)
     if out:
         _save(run, out)
     summary = run.summary()
-    intervals = _intervals(requests, config, fitted, seed, _affordable(run, replications))
+    intervals = _intervals(requests, scenario, seed, _affordable(run, replications))
     if json:
         import json as json_module
 
         typer.echo(json_module.dumps({**summary, "intervals": intervals, **run.scenario}))
         return
-    for line in _report(run, summary, intervals, fitted, config):
+    for line in _report(run, summary, intervals, scenario):
         typer.echo(line)
     if out:
         typer.echo(f"run folder: {out}")
 
 
-def _fit_to_trace(config: "PolicyConfig", trace: "Trace", given: PolicyOptions) -> "PolicyConfig":
-    """Without ``--max-model-len``, the model length grows to the trace's longest request."""
-    from dataclasses import replace
-
-    longest = max((request.total_tokens for request in trace), default=0)
-    if given.max_model_len is not None or longest <= config.max_model_len:
-        return config
-    grown = 1 << (longest - 1).bit_length()
-    typer.echo(
-        f"note: the trace's longest request has {longest} tokens; model length raised from "
-        f"{config.max_model_len} to {grown} (--max-model-len sets it)",
-        err=True,
-    )
-    return replace(config, max_model_len=grown)
+def scenario_record(
+    trace: "Trace", scenario: "Scenario", profiles: list[str] | None, seed: int
+) -> dict[str, Any]:
+    """All that is needed to run it again."""
+    names = profiles or [scenario.profile.name]
+    return {
+        "trace": trace.source,
+        "notes": list(trace.notes),
+        "profile": names[0] if len(names) == 1 else names,
+        "policies": scenario.policies.as_dict(),
+        "cluster": scenario.cluster.as_dict(),
+        "seed": seed,
+    }
 
 
 def _simulate_with_progress(
-    trace: "Trace", config: "PolicyConfig", profile: "Profile", seed: int
+    trace: "Trace", scenario: "Scenario", seed: int, macro: bool, keep_usage: bool
 ) -> "Run":
     from app.progress import progress
-    from sim.predict import predict_once
+    from sim.predict import run_once
 
-    with progress(f"simulating {config.name}", total=len(trace)) as advance:
-        return predict_once(trace, config, profile, seed=seed, on_arrival=advance)
+    with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
+        return run_once(
+            trace, scenario, seed=seed, macro=macro, keep_usage=keep_usage, on_arrival=advance
+        )
 
 
 def _affordable(run: "Run", asked: int | None) -> int:
@@ -119,13 +144,13 @@ def _affordable(run: "Run", asked: int | None) -> int:
 
 
 def _intervals(
-    trace: "Trace", config: "PolicyConfig", profile: "Profile", seed: int, replications: int
+    trace: "Trace", scenario: "Scenario", seed: int, replications: int
 ) -> dict[str, Any]:
-    from sim.predict import predict
+    from sim.predict import predict_scenario
 
-    if not replications:
+    if not replications or scenario.is_certain():
         return {}
-    prediction = predict(trace, config, profile, seed=seed, replications=replications)
+    prediction = predict_scenario(trace, scenario, seed=seed, replications=replications)
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
     found = {m: prediction.interval(m) for m in (*metrics, "output_throughput_tokens_per_s")}
     return {
@@ -140,16 +165,15 @@ def _report(
     run: "Run",
     summary: Mapping[str, Any],
     intervals: Mapping[str, Any],
-    profile: "Profile",
-    config: "PolicyConfig",
+    scenario: "Scenario",
 ) -> list[str]:
     from app.tables import counts_line, latency_table, note_lines
 
-    speed = summary["simulation"]
+    speed, profile, config = summary["simulation"], scenario.profile, scenario.policies
     machine = profile.machine.get("processor", "unknown machine")
     engine = f"{profile.engine.get('model', '?')} on {machine}"
     lines = [
-        f"{run.scenario['trace']}: {config.name}, {config.kv_tokens} KV tokens, at most "
+        f"{run.scenario['trace']}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
         f"profile {profile.name} ({profile.origin}: {engine})",
         *note_lines(run.scenario["notes"]),
@@ -164,7 +188,9 @@ def _report(
         f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
         f"({speed['requests_per_s']:.0f} requests/s)",
     ]
-    if not intervals:
+    if scenario.is_certain():
+        lines.append("no intervals: the profile was computed, not measured; its error is unknown")
+    elif not intervals:
         lines.append("no intervals (a long run): --replications 10 computes them")
     return lines
 

@@ -1,0 +1,82 @@
+"""``servetwin selftest``: the simulator meets queueing theory, on this machine."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app import options
+
+if TYPE_CHECKING:
+    from sim.selftest.judge import Outcome
+
+
+def selftest(
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
+    from app.progress import progress
+    from sim.selftest.catalogue import scenarios_named
+
+    names = [scenario.name for scenario in scenarios_named(only or ())]
+    outcomes: list[Outcome] = []
+    with progress("selftest, scenarios", total=len(names)) as advance:
+        for done, judged in enumerate(_judged(names), 1):
+            outcomes += judged
+            advance(done)
+    typer.echo(_as_json(outcomes) if json else _as_text(outcomes))
+    failed = sum(not outcome.holds for outcome in outcomes)
+    if failed:
+        typer.echo(f"servetwin: {failed} of {len(outcomes)} figures do not hold", err=True)
+        raise typer.Exit(1)
+
+
+def _judged(names: list[str]) -> Iterator[list["Outcome"]]:
+    """The outcomes of each scenario, in order, computed side by side where there are several."""
+    import os
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from sim.selftest.catalogue import judge_named
+
+    workers = min(len(names), os.cpu_count() or 1)
+    if workers == 1:
+        yield from map(judge_named, names)
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
+        yield from processes.map(judge_named, names)
+
+
+def _as_text(outcomes: list["Outcome"]) -> str:
+    from sim.selftest.catalogue import SCENARIOS
+
+    lines = []
+    shown = ""
+    for outcome in outcomes:
+        if outcome.scenario != shown:
+            shown = outcome.scenario
+            lines.append(f"{shown}: {SCENARIOS[shown].setting}")
+        lines.append(
+            f"  {outcome.figure:<26}{outcome.exact:>12.6g}{outcome.measured:>12.6g}"
+            f"{outcome.half_width:>12.2g}  {outcome.verdict}"
+        )
+    header = f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}"
+    holding = sum(outcome.holds for outcome in outcomes)
+    return "\n".join([header, *lines, f"{holding} of {len(outcomes)} figures hold"])
+
+
+def _as_json(outcomes: list["Outcome"]) -> str:
+    import json
+
+    from sim.selftest.catalogue import SCENARIOS
+    from sim.selftest.judge import CONFIDENCE, SEED
+
+    figures = [
+        {**outcome.as_dict(), "setting": SCENARIOS[outcome.scenario].setting}
+        for outcome in outcomes
+    ]
+    holds = all(outcome.holds for outcome in outcomes)
+    return json.dumps({"holds": holds, "confidence": CONFIDENCE, "seed": SEED, "figures": figures})

@@ -1,0 +1,90 @@
+"""From the options of a command to a scenario that can be simulated."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+
+from app.options import PolicyOptions
+from app.settings import parse_policies, with_settings
+from policies.config import PolicyConfig
+from policies.presets import find_preset
+from sim.profile import Profile
+from sim.scenario import ClusterConfig, Scenario
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Cluster options as given."""
+
+    replicas: int | None = None
+    router: str | None = None
+    staleness_ms: float | None = None
+    prefill_decode: tuple[int, int] | None = None
+    link_gb_per_s: float | None = None
+    closed_loop: bool | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Settings of ``ClusterConfig`` that were asked for."""
+        prefill, decode = self.prefill_decode or (None, None)
+        settings = {
+            "replicas": self.replicas,
+            "router": self.router,
+            "staleness_s": None if self.staleness_ms is None else self.staleness_ms / 1000,
+            "prefill_replicas": prefill,
+            "decode_replicas": decode,
+            "link_bytes_per_s": None if self.link_gb_per_s is None else self.link_gb_per_s * 1e9,
+            "closed_loop": self.closed_loop,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def build_scenario(
+    trace: Trace,
+    profiles: list[Profile],
+    policy: PolicyOptions,
+    cluster: ClusterOptions,
+    compared: str | None = None,
+) -> Scenario:
+    """The scenario of the options; ``compared`` are policies of ``--compare``, which win."""
+    settings = policy.given()
+    servers = dict(find_preset(policy.preset).cluster) if policy.preset else {}
+    if compared is not None:
+        own, own_servers = parse_policies(compared)
+        settings.update(own)
+        servers.update(own_servers)
+    servers.update(cluster.given())
+    base = profiles[0].policy_config()
+    config = _fit_to_trace(with_settings(base, settings), trace, settings)
+    _warn_of_free_swaps(config, profiles)
+    return Scenario(config, profiles[0], ClusterConfig(**servers), tuple(profiles[1:]))
+
+
+def _fit_to_trace(config: PolicyConfig, trace: Trace, settings: dict[str, Any]) -> PolicyConfig:
+    """Where nobody sets the model length, it grows to the trace's longest request."""
+    longest = max((request.total_tokens for request in trace), default=0)
+    if "max_model_len" in settings or longest <= config.max_model_len:
+        return config
+    grown = 1 << (longest - 1).bit_length()
+    typer.echo(
+        f"note: the trace's longest request has {longest} tokens; model length raised from "
+        f"{config.max_model_len} to {grown} (--max-model-len sets it)",
+        err=True,
+    )
+    return replace(config, max_model_len=grown)
+
+
+def _warn_of_free_swaps(config: PolicyConfig, profiles: list[Profile]) -> None:
+    if config.preemption != "swap":
+        return
+    if not config.host_kv_tokens:
+        raise PolicyError("preemption: 'swap' needs host memory; set host_kv_tokens")
+    for profile in profiles:
+        if not any("swapped_tokens" in fit.coefficients for fit in profile.layouts.values()):
+            typer.echo(
+                f"note: profile {profile.name} does not know the host link "
+                "(coefficient 'swapped_tokens'); swapping takes no time",
+                err=True,
+            )

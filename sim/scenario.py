@@ -1,0 +1,179 @@
+"""A whole scenario: which servers, under which policies, and one replication of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.fleet import RouterConfig
+from policies.registry import build_scheduler
+from sim.cluster import simulate_cluster
+from sim.handover import KVLink
+from sim.pools import Pool, Role
+from sim.profile import Profile
+from sim.recorder import Recorder
+from sim.run import Run
+from sim.simulate import simulate
+from sim.step_time import LinearStepTime, StepNoise
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """How many servers there are, what stands before them, and how clients behave.
+
+    With ``prefill_replicas`` and ``decode_replicas``, prompts and decodes have servers of their
+    own, joined by a link of ``link_bytes_per_s`` and ``link_latency_s``; else ``replicas`` (of each
+    profile) serve whole requests. ``closed_loop`` sends the followers of a conversation after
+    their parent's answer; None: where there are any.
+    """
+
+    replicas: int = 1
+    router: str = "round-robin"
+    staleness_s: float = 0.0
+    prefill_replicas: int = 0
+    decode_replicas: int = 0
+    decode_router: str = "least-outstanding"
+    link_bytes_per_s: float = 25e9
+    link_latency_s: float = 0.0
+    closed_loop: bool | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.prefill_replicas) != bool(self.decode_replicas):
+            raise PolicyError(
+                f"prefill_replicas and decode_replicas go together, not {self.prefill_replicas} "
+                f"and {self.decode_replicas}"
+            )
+
+    @property
+    def splits(self) -> bool:
+        """Whether prompts and decodes have servers of their own."""
+        return self.prefill_replicas > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The settings by name, for files."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Servers of ``profile`` (and of ``more_profiles``, a pool each) under ``policies``."""
+
+    policies: PolicyConfig
+    profile: Profile
+    cluster: ClusterConfig = ClusterConfig()
+    more_profiles: tuple[Profile, ...] = ()
+
+    def is_certain(self) -> bool:
+        """Whether every replication is the same: no profile has drawn fits, drift or noise."""
+        profiles = (self.profile, *self.more_profiles)
+        return all(fit.is_certain() for p in profiles for fit in p.layouts.values())
+
+    @property
+    def name(self) -> str:
+        """A short label of the policies and the servers."""
+        cluster = self.cluster
+        if cluster.splits:
+            return f"{self.policies.name} {cluster.prefill_replicas}P{cluster.decode_replicas}D"
+        servers = cluster.replicas * (1 + len(self.more_profiles))
+        return self.policies.name + (f" x{servers} {cluster.router}" if servers > 1 else "")
+
+
+def replicate(
+    trace: Trace,
+    scenario: Scenario,
+    seed: np.random.SeedSequence,
+    *,
+    draw: bool = False,
+    macro: bool = True,
+    keep_usage: bool = False,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
+
+    The same ``seed`` draws the same coefficients and noise whatever the policies: common random
+    numbers.
+    """
+    coefficient_seed, noise_seed = seed.spawn(2)
+    coefficients = np.random.default_rng(coefficient_seed)
+    profiles = (scenario.profile, *scenario.more_profiles)
+    models = [_model(p, scenario.policies, coefficients if draw else None) for p in profiles]
+    cluster = scenario.cluster
+    closed_loop = cluster.closed_loop
+    if closed_loop is None:
+        closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
+    recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
+    if cluster.splits or cluster.replicas > 1 or len(profiles) > 1 or closed_loop:
+        return simulate_cluster(
+            trace,
+            _pools(scenario, models),
+            RouterConfig(cluster.router, cluster.staleness_s),
+            RouterConfig(cluster.decode_router, cluster.staleness_s),
+            _link(scenario),
+            recorder=recorder,
+            closed_loop=closed_loop,
+            macro=macro,
+            seed=noise_seed.generate_state(4).tolist(),
+            on_arrival=on_arrival,
+        )
+    scheduler = build_scheduler(scenario.policies)
+    fit = scenario.profile.step_time(scheduler.memory.layout)
+    noise = StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed))
+    return simulate(
+        trace,
+        scheduler,
+        models[0],
+        noise=noise,
+        macro=macro,
+        recorder=recorder,
+        on_arrival=on_arrival,
+    )
+
+
+def _model(
+    profile: Profile, policies: PolicyConfig, rng: np.random.Generator | None
+) -> LinearStepTime:
+    fit = profile.step_time(build_scheduler(policies).memory.layout)
+    return fit.drawn(rng) if rng is not None else fit.model()
+
+
+def _pools(scenario: Scenario, models: list[LinearStepTime]) -> list[Pool]:
+    cluster = scenario.cluster
+    if cluster.splits:
+        if len(models) > 2:
+            raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
+        sizes: list[tuple[int, Role]] = [
+            (cluster.prefill_replicas, "prefill"),
+            (cluster.decode_replicas, "decode"),
+        ]
+        return [
+            _pool(scenario, models[min(place, len(models) - 1)], place, count, role)
+            for place, (count, role) in enumerate(sizes)
+        ]
+    return [
+        _pool(scenario, model, place, cluster.replicas, "serve")
+        for place, model in enumerate(models)
+    ]
+
+
+def _pool(scenario: Scenario, model: LinearStepTime, place: int, count: int, role: Role) -> Pool:
+    profiles = (scenario.profile, *scenario.more_profiles)
+    profile = profiles[min(place, len(profiles) - 1)]
+    policies = scenario.policies
+    if profile is not scenario.profile:
+        own = profile.policy_config()
+        policies = replace(policies, kv_tokens=own.kv_tokens)
+    fit = profile.step_time(build_scheduler(policies).memory.layout)
+    return Pool(policies, model, count, role, fit.noise_factors())
+
+
+def _link(scenario: Scenario) -> KVLink:
+    if not scenario.cluster.splits:
+        return KVLink()
+    bytes_per_token = scenario.profile.kv_bytes_per_token()
+    return KVLink.of(
+        bytes_per_token, scenario.cluster.link_bytes_per_s, scenario.cluster.link_latency_s
+    )
