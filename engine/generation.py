@@ -137,7 +137,7 @@ def _token(event: Event) -> TokenEvent:
 
 
 def _refusal(event: Refused) -> ApiError:
-    if event.kind != "too_long":
+    if event.kind in ("queue_full", "too_late"):
         return ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
     return ApiError(400, event.reason, code="context_length_exceeded")
 

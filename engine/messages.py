@@ -43,7 +43,7 @@ class Refused(NamedTuple):
     """The scheduler did not take the request in; ``kind`` as in ``policies.protocols.Refusal``."""
 
     request_id: str
-    kind: Literal["too_long", "queue_full", "too_late"]
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
     reason: str
 
 

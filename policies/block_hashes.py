@@ -7,6 +7,7 @@ remembered: a trace names the blocks of prompts only, and the simulator must see
 the engine.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -58,6 +59,29 @@ class BlockHashes:
         self._held[seq] = dict(enumerate(found))
         seq.keyed_blocks = len(found)
         return [entry.blocks[0] for entry in found]
+
+    def share(self, seq: Sequence, child: Sequence) -> list[int]:
+        """``child`` holds what ``seq`` holds in the table, up to the first block of its own."""
+        shared = dict(self._leading(seq))
+        for entry in shared.values():
+            entry.holders += 1
+            entry.uses += 1
+        self._held[child] = shared
+        child.keyed_blocks = sum(len(entry.blocks) for entry in shared.values())
+        return seq.blocks[: child.keyed_blocks]
+
+    def held(self, seq: Sequence) -> int:
+        """How many leading blocks ``share`` would share."""
+        return sum(len(entry.blocks) for _, entry in self._leading(seq))
+
+    def _leading(self, seq: Sequence) -> Iterator[tuple[int, _Entry]]:
+        """What the sequence holds through the table, up to the first block of its own."""
+        end = 0
+        for place, entry in sorted(self._held.get(seq, {}).items(), key=lambda item: item[0]):
+            if place != end:
+                return
+            yield place, entry
+            end += len(entry.blocks)
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Remember those among the first ``blocks`` whose key is new."""

@@ -1,13 +1,14 @@
 """Contiguous KV memory: one region per sequence, reserved whole at admission.
 
 The three sizes are those that the paged-attention paper compares with (vLLM, SOSP 2023, section
-6): the longest the model allows, the next power of two, and the exact length.
+6.1): the longest that the model allows, the prompt and the next power of two of the output, and
+the prompt and the output as declared. A buddy allocator rounds each up to a power of two.
 """
 
-from bisect import insort
 from collections.abc import Iterable
 from math import ceil
 
+from policies.buddy import BuddyAllocator, power_of_two
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
 from policies.protocols import KVLayout, KVUsage
@@ -15,7 +16,7 @@ from policies.sequence import Sequence
 
 
 class ContiguousKV:
-    """First-fit regions out of one address space, so external fragmentation is real."""
+    """Regions out of one address space, so external fragmentation is real."""
 
     layout: KVLayout = "contiguous"
     shares_prefixes = False
@@ -26,16 +27,16 @@ class ContiguousKV:
         self._max_model_len = config.max_model_len
         self._reservation = config.reservation
         self._watermark = ceil(config.watermark * config.kv_tokens)
-        self._free: list[tuple[int, int]] = [(0, config.kv_tokens)]  # (start, length), by start
+        self._regions = BuddyAllocator(config.kv_tokens)
 
     def refusal(self, seq: Sequence) -> str | None:
         """Why ``seq`` can never be held, even alone; None where it can."""
         needed = self._region_for(seq)
-        if needed <= self.capacity_tokens - self._watermark:
+        if needed <= min(self._regions.largest, self.capacity_tokens - self._watermark):
             return None
         return (
             f"needs a region of {needed} KV tokens (reserving {self._reservation}), the memory "
-            f"has {self.capacity_tokens}"
+            f"of {self.capacity_tokens} has none longer than {self._regions.largest}"
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
@@ -43,28 +44,28 @@ class ContiguousKV:
         return 0
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Reserve the whole region, the first that fits; False, unchanged, without one."""
+        """Reserve the whole region; False, unchanged, without one."""
         needed = self._region_for(seq)
-        if self._watermark and self.free_tokens() - needed < self._watermark:
+        if self._regions.free_slots - needed < self._watermark:
             return False
-        for index, (start, length) in enumerate(self._free):
-            if length >= needed:
-                self._free[index : index + 1] = (
-                    [(start + needed, length - needed)] if length > needed else []
-                )
-                seq.region_start, seq.region_tokens = start, needed
-                return True
-        return False
+        start = self._regions.allocate(needed)
+        if start is None:
+            return False
+        seq.region_start, seq.region_tokens = start, needed
+        return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Nothing to remember: regions are not shared."""
 
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """False: a region belongs to one sequence."""
+        return False
+
     def release(self, seq: Sequence) -> None:
-        """Give the region back and join it with its free neighbours."""
+        """Give the region back."""
         if seq.region_start < 0:
             return
-        insort(self._free, (seq.region_start, seq.region_tokens))
-        self._free = _joined(self._free)
+        self._regions.release(seq.region_start, seq.region_tokens)
         seq.region_start, seq.region_tokens = -1, 0
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
@@ -81,7 +82,7 @@ class ContiguousKV:
 
     def free_tokens(self) -> int:
         """Tokens in no region, in however small pieces."""
-        return sum(length for _, length in self._free)
+        return self._regions.free_slots
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Where the memory is, given all sequences that hold any of it."""
@@ -89,8 +90,7 @@ class ContiguousKV:
         live = sum(seq.computed_tokens for seq in holders)
         wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)
         held = sum(seq.region_tokens for seq in holders)
-        free = self.free_tokens()
-        usable = max((length for _, length in self._free), default=0)
+        free, usable = self.free_tokens(), self._regions.largest_free()
         return KVUsage(
             capacity_tokens=self.capacity_tokens,
             live_tokens=live,
@@ -104,7 +104,7 @@ class ContiguousKV:
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the laws of the regions against the sequences that should hold them."""
         held = [(s.region_start, s.region_tokens) for s in seqs if s.region_start >= 0]
-        pieces = sorted(held + self._free)
+        pieces = sorted(held + self._regions.pieces())
         ends = [start + length for start, length in pieces]
         starts = [start for start, _ in pieces[1:]]
         assert starts == ends[:-1], "regions overlap or leak"
@@ -113,19 +113,9 @@ class ContiguousKV:
 
     def _region_for(self, seq: Sequence) -> int:
         total = seq.prompt_tokens + seq.max_tokens
-        if self._reservation == "exact":
-            return total
-        if self._reservation == "pow2":
-            return min(1 << (total - 1).bit_length(), max(total, self._max_model_len))
-        return max(total, self._max_model_len)
-
-
-def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined = pieces[:1]
-    for start, length in pieces[1:]:
-        last_start, last_length = joined[-1]
-        if last_start + last_length == start:
-            joined[-1] = (last_start, last_length + length)
-        else:
-            joined.append((start, length))
-    return joined
+        if self._reservation == "max":
+            total = max(total, self._max_model_len)
+        elif self._reservation == "pow2":
+            total = seq.prompt_tokens + power_of_two(seq.max_tokens)
+            total = min(total, max(seq.prompt_tokens + seq.max_tokens, self._max_model_len))
+        return power_of_two(total)

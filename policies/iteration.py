@@ -12,7 +12,7 @@ from policies.host_memory import HostMemory
 from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Refusal
 from policies.queueing import LongestPrefixFirst, Reception
-from policies.sequence import Sequence
+from policies.sequence import SampleGroup, Sequence
 from policies.victims import choose_victim
 
 
@@ -39,18 +39,20 @@ class IterationBatching:
         self._volatile = isinstance(self._waiting, LongestPrefixFirst)
         self._host = HostMemory(config) if config.preemption == "swap" else None
         self._decodes = Lockstep(memory.block_tokens)
+        self._forked = False
         self._prefilling: list[Sequence] = []
 
     def abort(self, request_id: str) -> Sequence | None:
-        """Forget a sequence and free what it holds; None when it is not here."""
-        if seq := self._waiting.remove(request_id):
+        """Forget a request and free what it holds; None when it is not here."""
+        found = None
+        while seq := self._waiting.remove(request_id):
             self._forget_host(seq)
-            return seq
+            found = seq
         for seq in self.holders():
             if seq.request_id == request_id:
                 self._take_out(seq)
-                return seq
-        return None
+                found = seq
+        return found
 
     def schedule(self, now_s: float) -> Batch | None:
         """The decodes, and what the subclass lets join them."""
@@ -78,6 +80,8 @@ class IterationBatching:
             if samples:
                 seq.settled_generated_tokens += 1
                 self._prefilling.remove(seq)
+                if seq.samples > 1 and seq.group is None:
+                    finished += self._fork(seq)
                 if seq.stopped or seq.settled_generated_tokens >= seq.max_tokens:
                     finished.append(seq)
                 else:
@@ -85,7 +89,7 @@ class IterationBatching:
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
-        return finished
+        return last_of_groups(finished) if self._forked else finished
 
     def quiet_steps(self, batch: Batch) -> int:
         """Until a decode ends or a block is missing; a step with a chunk never repeats."""
@@ -154,6 +158,32 @@ class IterationBatching:
     def _left(self, batch: Batch, prompt_rows: int) -> int:
         decodes = self._decodes.size if batch.lockstep is not None else 0
         return self._token_budget - prompt_rows - decodes
+
+    def _fork(self, seq: Sequence) -> list[Sequence]:
+        """Begin the other answers to a prompt that has just been computed; those that end at once.
+
+        An answer for which there is no slot or no memory waits, and computes its prompt anew.
+        """
+        self._forked = True
+        seq.group = SampleGroup(seq)
+        ended = []
+        for _ in range(seq.samples - 1):
+            child = seq.fork()
+            if child.settled_generated_tokens >= child.max_tokens:
+                ended.append(child)
+            elif self._has_slot_beside(seq) and self._share(seq, child):
+                self._decodes.join(child)
+            else:
+                self._reception.enqueue(child)
+        return ended
+
+    def _share(self, seq: Sequence, child: Sequence) -> bool:
+        tokens = seq.final_kv_tokens if self._reserves_all else seq.settled_computed_tokens
+        return self.memory.fork(seq, child, tokens)
+
+    def _has_slot_beside(self, seq: Sequence) -> bool:
+        """Whether one more may run beside ``seq``, which is about to join the decodes."""
+        return self._decodes.size + len(self._prefilling) + 1 < self._max_seqs
 
     def _has_slot(self) -> bool:
         return self._decodes.size + len(self._prefilling) < self._max_seqs
@@ -239,3 +269,16 @@ class IterationBatching:
     def _forget_host(self, seq: Sequence) -> None:
         if seq.on_host and self._host:
             self._host.fetch(seq)
+
+
+def last_of_groups(finished: list[Sequence]) -> list[Sequence]:
+    """Requests that have ended: of several answers to a prompt, the first stands for all."""
+    ended = []
+    for seq in finished:
+        if seq.group is None:
+            ended.append(seq)
+            continue
+        seq.group.left -= 1
+        if not seq.group.left:
+            ended.append(seq.group.first)
+    return ended

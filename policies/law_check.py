@@ -121,11 +121,11 @@ class LawChecked:
         rows = sum(entry.rows for entry in entries)
         if config.batching not in UNBUDGETED and rows > config.token_budget:
             self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
-        seen: set[str] = set()
+        seen: set[Sequence] = set()
         for entry in entries:
-            if entry.seq.request_id in seen:
+            if entry.seq in seen:
                 self._fail(POSITIONS, entry.seq, "it is in the batch twice")
-            seen.add(entry.seq.request_id)
+            seen.add(entry.seq)
             self._check_entry(entry)
         self.preemptions += len(batch.preempted)
 

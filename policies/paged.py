@@ -5,7 +5,8 @@ from math import ceil
 
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
-from policies.prefix_index import build_index
+from policies.prefix_index import PrefixIndex, build_index
+from policies.prefix_tree import PrefixTree
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
 
@@ -27,6 +28,8 @@ class PagedKV:
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self.shares_prefixes = config.prefix_cache
         self._index = build_index(config)
+        self._forks = PrefixTree("lru")
+        """Prompts that several answers share, where no prefix cache keeps them."""
         self._free = self.total_blocks
         """Blocks that nobody holds and no index remembers."""
         self._watermark = ceil(config.watermark * self.total_blocks)
@@ -98,11 +101,36 @@ class PagedKV:
                 high = middle
         return low
 
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """Copy-on-write: ``child`` shares the full blocks, and copies a partly filled last one.
+
+        The last of those who share a partly filled block writes into it in place (vLLM, SOSP 2023,
+        section 4.4), so k answers copy it k - 1 times.
+        """
+        index = self._index or self._forks
+        self.table(seq, seq.computed_tokens)
+        if self._index is None:
+            index.insert(seq, seq.computed_tokens // self.block_tokens)
+        needed = -(-tokens // self.block_tokens)
+        own = needed - index.held(seq)
+        if own > self._free and not self._evict(own):
+            return False
+        child.blocks = list(index.share(seq, child))
+        child.settled_computed_tokens = seq.computed_tokens
+        child.held_blocks = needed
+        self._free -= own
+        self.table(child, seq.computed_tokens)
+        return True
+
     def release(self, seq: Sequence) -> None:
         """Give back every block."""
         held = self._held(seq)
         if self._index is not None:
-            self._release_shared(seq, held)
+            self._release_shared(self._index, seq, held)
+        elif seq.prefix is not None:
+            self._release_shared(self._forks, seq, held)
+            self._free += self._forks.idle_blocks
+            self._returned += self._forks.evict(self._forks.idle_blocks)
         else:
             self._free += held
             self._returned += reversed(seq.blocks)
@@ -127,7 +155,7 @@ class PagedKV:
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Where the memory is, given all sequences that hold any of it."""
-        size, index = self.block_tokens, self._index
+        size, index = self.block_tokens, self._index or self._forks
         filled: dict[int, int] = {}
         holders: dict[int, int] = {}
         private = reserved_blocks = wasted = 0
@@ -146,7 +174,7 @@ class PagedKV:
             wasted += max(0, held * size - seq.final_kv_tokens)
         live = private + sum(filled.values())
         held_tokens = (reserved_blocks + len(filled)) * size
-        cached = index.idle_blocks * size if index else 0
+        cached = index.idle_blocks * size
         return KVUsage(
             capacity_tokens=self.capacity_tokens,
             live_tokens=live,
@@ -160,19 +188,19 @@ class PagedKV:
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the laws of the pool against all sequences that hold blocks."""
+        index = self._index or self._forks
         tables: dict[int, int] = {}
         shared: set[int] = set()
         private = 0
         for seq in seqs:
-            keyed = self._index.keyed(seq) if self._index else set()
+            keyed = index.keyed(seq)
             shared |= keyed
             private += self._held(seq) - len(keyed)
             for block in set(seq.blocks) - keyed:
                 tables[block] = tables.get(block, 0) + 1
         assert all(n == 1 for n in tables.values()), "a block is in two tables"
         assert not shared & tables.keys(), "a shared block is held privately"
-        idle = self._index.idle_blocks if self._index else 0
-        held = self._index.held_blocks if self._index else 0
+        idle, held = index.idle_blocks, index.held_blocks
         assert len(shared) == held, "a shared block's holders are miscounted"
         assert self._free + idle + held + private == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"
@@ -200,9 +228,8 @@ class PagedKV:
             self._evict(needed - found)
         return True
 
-    def _release_shared(self, seq: Sequence, held: int) -> None:
-        assert self._index is not None
-        private = self._index.release(seq)
+    def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:
+        private = index.release(seq)
         self._free += held - len(seq.blocks) + len(private)
         self._returned += reversed(private)
 

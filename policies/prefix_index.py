@@ -22,6 +22,12 @@ class PrefixIndex(Protocol):
     def hold(self, seq: Sequence, limit: int) -> list[int]:
         """Hold what ``find`` finds; the blocks, in the order of positions."""
 
+    def held(self, seq: Sequence) -> int:
+        """How many leading blocks ``share`` would share."""
+
+    def share(self, seq: Sequence, child: Sequence) -> list[int]:
+        """``child`` holds what ``seq`` holds through the index; the blocks."""
+
     def insert(self, seq: Sequence, blocks: int) -> None:
         """The first ``blocks`` of the sequence's table are (being) filled with its prompt."""
 

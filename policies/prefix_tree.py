@@ -84,6 +84,19 @@ class PrefixTree:
         seq.keyed_blocks = end
         return blocks
 
+    def held(self, seq: Sequence) -> int:
+        """How many leading blocks ``share`` would share."""
+        return seq.keyed_blocks
+
+    def share(self, seq: Sequence, child: Sequence) -> list[int]:
+        """``child`` holds what ``seq`` holds through the tree; the blocks."""
+        run = child.prefix = seq.prefix
+        while run is not None and run.blocks:
+            self._hold(run)
+            run = run.parent
+        child.keyed_blocks = seq.keyed_blocks
+        return seq.blocks[: seq.keyed_blocks]
+
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Share the table's blocks from the last shared one up to ``blocks``."""
         keys = seq.block_keys or ()

@@ -19,9 +19,10 @@ class Refusal:
     ``too_long``: it can never fit the KV memory or the model's length; retrying is pointless.
     ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
     ``too_late``: it waited longer than the TTFT that it was promised.
+    ``unsupported``: the scheduler cannot do what it asks.
     """
 
-    kind: Literal["too_long", "queue_full", "too_late"]
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
     reason: str
 
 
@@ -77,6 +78,12 @@ class KVMemory(Protocol):
 
     def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
         """How many more steps (at most ``limit``) ``grow`` would grant."""
+
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """Share the full blocks of ``seq`` with ``child``, copying a partly filled one.
+
+        ``child`` then has room for ``tokens`` positions in all. False, and nothing changed, without room for the copy or where nothing can be shared.
+        """
 
     def release(self, seq: Sequence) -> None:
         """Give back all that ``seq`` holds."""

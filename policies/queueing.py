@@ -262,9 +262,13 @@ class Reception:
             return Refusal("too_long", reason)
         if not self._holds_any and (reason_ := self._memory.refusal(seq)):
             return Refusal("too_long", reason_)
+        self.enqueue(seq)
+        return None
+
+    def enqueue(self, seq: Sequence) -> None:
+        """A sequence takes its place in line."""
         self._tickets = seq.ticket = self._tickets + 1
         self.waiting.push(seq)
-        return None
 
     def is_late(self, seq: Sequence, now_s: float) -> bool:
         """Give a sequence up that waited longer than its TTFT limit.
@@ -272,7 +276,7 @@ class Reception:
         Judged when it could be admitted, and not before, so that a run of steps hides no decision.
         """
         limit_s = self._shed_ttft_s
-        if limit_s is None or seq.preemptions or now_s - seq.arrival_s <= limit_s:
+        if limit_s is None or _has_run(seq) or now_s - seq.arrival_s <= limit_s:
             return False
         reason = f"waited longer than its TTFT limit of {limit_s:g} s"
         self.dropped.append((seq, Refusal("too_late", reason)))
@@ -291,11 +295,16 @@ class Reception:
         limit = self._queue_limit
         if limit is None or self.waiting.size <= limit:
             return
-        newest = sorted((seq for seq in self.waiting if not seq.preemptions), key=_ticket)
+        newest = sorted((seq for seq in self.waiting if not _has_run(seq)), key=_ticket)
         for seq in newest[limit - self.waiting.size :]:
             self.waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
             self.dropped.append((seq, Refusal("queue_full", reason)))
+
+
+def _has_run(seq: Sequence) -> bool:
+    """Whether its request has been served in part: it is not turned away any more."""
+    return seq.preemptions > 0 or seq.group is not None or seq.settled_computed_tokens > 0
 
 
 def _ticket(seq: Sequence) -> int:

@@ -8,6 +8,16 @@ if TYPE_CHECKING:
     from policies.prefix_tree import PrefixRun
 
 
+class SampleGroup:
+    """The answers to one prompt: the sequence that computed it, and how many have not ended."""
+
+    __slots__ = ("first", "left")
+
+    def __init__(self, first: "Sequence") -> None:
+        self.first = first
+        self.left = first.samples
+
+
 class Sequence:
     """The state of one request that a policy sees. It never holds the true output length.
 
@@ -29,6 +39,7 @@ class Sequence:
         "cached_tokens",
         "deadline_s",
         "estimated_tokens",
+        "group",
         "held_blocks",
         "joined_step",
         "key_blocks",
@@ -44,6 +55,7 @@ class Sequence:
         "region_start",
         "region_tokens",
         "request_id",
+        "samples",
         "settled_computed_tokens",
         "settled_generated_tokens",
         "stopped",
@@ -62,6 +74,7 @@ class Sequence:
         *,
         key_blocks: int = 1,
         number: int = 0,
+        samples: int = 1,
         tenant: str | None = None,
         estimated_tokens: int | None = None,
         deadline_s: float = float("inf"),
@@ -76,6 +89,10 @@ class Sequence:
         self.tenant = tenant
         self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
         self.deadline_s = deadline_s
+        self.samples = samples
+        """Answers to the same prompt; each is a sequence of its own once the prompt is computed."""
+        self.group: SampleGroup | None = None
+        """The answers to its prompt, where there are several."""
         self.number = number
         """Row of the request in a run; the scheduler's order of arrival is its own."""
 
@@ -151,6 +168,25 @@ class Sequence:
     def finished(self) -> bool:
         """Whether the last token is out."""
         return self.stopped or self.generated_tokens >= self.max_tokens
+
+    def fork(self) -> "Sequence":
+        """One more answer to the same prompt; it holds no memory yet."""
+        child = Sequence(
+            self.request_id,
+            self.arrival_s,
+            self.prompt_tokens,
+            self.max_tokens,
+            self.block_keys,
+            self.priority,
+            key_blocks=self.key_blocks,
+            number=self.number,
+            tenant=self.tenant,
+            estimated_tokens=self.estimated_tokens,
+            deadline_s=self.deadline_s,
+        )
+        child.group = self.group
+        child.settled_generated_tokens = self.settled_generated_tokens
+        return child
 
     def stop(self) -> None:
         """The token of the running step is the last one, whatever ``max_tokens`` says."""

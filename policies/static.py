@@ -34,6 +34,9 @@ class StaticBatching:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or say why it is refused."""
+        if seq.samples > 1:
+            reason = f"static batching gives one answer to a prompt, not {seq.samples}"
+            return Refusal("unsupported", reason)
         return self._reception.add(seq)
 
     def abort(self, request_id: str) -> Sequence | None:

@@ -110,7 +110,7 @@ class RoutedReplicas:
 
     def _choose(self, request: Request, now_s: float) -> int:
         place = self._router.choose(request, now_s)
-        if not 0 <= place < len(self.replicas):
+        if place not in range(len(self.replicas)):
             raise PolicyError(
                 f"router: {type(self._router).__name__} chose replica {place!r} for request "
                 f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"

@@ -148,7 +148,7 @@ class Recorder:
         number = seq.number
         self._last_s[number] = now_s
         self._status[number] = _FINISHED
-        self._output_tokens[number] = seq.generated_tokens
+        self._output_tokens[number] = seq.settled_generated_tokens * seq.samples
         if seq.cached_tokens:
             self._cached_tokens[number] = seq.cached_tokens
         if seq.preemptions:
@@ -185,6 +185,8 @@ class Recorder:
                 "error": [self.errors.get(row, "") for row in range(rows)],
             }
         )
+        if any(request.samples > 1 for request in self.requests):
+            frame["first_chunk_tokens"] = [request.samples for request in self.requests]
         ordered: pd.DataFrame = derive(frame)[list(REQUEST_COLUMNS)]
         return ordered
 

@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from simpy.events import Event
@@ -101,7 +102,10 @@ def as_sequence(
         request.priority,
         key_blocks=key_blocks,
         number=number,
+        samples=request.samples,
         tenant=request.tenant,
+        estimated_tokens=request.estimated_output_tokens,
+        deadline_s=inf if request.ttft_slo_s is None else arrival_s + request.ttft_slo_s,
     )
 
 

@@ -86,6 +86,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         own = [1000 * (index + 1) + j for j in range(blocks - shared)]
         ids = (*(100 * family + j for j in range(shared)), *own)
         asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
+        asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
         tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
         requests.append(replace(asked, tenant=tenant, priority=priority))
     return requests
@@ -126,7 +127,7 @@ def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
     assert frame["request_id"].tolist() == [r.request_id for r in requests]
     assert set(frame["status"]) <= {"finished", "refused"}
     done = frame[frame["status"] == "finished"]
-    asked = {r.request_id: r.output_tokens for r in requests}
+    asked = {r.request_id: r.output_tokens * r.samples for r in requests}
     assert [asked[name] for name in done["request_id"]] == done["output_tokens"].tolist()
     assert (done["queue_s"] >= 0).all()
     assert (done["first_token_s"] > done["scheduled_s"] + done["queue_s"]).all()

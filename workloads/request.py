@@ -33,6 +33,12 @@ class Request:
     kind: str | None = None
     tenant: str | None = None
     priority: int = 0
+    samples: int = 1
+    """Answers to the same prompt, each of ``output_tokens``; they share the prompt's KV."""
+    estimated_output_tokens: int | None = None
+    """What somebody declared or predicted; schedulers by length read this, never the truth."""
+    ttft_slo_s: float | None = None
+    """When the first token is due, after the arrival."""
     status: RequestStatus = "ok"
     modal: Mapping[str, int] | None = None
     source_line: int | None = None

@@ -49,7 +49,7 @@ def region_use(
 ) -> RegionUse:
     """Use of regions, from mean lengths and the variation of the outputs.
 
-    ``region_tokens`` None is a region of the exact final length, else all have that many, which no
+    ``region_tokens`` None is a region of the exact final length, not rounded up, else all have that many, which no
     request may exceed. With Z = E[o^2] / E[o] and prompts independent of outputs: live
     E[p] + Z / 2, reserved Z / 2, allocated E[p] + Z or the fixed size.
     """
@@ -69,7 +69,7 @@ def sampled_region_use(
 ) -> RegionUse:
     """Use of the regions that contiguous memory reserves, for a sample of paired lengths."""
     prompt, output = _lengths(prompts, outputs)
-    regions = _regions(prompt + output, reservation, max_model_len)
+    regions = _regions(prompt, output, reservation, max_model_len)
     reserved = float(np.average(output, weights=output)) / 2
     live = float(np.average(prompt, weights=output)) + reserved
     return RegionUse(live, reserved, float(np.average(regions, weights=output)))
@@ -128,15 +128,20 @@ def _lengths(prompts: npt.ArrayLike, outputs: npt.ArrayLike) -> tuple[IntArray, 
     return prompt, output
 
 
-def _regions(totals: IntArray, reservation: Reservation, max_model_len: int) -> IntArray:
-    if reservation == "exact":
-        return totals
-    if (longest := totals.max()) > max_model_len:
+def _regions(
+    prompt: IntArray, output: IntArray, reservation: Reservation, max_model_len: int
+) -> IntArray:
+    """Sizes as asked for, each rounded up to a power of two by the buddy allocator."""
+    if (longest := (prompt + output).max()) > max_model_len:
         raise TheoryError(f"a request of {longest} tokens exceeds max_model_len {max_model_len}")
     if reservation == "max":
-        return np.full_like(totals, max_model_len)
-    powers = np.array([1 << (total - 1).bit_length() for total in totals.tolist()], np.int64)
-    return np.minimum(powers, max_model_len)
+        return _powers_of_two(np.full_like(prompt, max_model_len))
+    asked = _powers_of_two(output) if reservation == "pow2" else output
+    return _powers_of_two(np.minimum(prompt + asked, max_model_len))
+
+
+def _powers_of_two(tokens: IntArray) -> IntArray:
+    return np.array([1 << (n - 1).bit_length() for n in tokens.tolist()], np.int64)
 
 
 def _waste_up_to(lengths: IntArray, block_tokens: int) -> IntArray:

@@ -1,0 +1,1 @@
+"""Servers with an exact answer: the simulator, set up as each, must meet its theory."""

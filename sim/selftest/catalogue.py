@@ -1,0 +1,41 @@
+"""All scenarios, and how to find and judge them by name."""
+
+import difflib
+from collections.abc import Iterable
+
+from sim.selftest.batches import BATCHING
+from sim.selftest.judge import Outcome, judge
+from sim.selftest.losses import LOSSES
+from sim.selftest.many_servers import MANY_SERVERS
+from sim.selftest.networks import NETWORKS
+from sim.selftest.orders import ORDERS
+from sim.selftest.scenario import Scenario
+from sim.selftest.single_server import SINGLE_SERVER
+from workloads.errors import ServetwinError
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (*SINGLE_SERVER, *ORDERS, *MANY_SERVERS, *BATCHING, *LOSSES, *NETWORKS)
+}
+
+
+class UnknownScenario(ServetwinError):
+    """Nobody wrote a scenario of that name."""
+
+
+def scenarios_named(names: Iterable[str]) -> list[Scenario]:
+    """The scenarios of those names, or all of them. Raises UnknownScenario, with a near name."""
+    return [_scenario(name) for name in names] or list(SCENARIOS.values())
+
+
+def judge_named(name: str) -> list[Outcome]:
+    """Judge one scenario, in whatever process."""
+    return list(judge(_scenario(name)))
+
+
+def _scenario(name: str) -> Scenario:
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    near = difflib.get_close_matches(name, SCENARIOS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(SCENARIOS)}"
+    raise UnknownScenario(f"--only: no scenario {name!r}; {hint}")
