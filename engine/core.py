@@ -133,12 +133,12 @@ class EngineCore:
 
     def stats(self) -> CoreStats:
         """Where the core stands now."""
-        running, waiting = self.scheduler.counts()
+        running, waiting, free_tokens = self.scheduler.load()
         memory, totals = self.scheduler.memory, self._totals
         return CoreStats(
             running=running,
             waiting=waiting,
-            kv_usage=1 - memory.free_tokens() / memory.capacity_tokens,
+            kv_usage=1 - free_tokens / memory.capacity_tokens,
             preemptions=totals.preemptions,
             prefix_queries=totals.prefix_queries,
             prefix_hits=totals.prefix_hits,

@@ -90,11 +90,13 @@ class Batch:
 
     def shape(self) -> BatchShape:
         """The features of this batch that a step-time model may know."""
-        group = self.lockstep
+        group, swapped = self.lockstep, self.swapped_tokens
         decodes = context = 0
         if group is not None:
             decodes = group.size
             context = group.context_tokens + decodes
+            if not self.chunks:
+                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped))
         growing = decodes
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
@@ -105,8 +107,7 @@ class Batch:
                 growing += tokens
             else:
                 prefills += ((start, rows),)
-        shape = (decodes, context, growing, prefills, self.swapped_tokens)
-        return tuple.__new__(BatchShape, shape)
+        return tuple.__new__(BatchShape, (decodes, context, growing, prefills, swapped))
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:

@@ -10,7 +10,7 @@ from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.host_memory import HostMemory
 from policies.lockstep import Lockstep
-from policies.protocols import KVMemory, Refusal
+from policies.protocols import KVMemory, Load
 from policies.queueing import LongestPrefixFirst, Reception
 from policies.sequence import SampleGroup, Sequence
 from policies.victims import choose_victim
@@ -32,14 +32,21 @@ class IterationBatching:
         self._victim = config.victim
         self._reception = Reception(memory, config)
         self._waiting = self._reception.waiting
+        self.dropped = self._reception.dropped
         self.add = self._reception.add
+        self._sheds = config.shed_ttft_s is not None
         self._bounded = config.queue_limit is not None
         self._shares = memory.shares_prefixes
+        self._accounts = config.queue_order == "fair"
         self._in_order = config.queue_order == "fcfs"
         self._volatile = isinstance(self._waiting, LongestPrefixFirst)
         self._host = HostMemory(config) if config.preemption == "swap" else None
         self._decodes = Lockstep(memory.block_tokens)
         self._forked = False
+        self._line_moved = False
+        self._plain = Batch((), self._decodes)
+        self._quiet = 0
+        """How often the batch of decodes alone repeats."""
         self._prefilling: list[Sequence] = []
 
     def abort(self, request_id: str) -> Sequence | None:
@@ -57,13 +64,13 @@ class IterationBatching:
     def schedule(self, now_s: float) -> Batch | None:
         """The decodes, and what the subclass lets join them."""
         decodes = self._decodes
+        if not (self._waiting.size or self._prefilling):
+            return self._only_decodes() if decodes.size else None
         batch = Batch((), decodes)
         if decodes.size and self._grows and not self.memory.grow(decodes, 1):
             self._make_room(batch)
-        if self._waiting.size or self._prefilling:
-            self._add_prompts(batch, now_s)
-            if self._bounded:
-                self._reception.keep_bound()
+        self._add_prompts(batch, now_s)
+        self._line_moved = self._bounded and self._reception.keep_bound()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -71,8 +78,9 @@ class IterationBatching:
         finished: list[Sequence] = []
         decodes = batch.lockstep
         if decodes is not None and decodes.size:
-            if steps > 1 and self._grows:
-                held = self.memory.grow(decodes, steps - 1)
+            if self._grows:
+                missing = decodes.steps + steps - decodes.granted_step
+                held = not missing or self.memory.grow(decodes, missing)
                 assert held, "quiet_steps promised room that is not there"
             finished = decodes.advance(steps)
         for seq, start, tokens, samples, _ in batch.chunks:
@@ -88,19 +96,24 @@ class IterationBatching:
                     self._decodes.join(seq)
         for seq in finished:
             self.memory.release(seq)
-            self._waiting.served(seq)
+            if self._accounts:
+                self._waiting.served(seq)
         return last_of_groups(finished) if self._forked else finished
 
     def quiet_steps(self, batch: Batch) -> int:
         """Until a decode ends or a block is missing; a step with a chunk never repeats."""
+        if batch is self._plain:
+            return self._quiet
         if batch.chunks or batch.preempted or batch.swapped_tokens:
             return 1
-        if self._volatile and self._waiting.size and self._has_slot():
-            return 1  # whoever is next may change with what the decodes evict
-        limit = self._decodes.steps_to_end()
+        if self._waiting.size and (self._volatile or self._line_moved) and self._has_slot():
+            return 1  # somebody else may be next: the cache changed, or others were given up
+        decodes = self._decodes
+        limit = decodes.steps_to_end()
         if limit == 1 or not self._grows:
             return limit
-        return 1 + self.memory.quiet_steps(self._decodes, limit - 1)
+        granted = decodes.granted_step - decodes.steps
+        return granted + self.memory.quiet_steps(decodes, limit - granted)
 
     def may_cut(self) -> bool:
         """Whether a place is free and whoever comes now could be next; or the queue is full."""
@@ -118,9 +131,10 @@ class IterationBatching:
         """Never: what can run runs at once."""
         return None
 
-    def counts(self) -> tuple[int, int]:
-        """Sequences (running, waiting)."""
-        return self._decodes.size + len(self._prefilling), self._waiting.size
+    def load(self) -> Load:
+        """(running sequences, waiting sequences, free KV tokens)."""
+        running = self._decodes.size + len(self._prefilling)
+        return running, self._waiting.size, self.memory.free_tokens()
 
     def holders(self) -> list[Sequence]:
         """All sequences that hold KV memory, in order of admission."""
@@ -130,25 +144,20 @@ class IterationBatching:
         """Those who wait, in no order."""
         return iter(self._waiting)
 
-    @property
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited; whoever reads it empties it."""
-        return self._reception.dropped
-
     def _add_prompts(self, batch: Batch, now_s: float) -> None:
         """Fill what the decodes leave of the token budget with prompts, in order of admission."""
+        prefilling, waiting = self._prefilling, self._waiting
         rows = 0
-        for seq in self._prefilling:
+        for seq in prefilling:
             rows += self._add_chunk(batch, seq, self._left(batch, rows))
-        while self._waiting.size and not batch.preempted and self._has_slot():
+        while waiting.size and not batch.preempted and self._has_slot():
             left = self._left(batch, rows)
-            head = self._waiting.head()
+            head = waiting.head()
             if left <= 0 or head is None or not self._may_join(head, left, batch):
                 return
-            admitted = self._admit(head, batch, now_s)
-            if not admitted:
+            if not self._admit(head, batch, now_s):
                 return
-            if self._prefilling and self._prefilling[-1] is head:
+            if prefilling and prefilling[-1] is head:
                 rows += self._add_chunk(batch, head, left)
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
@@ -169,12 +178,13 @@ class IterationBatching:
         ended = []
         for _ in range(seq.samples - 1):
             child = seq.fork()
+            child.ticket = self._reception.next_ticket()
             if child.settled_generated_tokens >= child.max_tokens:
                 ended.append(child)
             elif self._has_slot_beside(seq) and self._share(seq, child):
                 self._decodes.join(child)
             else:
-                self._reception.enqueue(child)
+                self._waiting.push(child)
         return ended
 
     def _share(self, seq: Sequence, child: Sequence) -> bool:
@@ -201,7 +211,7 @@ class IterationBatching:
         needed = seq.prompt_tokens + seq.settled_generated_tokens
         if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else needed):
             return False
-        if self._reception.is_late(seq, now_s):
+        if self._sheds and self._reception.is_late(seq, now_s):
             memory.release(seq)
         else:
             if not seq.preemptions:
@@ -223,6 +233,18 @@ class IterationBatching:
             chunk = tuple.__new__(ScheduledSequence, (seq, start, tokens, end == total, 0))
             batch.chunks = [*batch.chunks, chunk] if batch.chunks else [chunk]
         return tokens
+
+    def _only_decodes(self) -> Batch:
+        """A step that nobody wants to join. The room of its run is taken when it has run."""
+        decodes = self._decodes
+        self._quiet = decodes.steps_to_end()
+        if self._grows:
+            self._quiet = self.memory.quiet_steps(decodes, self._quiet)
+        if self._quiet:
+            return self._plain
+        batch = Batch((), decodes)
+        self._make_room(batch)
+        return batch
 
     def _make_room(self, batch: Batch) -> None:
         """Preempt until the rest of the decodes can grow."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
 from policies.config import UNBUDGETED, PolicyConfig
-from policies.protocols import CheckedMemory, Refusal, Scheduler
+from policies.protocols import CheckedMemory, Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from workloads.errors import PolicyError
 
@@ -96,9 +96,9 @@ class LawChecked:
         """As the scheduler."""
         return self._inner.wake_s()
 
-    def counts(self) -> tuple[int, int]:
+    def load(self) -> Load:
         """As the scheduler."""
-        return self._inner.counts()
+        return self._inner.load()
 
     def holders(self) -> list[Sequence]:
         """As the scheduler."""

@@ -62,10 +62,13 @@ class Lockstep:
         """Take a member out; its counters stay as they are."""
         del self._members[seq]
         self.size -= 1
-        computed = seq.settle()
+        steps, block = self.steps, self._block
+        done = steps - seq.joined_step
+        seq.lockstep = None
+        seq.settled_generated_tokens += done
+        seq.settled_computed_tokens = computed = seq.settled_computed_tokens + done
         self.context_tokens -= computed
-        block = self._block
-        place = (computed - self.steps) % block
+        place = (computed - steps) % block
         self._places[place] -= 1
         self._places[place + block] -= 1
 

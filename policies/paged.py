@@ -123,8 +123,9 @@ class PagedKV:
         return True
 
     def release(self, seq: Sequence) -> None:
-        """Give back every block."""
-        held = self._held(seq)
+        """Give back every block; the sequence does not decode any more."""
+        held = -(-seq.settled_computed_tokens // self.block_tokens)
+        held = max(held, seq.held_blocks)
         if self._index is not None:
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:
@@ -140,7 +141,7 @@ class PagedKV:
     def table(self, seq: Sequence, tokens: int) -> list[int]:
         """The block table (``seq.blocks``), long enough for the first ``tokens`` positions.
 
-        They must have been granted by ``reserve`` or ``grow``.
+        They must have been granted by ``reserve`` or ``grow``, or be what ``quiet_steps`` promised.
         """
         missing = -(-tokens // self.block_tokens) - len(seq.blocks)
         if missing > 0:
@@ -246,6 +247,9 @@ class PagedKV:
         return True
 
     def _take(self, blocks: int) -> list[int]:
+        missing = blocks - (self.total_blocks - self._untouched) - len(self._returned)
+        if missing > 0:
+            self._evict(self._free + missing)
         fresh = min(blocks, self.total_blocks - self._untouched)
         taken = list(range(self._untouched, self._untouched + fresh))
         self._untouched += fresh

@@ -12,10 +12,11 @@ class PrefillFirst(ContinuousBatching):
 
     def schedule(self, now_s: float) -> Batch | None:
         """Prompts if there are any to run, else the decodes."""
+        if not (self._waiting.size or self._prefilling):
+            return self._only_decodes() if self._decodes.size else None
         batch = Batch()
-        if self._waiting.size or self._prefilling:
-            self._add_prompts(batch, now_s)
-            self._reception.keep_bound()
+        self._add_prompts(batch, now_s)
+        self._line_moved = self._reception.keep_bound()
         if batch.chunks:
             return batch
         batch.lockstep = self._decodes

@@ -8,6 +8,9 @@ from policies.batch import Batch
 from policies.lockstep import Lockstep
 from policies.sequence import Sequence
 
+Load = tuple[int, int, int]
+"""(running sequences, waiting sequences, KV tokens that could be given out now)."""
+
 KVLayout = Literal["paged", "contiguous"]
 """How an executor finds a position: through ``Sequence.blocks`` or ``Sequence.region_start``."""
 
@@ -138,8 +141,8 @@ class Scheduler(Protocol):
     def wake_s(self) -> float | None:
         """When ``schedule`` may return a batch although nothing arrives; None if never."""
 
-    def counts(self) -> tuple[int, int]:
-        """Sequences (running, waiting)."""
+    def load(self) -> Load:
+        """(running sequences, waiting sequences, free KV tokens)."""
 
     def holders(self) -> list[Sequence]:
         """All sequences that hold KV memory."""

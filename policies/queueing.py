@@ -42,26 +42,63 @@ class WaitingQueue(Protocol):
         """A sequence that was taken from here has left its batch."""
 
 
+class ArrivalOrder:
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._line: deque[Sequence] = deque()  # by ticket
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those who wait."""
+        return iter(self._line)
+
+    def push(self, seq: Sequence) -> None:
+        """A sequence waits (again)."""
+        self.size += 1
+        if self._line and self._line[-1].ticket > seq.ticket:
+            _insert(self._line, seq)
+        else:
+            self._line.append(seq)
+
+    def head(self) -> Sequence | None:
+        """The sequence that is next."""
+        return self._line[0] if self._line else None
+
+    def pop(self) -> Sequence:
+        """Take the sequence that is next."""
+        self.size -= 1
+        return self._line.popleft()
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; None when it does not wait."""
+        seq = _removed(self._line, request_id)
+        self.size = len(self._line)
+        return seq
+
+    def served(self, seq: Sequence) -> None:
+        """Nothing to remember."""
+
+
 class RankedQueue:
     """Smallest rank first, ties in order of arrival; the rank is fixed when a sequence comes."""
 
     def __init__(self) -> None:
         self.size = 0
         self._heap: list[tuple[float, int, Sequence]] = []
-        self._ranks = type(self) is not RankedQueue
 
     def __iter__(self) -> Iterator[Sequence]:
         """Those who wait, in no order."""
         return (seq for _, _, seq in self._heap)
 
     def rank(self, seq: Sequence) -> float:
-        """First come, first served."""
-        return 0
+        """Who goes first: the smallest."""
+        raise NotImplementedError
 
     def push(self, seq: Sequence) -> None:
         """A sequence waits (again)."""
         self.size += 1
-        heappush(self._heap, (self.rank(seq) if self._ranks else 0, seq.ticket, seq))
+        heappush(self._heap, (self.rank(seq), seq.ticket, seq))
 
     def head(self) -> Sequence | None:
         """The sequence that is next."""
@@ -128,10 +165,7 @@ class LongestPrefixFirst:
 
     def push(self, seq: Sequence) -> None:
         """A sequence waits (again)."""
-        place = len(self._waiting)
-        while place and self._waiting[place - 1].ticket > seq.ticket:
-            place -= 1
-        self._waiting.insert(place, seq)
+        _insert(self._waiting, seq)
 
     def head(self) -> Sequence | None:
         """The sequence that is next."""
@@ -182,10 +216,7 @@ class FairShare:
             floor = min((self._served[t] for t in self._waiting), default=self._last)
             self._served[seq.tenant] = max(self._served.get(seq.tenant, 0.0), floor)
             line = self._waiting[seq.tenant] = deque()
-        place = len(line)
-        while place and line[place - 1].ticket > seq.ticket:
-            place -= 1
-        line.insert(place, seq)
+        _insert(line, seq)
 
     def head(self) -> Sequence | None:
         """The sequence that is next."""
@@ -235,7 +266,7 @@ def build_queue(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
             return LongestPrefixFirst(memory)
         case "fair":
             return FairShare()
-    return RankedQueue()
+    return ArrivalOrder()
 
 
 class Reception:
@@ -262,13 +293,14 @@ class Reception:
             return Refusal("too_long", reason)
         if not self._holds_any and (reason_ := self._memory.refusal(seq)):
             return Refusal("too_long", reason_)
-        self.enqueue(seq)
-        return None
-
-    def enqueue(self, seq: Sequence) -> None:
-        """A sequence takes its place in line."""
         self._tickets = seq.ticket = self._tickets + 1
         self.waiting.push(seq)
+        return None
+
+    def next_ticket(self) -> int:
+        """The place of one that comes now."""
+        self._tickets += 1
+        return self._tickets
 
     def is_late(self, seq: Sequence, now_s: float) -> bool:
         """Give a sequence up that waited longer than its TTFT limit.
@@ -290,16 +322,20 @@ class Reception:
         """Whether somebody will be given up at the next step."""
         return self._queue_limit is not None and self.waiting.size > self._queue_limit
 
-    def keep_bound(self) -> None:
-        """After admission, give up the newest of those who wait beyond the queue's bound."""
+    def keep_bound(self) -> bool:
+        """After admission, give up the newest of those who wait beyond the queue's bound.
+
+        True where somebody else may be next in line now.
+        """
         limit = self._queue_limit
         if limit is None or self.waiting.size <= limit:
-            return
+            return False
         newest = sorted((seq for seq in self.waiting if not _has_run(seq)), key=_ticket)
         for seq in newest[limit - self.waiting.size :]:
             self.waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
             self.dropped.append((seq, Refusal("queue_full", reason)))
+        return self.waiting.size > 0
 
 
 def _has_run(seq: Sequence) -> bool:
@@ -309,6 +345,14 @@ def _has_run(seq: Sequence) -> bool:
 
 def _ticket(seq: Sequence) -> int:
     return seq.ticket
+
+
+def _insert(line: "list[Sequence] | deque[Sequence]", seq: Sequence) -> None:
+    """Keep a line in the order of tickets."""
+    place = len(line)
+    while place and line[place - 1].ticket > seq.ticket:
+        place -= 1
+    line.insert(place, seq)
 
 
 def _removed(line: "list[Sequence] | deque[Sequence]", request_id: str) -> Sequence | None:

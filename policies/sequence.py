@@ -193,13 +193,3 @@ class Sequence:
         self.stopped = True
         if self.lockstep is not None:
             self.lockstep.stopped.append(self)
-
-    def settle(self) -> int:
-        """Leave the lockstep group with the counters as they are now; the computed tokens."""
-        group = self.lockstep
-        assert group is not None
-        steps = group.steps - self.joined_step
-        self.lockstep = None
-        self.settled_generated_tokens += steps
-        self.settled_computed_tokens = computed = self.settled_computed_tokens + steps
-        return computed

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
-from policies.protocols import KVMemory, Refusal
+from policies.protocols import KVMemory, Load, Refusal
 from policies.queueing import Reception
 from policies.sequence import Sequence
 
@@ -28,6 +28,7 @@ class StaticBatching:
         self._wait_limit_s = config.wait_limit_s
         self._reception = Reception(memory, config)
         self._waiting = self._reception.waiting
+        self.dropped = self._reception.dropped
         self._decodes = Lockstep(memory.block_tokens)
         self._forming: list[Sequence] = []
         self._ended: list[ScheduledSequence] = []
@@ -80,9 +81,10 @@ class StaticBatching:
         head = self._waiting.head()
         return head.arrival_s + self._wait_limit_s if head and not self._decodes.size else None
 
-    def counts(self) -> tuple[int, int]:
-        """Sequences (running, waiting)."""
-        return self._decodes.size + len(self._forming), self._waiting.size
+    def load(self) -> Load:
+        """(running sequences, waiting sequences, free KV tokens)."""
+        running = self._decodes.size + len(self._forming)
+        return running, self._waiting.size, self.memory.free_tokens()
 
     def holders(self) -> list[Sequence]:
         """All sequences that hold KV memory, the ended members of the batch among them."""
@@ -91,11 +93,6 @@ class StaticBatching:
     def waiting(self) -> Iterable[Sequence]:
         """Those who wait, in no order."""
         return iter(self._waiting)
-
-    @property
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited; whoever reads it empties it."""
-        return self._reception.dropped
 
     def _form(self, now_s: float) -> Batch | None:
         head = self._waiting.head()

@@ -52,7 +52,7 @@ def record_step(
     idle_before: bool,
 ) -> StepRecord:
     """The log row of ``batch``; call it before ``scheduler.complete``."""
-    running, waiting = scheduler.counts()
+    running, waiting, free_tokens = scheduler.load()
     return StepRecord(
         step=step,
         now_s=now_s,
@@ -65,7 +65,7 @@ def record_step(
             for e in batch.chunks
             if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
         ],
-        free_tokens=scheduler.memory.free_tokens(),
+        free_tokens=free_tokens,
         running=running,
         waiting=waiting,
     )

@@ -42,7 +42,7 @@ class Deliveries(Generic[T]):
         if self._alarm.callbacks is not None:
             self._alarm = Alarm(self._env, self._ring, urgent=True)
         self._alarm_tick = tick
-        self._alarm.set(tick - self._env.now)
+        self._alarm.set(tick)
 
     def _ring(self, event: Event) -> None:
         if event is not self._alarm:

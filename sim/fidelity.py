@@ -13,7 +13,7 @@ import numpy as np
 from policies.batch import Batch, BatchShape
 from policies.block_keys import Keys
 from policies.config import PolicyConfig
-from policies.protocols import KVMemory, Refusal, Scheduler
+from policies.protocols import KVMemory, Load, Refusal, Scheduler
 from policies.registry import build_scheduler
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
@@ -81,9 +81,9 @@ class WakesAsRecorded:
         """As the scheduler."""
         return self._scheduler.cut_by(seq)
 
-    def counts(self) -> tuple[int, int]:
+    def load(self) -> Load:
         """As the scheduler."""
-        return self._scheduler.counts()
+        return self._scheduler.load()
 
     def holders(self) -> list[Sequence]:
         """As the scheduler."""

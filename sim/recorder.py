@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from policies.batch import Batch, BatchShape
-from policies.protocols import KVUsage, Refusal
+from policies.protocols import KVUsage, Load, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
 from sim.metrics import REQUEST_COLUMNS, STATUSES, derive
@@ -85,7 +85,7 @@ class Recorder:
             self._lengthen()
         self._rows = row + 1
         self.requests.append(request)
-        self._scheduled_s[row] = scheduled_s
+        self._scheduled_s[row] = self._arrived_s[row] = scheduled_s
         return row
 
     def arrived(self, seq: Sequence, replica: int) -> None:
@@ -111,32 +111,26 @@ class Recorder:
             self._note_preemptions(batch, now_s)
 
     def ran(
-        self,
-        start_s: float,
-        end_s: float,
-        steps: int,
-        shape: BatchShape,
-        counts: tuple[int, int],
-        free_tokens: int,
-        replica: int,
+        self, start_s: float, end_s: float, steps: int, shape: BatchShape, load: Load, replica: int
     ) -> None:
-        """A batch ran ``steps`` times; ``counts`` and ``free_tokens`` are of its beginning."""
+        """A batch ran ``steps`` times; ``load`` is that of its beginning."""
         self.total_steps += steps
         decodes, context, _, chunks, _ = shape
         rows = shape.rows if chunks else decodes
         self._steps += _pack_step(
-            start_s, end_s, steps, decodes, len(chunks), rows, context, *counts, free_tokens,
-            replica,
-        )  # fmt: skip
+            start_s, end_s, steps, decodes, len(chunks), rows, context, *load, replica
+        )
 
     def used(self, usage: KVUsage) -> None:
         """Where the memory was at the beginning of a row."""
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
-    def tokens(self, batch: Batch, finished: list[Sequence], sequences: int, now_s: float) -> None:
-        """A batch of so many sequences ended: stamp first and last tokens as the client sees them."""
+    def tokens(
+        self, batch: Batch, finished: list[Sequence], shape: BatchShape, now_s: float
+    ) -> None:
+        """A batch ended: stamp first and last tokens as the client sees them."""
         if self.api is not None:
-            now_s += self.api.chunk_out_s(sequences)
+            now_s += self.api.chunk_out_s(shape.sequences)
         for seq, _, _, samples, _ in batch.chunks:
             if samples and self._first_s[seq.number] != self._first_s[seq.number]:
                 self._first_s[seq.number] = now_s

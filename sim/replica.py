@@ -5,7 +5,7 @@ from collections.abc import Callable
 from simpy.events import Event
 
 from policies.batch import Batch, BatchShape
-from policies.protocols import Refusal, Scheduler
+from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
 from sim.environment import Alarm, Environment
@@ -23,9 +23,8 @@ class Stalled(PolicyError):
     """A scheduler has sequences but neither runs them nor says when it will."""
 
 
-_Plan = tuple[Batch, int, int, float, BatchShape, tuple[int, int], int]
-"""A run as it was decided: batch, steps, tick and second of its start, shape, (running, waiting),
-free KV tokens."""
+_Plan = tuple[Batch, int, int, float, BatchShape, Load]
+"""A run as it was decided: batch, steps, tick and second of its start, shape, load."""
 
 
 class Replica:
@@ -51,7 +50,6 @@ class Replica:
         self.index = index
         self.listeners: list[Listener] = []
         self._env = env
-        self._memory = scheduler.memory
         self._clock = run_clock(step_time, noise)
         self._recorder = recorder
         self._macro = macro
@@ -67,16 +65,16 @@ class Replica:
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
-                self._wake_after(0)
+                self._wake_at(self._env.now)
             elif self._may_be_cut and self.scheduler.cut_by(seq):
                 self._cut(self._plan)
         return refusal
 
-    def _wake_after(self, delay: int) -> None:
-        """Decide after ``delay``; an alarm that has not rung yet is forgotten."""
+    def _wake_at(self, tick: int) -> None:
+        """Decide at ``tick``; an alarm that has not rung yet is forgotten."""
         if self._wake.callbacks is not None:
             self._wake = Alarm(self._env, self._on_wake)
-        self._wake.set(delay)
+        self._wake.set(tick)
 
     def _on_wake(self, alarm: Event) -> None:
         if alarm is not self._wake:
@@ -89,7 +87,8 @@ class Replica:
 
     def _serve(self, now: int, now_s: float) -> None:
         """Decide, and run on as long as nothing can come between."""
-        scheduler, recorder, clock, env = self.scheduler, self._recorder, self._clock, self._env
+        scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
+        horizon = self._env.next_tick() if self._alone else 0
         while True:
             batch = scheduler.schedule(now_s)
             if scheduler.dropped:
@@ -102,11 +101,11 @@ class Replica:
                 recorder.decided(batch, now_s)
             steps = scheduler.quiet_steps(batch) if self._macro else 1
             shape = batch.shape()
-            end = now + clock.begin(shape, steps, self._steps)
-            plan = (batch, steps, now, now_s, shape, scheduler.counts(), self._memory.free_tokens())
+            end = now + begin(shape, steps, self._steps)
+            plan = (batch, steps, now, now_s, shape, scheduler.load())
             if recorder.keeps_more:
                 self._note(plan, end - now)
-            if not self._alone or end >= env.next_tick():
+            if end >= horizon:
                 self._plan = plan
                 self._await(plan, end)
                 return
@@ -120,33 +119,32 @@ class Replica:
         if self._may_be_cut and self._alone and self.scheduler.may_cut():
             self._may_be_cut = False
             end = self._shorten(plan, self._env.next_tick(), end)
-        self._wake_after(end - self._env.now)
+        self._wake_at(end)
 
     def _cut(self, plan: _Plan) -> None:
         """End the run at the first step boundary from now on."""
-        now = self._env.now
-        end = self._shorten(plan, now, 0)
+        end = self._shorten(plan, self._env.now, 0)
         if end:
-            self._wake_after(end - now)
+            self._wake_at(end)
 
     def _shorten(self, plan: _Plan, tick: int, end: int) -> int:
         """Plan to end at the first step boundary at or after ``tick``; ``end`` if there is none."""
-        batch, planned, started, started_s, shape, counts, free_tokens = plan
+        batch, planned, started, started_s, shape, load = plan
         steps = self._clock.steps_by(tick - started)
         if steps >= planned:
             return end
-        self._plan = (batch, steps, started, started_s, shape, counts, free_tokens)
+        self._plan = (batch, steps, started, started_s, shape, load)
         return started + self._clock.elapsed(steps)
 
     def _complete(self, plan: _Plan, now_s: float) -> None:
-        batch, steps, _, started_s, shape, counts, free_tokens = plan
+        batch, steps, _, started_s, shape, load = plan
         self._steps += steps
         self._idle_before = False
         finished = self.scheduler.complete(batch, steps)
         recorder = self._recorder
-        recorder.ran(started_s, now_s, steps, shape, counts, free_tokens, self.index)
+        recorder.ran(started_s, now_s, steps, shape, load, self.index)
         if finished or batch.chunks:
-            recorder.tokens(batch, finished, shape.sequences, now_s)
+            recorder.tokens(batch, finished, shape, now_s)
             for listener in self.listeners:
                 for seq in finished:
                     listener(seq, None)
@@ -155,10 +153,10 @@ class Replica:
         self._idle_before = True
         wake_s = self.scheduler.wake_s()
         if wake_s is not None:
-            wake = max(now, -int(-wake_s // SECONDS_PER_TICK))
-            self._wake_after(wake - self._env.now)
+            self._wake_at(max(now, -int(-wake_s // SECONDS_PER_TICK)))
             return
-        if any(self.scheduler.counts()):
+        running, waiting, _ = self.scheduler.load()
+        if running or waiting:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
 
     def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
@@ -181,10 +179,10 @@ class Replica:
 
 
 def _what_is_stuck(scheduler: Scheduler, now_s: float) -> str:
-    running, waiting = scheduler.counts()
+    running, waiting, free = scheduler.load()
     head = min(scheduler.waiting(), key=lambda seq: seq.ticket, default=None)
     seq = head or scheduler.holders()[0]
-    needed, free = seq.total_tokens, scheduler.memory.free_tokens()
+    needed = seq.total_tokens
     lacks = "KV memory" if needed > free else "nothing but its turn"
     return (
         f"no progress is possible from {now_s:g} s on: {running} running and {waiting} waiting "

@@ -49,15 +49,16 @@ class AffineClock:
         if not slope:
             return -(-units // first) if first else 1
         linear = 2 * first - slope  # slope k^2 + linear k = 2 units
-        steps = max(1, int((sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)))
-        while steps > 1 and self._units(steps - 1) >= units:  # the root is a float's
-            steps -= 1
-        while self._units(steps) < units:
+        root = (sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)
+        steps = max(1, int(root))  # near the root, which is a float's
+        past = steps * first + (steps * (steps - 1) >> 1) * slope - units
+        while past < 0:
+            past += first + steps * slope
             steps += 1
+        while steps > 1 and past >= (last := first + (steps - 1) * slope):
+            past -= last
+            steps -= 1
         return steps
-
-    def _units(self, steps: int) -> int:
-        return steps * self._first + (steps * (steps - 1) >> 1) * self._slope
 
 
 class NoisyAffineClock:

@@ -4,7 +4,6 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from math import inf
 from typing import Any
 
 from simpy.events import Event
@@ -92,21 +91,16 @@ def as_sequence(
     request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
 ) -> Sequence:
     """A request as the server sees it: its declared limit is the length that it will reach."""
-    named, key_blocks = keys.of(request) if keys else ((), 1)
-    return Sequence(
-        request.request_id,
-        arrival_s,
-        request.prompt_tokens,
-        request.output_tokens,
-        named,
-        request.priority,
-        key_blocks=key_blocks,
-        number=number,
-        samples=request.samples,
-        tenant=request.tenant,
-        estimated_tokens=request.estimated_output_tokens,
-        deadline_s=inf if request.ttft_slo_s is None else arrival_s + request.ttft_slo_s,
-    )
+    seq = Sequence(request.request_id, arrival_s, request.prompt_tokens, request.output_tokens)
+    seq.number = number
+    seq.priority, seq.tenant, seq.samples = request.priority, request.tenant, request.samples
+    if keys is not None:
+        seq.block_keys, seq.key_blocks = keys.of(request)
+    if request.estimated_output_tokens is not None:
+        seq.estimated_tokens = request.estimated_output_tokens
+    if request.ttft_slo_s is not None:
+        seq.deadline_s = arrival_s + request.ttft_slo_s
+    return seq
 
 
 class _Arrivals:
@@ -129,22 +123,23 @@ class _Arrivals:
         self._on_arrival = on_arrival
         self._alarm = Alarm(env, self._arrive, urgent=True)
         self._request: Request | None = None
-        self._await_next()
+        self._await_next(env.now)
 
     def _arrive(self, _: Event) -> None:
         request = self._request
         assert request is not None
-        env, recorder = self._env, self._recorder
+        now, recorder = self._env.now, self._recorder
         number = recorder.scheduled(request, request.arrival_s)
-        seq = as_sequence(request, env.now * SECONDS_PER_TICK, self._keys, number)
-        recorder.arrived(seq, self._replica.index)
+        seq = as_sequence(request, now * SECONDS_PER_TICK, self._keys, number)
+        if recorder.api is not None:
+            recorder.arrived(seq, self._replica.index)
         if refusal := self._replica.submit(seq):
             recorder.refused(seq, refusal)
         if self._on_arrival and number % 1000 == 999:
             self._on_arrival(number + 1)
-        self._await_next()
+        self._await_next(now)
 
-    def _await_next(self) -> None:
+    def _await_next(self, now: int) -> None:
         self._request = request = next(self._requests, None)
         if request is None:
             return
@@ -152,7 +147,7 @@ class _Arrivals:
         api = self._recorder.api
         if api is not None:
             received_s += api.request_in_s(request.prompt_tokens)
-        self._alarm.set(max(0, to_ticks(received_s) - self._env.now))
+        self._alarm.set(max(now, to_ticks(received_s)))
 
 
 @contextmanager
