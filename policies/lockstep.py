@@ -100,13 +100,11 @@ class Lockstep:
         """Blocks that the members need for ``steps`` positions beyond those granted."""
         block = self._block
         first = -self.granted_step % block  # the place whose members stand at the start of a block
-        if steps == 1:
-            return self._places[first]
+        last = first + block + 1
+        if steps < block:
+            return sum(self._places[last - steps : last])
         whole, rest = divmod(steps, block)
-        needed = whole * self.size
-        if rest:
-            needed += sum(self._places[first + block - rest + 1 : first + block + 1])
-        return needed
+        return whole * self.size + sum(self._places[last - rest : last])
 
     def _take_stopped(self) -> list[Sequence]:
         taken = [seq for seq in self.stopped if seq.lockstep is self]

@@ -30,7 +30,8 @@ _STEP_TYPES = {
 STEP_COLUMNS = tuple(_STEP_TYPES)
 USAGE_COLUMNS = KVUsage.__match_args__
 
-_pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
+pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
+"""The bytes of one row of ``STEP_COLUMNS``: what a run of steps leaves behind, whatever it did."""
 _BLOCK = 4096
 _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
@@ -58,7 +59,6 @@ class Recorder:
         self.keep_usage = keep_usage
         self.keeps_more = keep_records or keep_usage
         self.records: list[StepRecord] = []
-        self.total_steps = 0
         self.requests: list[Request] = []
         self.errors: dict[int, str] = {}
         self.pauses: list[list[float]] = []
@@ -75,7 +75,8 @@ class Recorder:
         self._cached_tokens = array("l")
         self._preemptions = array("l")
         self._replica = array("h")
-        self._steps = bytearray()
+        self.steps = bytearray()
+        """Rows of ``pack_step``."""
         self._usage = array("l")
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:
@@ -109,17 +110,6 @@ class Recorder:
                 self._paused.pop(number).append(now_s)
         if batch.preempted or batch.resumed:
             self._note_preemptions(batch, now_s)
-
-    def ran(
-        self, start_s: float, end_s: float, steps: int, shape: BatchShape, load: Load, replica: int
-    ) -> None:
-        """A batch ran ``steps`` times; ``load`` is that of its beginning."""
-        self.total_steps += steps
-        decodes, context, _, chunks, _ = shape
-        rows = shape.rows if chunks else decodes
-        self._steps += _pack_step(
-            start_s, end_s, steps, decodes, len(chunks), rows, context, *load, replica
-        )
 
     def used(self, usage: KVUsage) -> None:
         """Where the memory was at the beginning of a row."""
@@ -186,7 +176,7 @@ class Recorder:
 
     def steps_frame(self) -> pd.DataFrame:
         """One row per run of equal batches (``STEP_COLUMNS``, and ``USAGE_COLUMNS`` if kept)."""
-        table = np.frombuffer(bytes(self._steps), dtype=np.dtype(list(_STEP_TYPES.items())))
+        table = np.frombuffer(bytes(self.steps), dtype=np.dtype(list(_STEP_TYPES.items())))
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
         if self.keep_usage:
             usage = np.array(self._usage, int).reshape(-1, len(USAGE_COLUMNS))

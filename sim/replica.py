@@ -9,7 +9,7 @@ from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
 from sim.environment import Alarm, Environment
-from sim.recorder import Recorder
+from sim.recorder import Recorder, pack_step
 from sim.run_clock import run_clock
 from sim.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
@@ -52,6 +52,7 @@ class Replica:
         self._env = env
         self._clock = run_clock(step_time, noise)
         self._recorder = recorder
+        self._rows = recorder.steps
         self._macro = macro
         self._alone = alone
         self._steps = 0
@@ -67,7 +68,9 @@ class Replica:
             if self._plan is None:
                 self._wake_at(self._env.now)
             elif self._may_be_cut and self.scheduler.cut_by(seq):
-                self._cut(self._plan)
+                end = self._cut(self._plan, self._env.now)
+                if end:
+                    self._wake_at(end)
         return refusal
 
     def _wake_at(self, tick: int) -> None:
@@ -107,47 +110,42 @@ class Replica:
                 self._note(plan, end - now)
             if end >= horizon:
                 self._plan = plan
-                self._await(plan, end)
+                self._await(plan, end, horizon)
                 return
             now = end
             now_s = end * SECONDS_PER_TICK
             self._complete(plan, now_s)
 
-    def _await(self, plan: _Plan, end: int) -> None:
+    def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Set the alarm for the end of the plan, or for where the next arrival may cut it."""
         self._may_be_cut = plan[1] > 1
-        if self._may_be_cut and self._alone and self.scheduler.may_cut():
+        if self._may_be_cut and horizon and self.scheduler.may_cut():
             self._may_be_cut = False
-            end = self._shorten(plan, self._env.next_tick(), end)
+            end = self._cut(plan, horizon) or end
         self._wake_at(end)
 
-    def _cut(self, plan: _Plan) -> None:
-        """End the run at the first step boundary from now on."""
-        end = self._shorten(plan, self._env.now, 0)
-        if end:
-            self._wake_at(end)
-
-    def _shorten(self, plan: _Plan, tick: int, end: int) -> int:
-        """Plan to end at the first step boundary at or after ``tick``; ``end`` if there is none."""
+    def _cut(self, plan: _Plan, tick: int) -> int:
+        """Plan to end at the first step boundary at or after ``tick``; 0 if that is the end."""
         batch, planned, started, started_s, shape, load = plan
-        steps = self._clock.steps_by(tick - started)
+        steps, elapsed = self._clock.boundary(tick - started)
         if steps >= planned:
-            return end
+            return 0
         self._plan = (batch, steps, started, started_s, shape, load)
-        return started + self._clock.elapsed(steps)
+        return started + elapsed
 
     def _complete(self, plan: _Plan, now_s: float) -> None:
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
-        self._idle_before = False
         finished = self.scheduler.complete(batch, steps)
-        recorder = self._recorder
-        recorder.ran(started_s, now_s, steps, shape, load, self.index)
+        decodes, context, _, chunks, _ = shape
+        rows = shape.rows if chunks else decodes
+        self._rows += pack_step(
+            started_s, now_s, steps, decodes, len(chunks), rows, context, *load, self.index
+        )
         if finished or batch.chunks:
-            recorder.tokens(batch, finished, shape, now_s)
-            for listener in self.listeners:
-                for seq in finished:
-                    listener(seq, None)
+            self._recorder.tokens(batch, finished, shape, now_s)
+            if self.listeners:
+                self._tell_finished(finished)
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
@@ -158,6 +156,11 @@ class Replica:
         running, waiting, _ = self.scheduler.load()
         if running or waiting:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
+
+    def _tell_finished(self, finished: list[Sequence]) -> None:
+        for listener in self.listeners:
+            for seq in finished:
+                listener(seq, None)
 
     def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
         for seq, refusal in dropped:
@@ -176,6 +179,7 @@ class Replica:
                 self._steps, plan[0], scheduler, plan[3], duration_s, self._idle_before
             )
             recorder.records.append(record)
+            self._idle_before = False
 
 
 def _what_is_stuck(scheduler: Scheduler, now_s: float) -> str:

@@ -17,11 +17,8 @@ class RunClock(Protocol):
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Ticks that ``steps`` steps take, the first of which is step ``index`` of the server."""
 
-    def elapsed(self, steps: int) -> int:
-        """Ticks from the beginning of the run to the end of its step number ``steps``."""
-
-    def steps_by(self, ticks: int) -> int:
-        """The number of the first step that ends at ``ticks`` or later."""
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """(number, end in ticks) of the first step of the run that ends at ``ticks`` or later."""
 
 
 class AffineClock:
@@ -29,25 +26,31 @@ class AffineClock:
 
     def __init__(self, model: LinearStepTime) -> None:
         self._affine = model.affine
+        self._decodes = model.decodes
+        self._context = model.context_units
         self._first = self._slope = 0
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Ticks that ``steps`` steps take."""
-        self._first, self._slope = first, slope = self._affine(shape)
+        decodes, context, growing, chunks, swapped = shape
+        if chunks or swapped:
+            first, slope = self._affine(shape)
+        else:  # as ``affine``, without a call
+            slope = self._context
+            first = self._decodes[decodes] + slope * context
+            slope *= growing
+        self._first, self._slope = first, slope
         if steps == 1:
             return first << _UNIT_BITS
         return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
 
-    def elapsed(self, steps: int) -> int:
-        """Ticks to the end of step number ``steps``."""
-        return steps * self._first + (steps * (steps - 1) >> 1) * self._slope << _UNIT_BITS
-
-    def steps_by(self, ticks: int) -> int:
-        """The least k with elapsed(k) >= ticks."""
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """(k, end) of the least k whose end is at ``ticks`` or later."""
         first, slope = self._first, self._slope
         units = -(-ticks >> _UNIT_BITS)
         if not slope:
-            return -(-units // first) if first else 1
+            steps = max(1, -(-units // first)) if first else 1
+            return steps, steps * first << _UNIT_BITS
         linear = 2 * first - slope  # slope k^2 + linear k = 2 units
         root = (sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)
         steps = max(1, int(root))  # near the root, which is a float's
@@ -58,7 +61,7 @@ class AffineClock:
         while steps > 1 and past >= (last := first + (steps - 1) * slope):
             past -= last
             steps -= 1
-        return steps
+        return steps, units + past << _UNIT_BITS
 
 
 class NoisyAffineClock:
@@ -77,19 +80,20 @@ class NoisyAffineClock:
         self._first = first - self._slope * index
         offset, self._sums, self._weighted_sums = self._noise.draw(index, steps)
         self._index, self._steps = index - offset, steps
-        return self.elapsed(steps)
+        return self._elapsed(steps)
 
-    def elapsed(self, steps: int) -> int:
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """(k, end) of the least k whose end is at ``ticks`` or later."""
+        steps = bisect_left(range(1, self._steps + 1), ticks, key=self._elapsed) + 1
+        return steps, self._elapsed(min(steps, self._steps))
+
+    def _elapsed(self, steps: int) -> int:
         """Ticks to the end of step number ``steps``: the sum of (first + slope j) * factor_j."""
         start, end = self._index, self._index + steps
         factors = self._sums[end] - self._sums[start]
         return self._first * factors + self._slope * (
             self._weighted_sums[end] - self._weighted_sums[start]
         )
-
-    def steps_by(self, ticks: int) -> int:
-        """The least k with elapsed(k) >= ticks."""
-        return bisect_left(range(1, self._steps + 1), ticks, key=self.elapsed) + 1
 
 
 class SampledClock:
@@ -109,13 +113,10 @@ class SampledClock:
         self._ends = [end := end + to_ticks(seconds) for seconds in durations_s.tolist()]
         return end
 
-    def elapsed(self, steps: int) -> int:
-        """Ticks to the end of step number ``steps``."""
-        return self._ends[steps - 1]
-
-    def steps_by(self, ticks: int) -> int:
-        """The least k with elapsed(k) >= ticks."""
-        return bisect_left(self._ends, ticks) + 1
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """(k, end) of the least k whose end is at ``ticks`` or later."""
+        place = min(bisect_left(self._ends, ticks), len(self._ends) - 1)
+        return place + 1, self._ends[place]
 
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:

@@ -68,17 +68,17 @@ def run_to_end(env: Environment) -> float:
 
 def finished_run(recorder: Recorder, wall_s: float) -> Run:
     """The columns of a simulation that has ended."""
-    count = len(recorder.requests)
+    count, steps = len(recorder.requests), recorder.steps_frame()
     speed = {
         "wall_s": wall_s,
         "requests_per_s": count / wall_s if wall_s > 0 else 0.0,
-        "steps": recorder.total_steps,
+        "steps": int(steps["steps"].sum()),
     }
     extra: dict[str, Any] = {"simulation": speed}
     return Run(
         "simulation",
         recorder.requests_frame(),
-        recorder.steps_frame(),
+        steps,
         scenario={},
         extra=extra,
         records=recorder.records,

@@ -91,7 +91,10 @@ class LinearStepTime:
         self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
         self._swap = _units(swap_s)
         self._units_of_rows: dict[int, int] = {}
-        self._units_of_decodes: dict[int, int] = {}
+        self.context_units = self._context
+        """Units of 2^-48 s per context token of a decode."""
+        self.decodes = _UnitsOfDecodes(self)
+        """Units of a step of so many decodes, their context apart."""
 
     @classmethod
     def of(cls, by_name: Mapping[str, float]) -> "LinearStepTime":
@@ -130,11 +133,11 @@ class LinearStepTime:
                     + self._prefill_context * start
                 )
             return units + self._of_rows(rows), self._context * growing
-        known = self._units_of_decodes.get(decodes)
-        if known is None:
-            known = self._constant + self._decode * decodes + self._of_rows(decodes)
-            self._units_of_decodes[decodes] = known
-        return known + self._context * context, self._context * growing
+        return self.decodes[decodes] + self._context * context, self._context * growing
+
+    def of_decodes(self, decodes: int) -> int:
+        """Units of a step of so many decodes, their context apart."""
+        return self._constant + self._decode * decodes + self._of_rows(decodes)
 
     def _of_rows(self, rows: int) -> int:
         units = self._units_of_rows.get(rows)
@@ -142,6 +145,18 @@ class LinearStepTime:
             segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
             units = sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
             self._units_of_rows[rows] = units
+        return units
+
+
+class _UnitsOfDecodes(dict[int, int]):
+    """What ``LinearStepTime.of_decodes`` says, remembered."""
+
+    def __init__(self, model: LinearStepTime) -> None:
+        super().__init__()
+        self._model = model
+
+    def __missing__(self, decodes: int) -> int:
+        self[decodes] = units = self._model.of_decodes(decodes)
         return units
 
 
