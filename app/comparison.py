@@ -29,18 +29,12 @@ def print_comparison(
     as_json: bool,
 ) -> None:
     """Simulate both over the same seeds and print how B differs from A."""
-    seeds = REPLICATIONS if replications is None else max(1, replications)
+    seeds = _seeds(sides) if replications is None else max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
     if out:
         for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
-            first.scenario = {
-                "trace": trace.source,
-                "profile": side.profile.name,
-                "policies": side.policies.as_dict(),
-                "cluster": side.cluster.as_dict(),
-                "seed": seed,
-            }
+            first.scenario = _record(trace, side, seed)
             first.meta = machine_facts()
             first.save(out / name)
     if as_json:
@@ -49,15 +43,35 @@ def print_comparison(
         typer.echo("\n".join(_report(found, names, sides, seeds)))
 
 
+def _seeds(sides: Sequence[Scenario]) -> int:
+    """One is enough where all others would be the same."""
+    return 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
+
+
+def _record(trace: Trace, side: Scenario, seed: int) -> dict[str, Any]:
+    profiles = [profile.name for profile in (side.profile, *side.more_profiles)]
+    return {
+        "trace": trace.source,
+        "notes": list(trace.notes),
+        "profile": profiles[0] if len(profiles) == 1 else profiles,
+        "policies": side.policies.as_dict(),
+        "cluster": side.cluster.as_dict(),
+        "seed": seed,
+    }
+
+
 def _report(
     found: RunComparison, names: tuple[str, str], sides: Sequence[Scenario], seeds: int
 ) -> list[str]:
     lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
-    lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+    if seeds == 1:
+        lines.append("one seed, the same load and noise for both: no intervals")
+    else:
+        lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
     lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
     lines += [_metric_line(metric) for metric in found.metrics]
-    if all(m.low == m.high for m in found.metrics if m.low is not None):
-        lines.append("the profile has neither noise nor drawn coefficients: no spread over seeds")
+    if all(side.is_repeatable() for side in sides):
+        lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
     for title, frame in (("gained", found.gained), ("lost", found.lost)):
         lines += ["", f"requests that {title} most (E2E latency, ms):", *_requests(frame)]
     return lines
@@ -91,8 +105,8 @@ def _as_dict(
     found: RunComparison, names: tuple[str, str], sides: Sequence[Scenario]
 ) -> dict[str, Any]:
     return {
-        "a": {"name": names[0], "policies": sides[0].policies.as_dict()},
-        "b": {"name": names[1], "policies": sides[1].policies.as_dict()},
+        "a": _side(names[0], sides[0]),
+        "b": _side(names[1], sides[1]),
         "metrics": {
             m.metric: {
                 "a": m.a, "b": m.b, "difference": m.difference, "low": m.low, "high": m.high,
@@ -103,6 +117,10 @@ def _as_dict(
         "gained": found.gained.to_dict("records"),
         "lost": found.lost.to_dict("records"),
     }  # fmt: skip
+
+
+def _side(name: str, side: Scenario) -> dict[str, Any]:
+    return {"name": name, "policies": side.policies.as_dict(), "cluster": side.cluster.as_dict()}
 
 
 def _number(value: Any, factor: float) -> str:

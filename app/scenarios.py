@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from app.options import PolicyOptions
-from app.settings import parse_policies, with_settings
+from app.settings import NamedPolicies, parse_policies, with_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
 from sim.profile import Profile
@@ -48,14 +48,15 @@ def build_scenario(
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """The scenario of the options; ``compared`` are policies of ``--compare``, which win."""
+    """The scenario of the options; ``compared`` are policies of ``--compare``, which win.
+
+    Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
+    """
     settings = policy.given()
     servers = dict(find_preset(policy.preset).cluster) if policy.preset else {}
-    if compared is not None:
-        own, own_servers = parse_policies(compared)
-        settings.update(own)
-        servers.update(own_servers)
-    servers.update(cluster.given())
+    named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
+    settings.update(named.policies)
+    servers.update({**named.preset_cluster, **cluster.given(), **named.cluster})
     base = profiles[0].policy_config()
     config = _fit_to_trace(with_settings(base, settings), trace, settings)
     _warn_of_free_swaps(config, profiles)

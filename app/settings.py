@@ -3,11 +3,26 @@
 import difflib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from policies.config import PolicyConfig
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class NamedPolicies(NamedTuple):
+    """What a side of ``--compare`` asks for.
+
+    ``policies`` are settings of ``PolicyConfig``; those of ``ClusterConfig`` come with a preset
+    (``preset_cluster``) or are given as KEY=VALUE (``cluster``).
+    """
+
+    policies: dict[str, Any]
+    preset_cluster: dict[str, Any]
+    cluster: dict[str, Any]
 
 
 def parse_settings(texts: Iterable[str], where: str) -> dict[str, Any]:
@@ -15,7 +30,10 @@ def parse_settings(texts: Iterable[str], where: str) -> dict[str, Any]:
 
     Raises ``PolicyError`` that names ``where``, the key and what would be right.
     """
-    return dict(_parse_setting(text, where) for text in texts)
+    from policies.config import PolicyConfig
+
+    known = get_type_hints(PolicyConfig)
+    return dict(_parse_setting(text, where, known) for text in texts)
 
 
 def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyConfig":
@@ -31,31 +49,36 @@ def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyC
     return replace(base, **given)
 
 
-def parse_policies(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ``--compare`` names: (settings of ``PolicyConfig``, settings of ``ClusterConfig``).
+def parse_policies(text: str) -> NamedPolicies:
+    """What one side of ``--compare`` names, all parts joined by ``+``; later ones win.
 
-    A preset (``vllm-v1``), a label (``static+contiguous``, ``chunked+paged+prefix``), settings
-    (``queue_order=sjf``), or several of these joined by ``+``; later ones win.
+    A part is a preset (``vllm-v1``), a label (``static+contiguous``, ``chunked+paged+prefix``) or a
+    setting of the policies or the cluster (``queue_order=sjf``, ``replicas=2``). Raises
+    ``PolicyError`` with the nearest known name.
     """
+    from policies.config import PolicyConfig
     from policies.presets import find_preset
     from policies.registry import MEMORIES, SCHEDULERS
+    from sim.scenario import ClusterConfig
 
-    policies: dict[str, Any] = {}
-    cluster: dict[str, Any] = {}
+    cluster_settings = get_type_hints(ClusterConfig)
+    settings = {**get_type_hints(PolicyConfig), **cluster_settings}
+    named = NamedPolicies({}, {}, {})
     for part in text.split("+"):
         if "=" in part:
-            policies.update(parse_settings([part], "--compare"))
+            key, value = _parse_setting(part, "--compare", settings)
+            (named.cluster if key in cluster_settings else named.policies)[key] = value
         elif part in SCHEDULERS:
-            policies["batching"] = part
+            named.policies["batching"] = part
         elif part in MEMORIES:
-            policies["kv"] = part
+            named.policies["kv"] = part
         elif part == "prefix":
-            policies["prefix_cache"] = True
+            named.policies["prefix_cache"] = True
         else:
             preset = find_preset_or_policy(part, [*SCHEDULERS, *MEMORIES, "prefix"], find_preset)
-            policies.update(preset.policies)
-            cluster.update(preset.cluster)
-    return policies, cluster
+            named.policies.update(preset.policies)
+            named.preset_cluster.update(preset.cluster)
+    return named
 
 
 def find_preset_or_policy(name: str, policies: list[str], find_preset: Any) -> Any:
@@ -70,23 +93,22 @@ def find_preset_or_policy(name: str, policies: list[str], find_preset: Any) -> A
     raise PolicyError(f"--compare: unknown policies {name!r}; {hint}")
 
 
-def _parse_setting(text: str, where: str) -> tuple[str, Any]:
-    from policies.config import PolicyConfig
+def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
+    """A key of ``known`` and its value, of the type that ``known`` gives it."""
     from workloads.errors import PolicyError
 
     key, equals, value = text.partition("=")
-    known = [f.name for f in fields(PolicyConfig)]
     if not equals:
         raise PolicyError(f"{where}: {text!r} is not KEY=VALUE")
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise PolicyError(f"{where}: unknown setting {key!r}; {hint}")
-    kinds = _kinds(get_type_hints(PolicyConfig)[key])
+    kinds = _kinds(known[key])
     try:
         return key, _convert(value, kinds)
     except ValueError:
-        wanted = " or ".join("none" if k is type(None) else k.__name__ for k in kinds)
+        wanted = " or ".join(_WORDS[kind] for kind in kinds)
         raise PolicyError(f"{where}: {key}: {value!r} is not {wanted}") from None
 
 
@@ -97,12 +119,10 @@ def _kinds(hint: Any) -> tuple[type, ...]:
 
 
 def _convert(value: str, kinds: tuple[type, ...]) -> Any:
-    if type(None) in kinds and value.lower() == "none":
+    if types.NoneType in kinds and value.lower() == "none":
         return None
-    kind = kinds[0]
-    if kind is bool:
-        truth = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-        if value.lower() not in truth:
-            raise ValueError(value)
-        return truth[value.lower()]
-    return kind(value)
+    if kinds[0] is not bool:
+        return kinds[0](value)
+    if value.lower() not in _TRUTH:
+        raise ValueError(value)
+    return _TRUTH[value.lower()]

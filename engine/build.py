@@ -27,6 +27,7 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
     """
     model = model_preset(options.model)
     scheduler = build_scheduler(options.policies)
+    _check_policies(options.policies)
     _check_lengths(model, options.policies, scheduler.memory)
     runner = _runner(model, scheduler.memory, options)
     _warm_up(runner, scheduler.memory)
@@ -57,6 +58,14 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
     """What the runner keeps of a new sequence."""
     return TokenState(token_ids, params, random_generator(params))
+
+
+def _check_policies(policies: PolicyConfig) -> None:
+    if policies.preemption == "swap" or policies.host_cache_tokens:
+        raise EngineError(
+            "preemption 'swap' and host_cache_tokens are simulated only; the bundled engine has no "
+            "host memory for keys and values"
+        )
 
 
 def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:

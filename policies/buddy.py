@@ -1,4 +1,4 @@
-"""A buddy allocator: regions of powers of two, split in halves and joined again (Knowlton, 1965)."""
+"""A buddy allocator (Knowlton, 1965): powers of two, split in halves and joined again."""
 
 from heapq import heappop, heappush
 

@@ -37,8 +37,8 @@ class PolicyConfig:
 
     Memory: ``kv_tokens`` is the whole KV memory in tokens, in blocks of ``block_tokens`` (paged)
     or regions sized by ``reservation`` (contiguous). ``prefix_cache`` shares equal prompt blocks,
-    found by ``prefix_index`` and given up in the order of ``eviction``; ``host_kv_tokens`` is host
-    memory for what preemption swaps out.
+    found by ``prefix_index`` and given up in the order of ``eviction``; ``host_cache_tokens`` of
+    host memory keep prompts beyond that, ``host_kv_tokens`` what preemption swaps out.
 
     Steps: ``max_seqs`` bounds a batch (and sizes a static one), ``token_budget`` the rows of a
     step; ``wait_limit_s`` is how long a static batch waits to fill.
@@ -70,6 +70,7 @@ class PolicyConfig:
     preemption: Preemption = "recompute"
     victim: Victim = "newest"
     host_kv_tokens: int = 0
+    host_cache_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -78,7 +79,8 @@ class PolicyConfig:
             _require_known(name, getattr(self, name), choices)
         if self.queue_limit is not None:
             _require(self.queue_limit >= 0, "queue_limit", self.queue_limit, "at least 0")
-        _require(self.host_kv_tokens >= 0, "host_kv_tokens", self.host_kv_tokens, "at least 0")
+        for name in ("host_kv_tokens", "host_cache_tokens"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
@@ -86,6 +88,8 @@ class PolicyConfig:
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
+        if self.host_cache_tokens and not self.prefix_cache:
+            raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
 
     def _require_room(self) -> None:
         _require(

@@ -217,6 +217,7 @@ class IterationBatching:
             if not seq.preemptions:
                 seq.cached_tokens = cached_tokens
             seq.settled_computed_tokens = cached_tokens
+            batch.swapped_tokens += seq.loaded_tokens
             self._prefilling.append(seq)
         self._waiting.pop()
         return True

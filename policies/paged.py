@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import ceil
 
 from policies.config import PolicyConfig
+from policies.host_tier import HostTier
 from policies.lockstep import Lockstep
 from policies.prefix_index import PrefixIndex, build_index
 from policies.prefix_tree import PrefixTree
@@ -28,6 +29,8 @@ class PagedKV:
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self.shares_prefixes = config.prefix_cache
         self._index = build_index(config)
+        host_blocks = config.host_cache_tokens // config.block_tokens
+        self._host = HostTier(host_blocks) if host_blocks else None
         self._forks = PrefixTree("lru")
         """Prompts that several answers share, where no prefix cache keeps them."""
         self._free = self.total_blocks
@@ -48,10 +51,14 @@ class PagedKV:
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
-        """Leading prompt tokens found in the cache: whole blocks, at most prompt - 1."""
+        """Leading prompt tokens found here or in the host: whole blocks, at most prompt - 1."""
         if self._index is None:
             return 0
-        return self._index.find(seq, self._shareable(seq))[0] * self.block_tokens
+        limit = self._shareable(seq)
+        found, _ = self._index.find(seq, limit)
+        if self._host is not None:
+            found += self._host.find(seq, found, limit)
+        return found * self.block_tokens
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Take the cached prefix and room for ``tokens`` positions; False, unchanged, without room.
@@ -77,6 +84,8 @@ class PagedKV:
             full = min(tokens, seq.prompt_tokens) // self.block_tokens
             if full > seq.keyed_blocks:
                 self._index.insert(seq, full)
+            if self._host is not None:
+                self._host.keep(seq, full)
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Room for ``steps`` more positions of every member; False, unchanged, without it."""
@@ -224,6 +233,8 @@ class PagedKV:
         if needed - found > available + self._index.idle_blocks - idle:
             return False
         seq.blocks = self._index.hold(seq, limit)
+        if self._host is not None:
+            seq.loaded_tokens = self._host.find(seq, found, limit) * self.block_tokens
         missing = needed - found - self._free
         if missing > 0:
             self._evict(needed - found)

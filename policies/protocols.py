@@ -85,7 +85,8 @@ class KVMemory(Protocol):
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Share the full blocks of ``seq`` with ``child``, copying a partly filled one.
 
-        ``child`` then has room for ``tokens`` positions in all. False, and nothing changed, without room for the copy or where nothing can be shared.
+        ``child`` then has room for ``tokens`` positions in all. False, and nothing changed, without
+        room for the copy or where nothing can be shared.
         """
 
     def release(self, seq: Sequence) -> None:

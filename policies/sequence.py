@@ -44,6 +44,7 @@ class Sequence:
         "joined_step",
         "key_blocks",
         "keyed_blocks",
+        "loaded_tokens",
         "lockstep",
         "max_tokens",
         "number",
@@ -111,6 +112,8 @@ class Sequence:
         self.on_host = False
         """Preempted with its keys and values kept in host memory."""
 
+        self.loaded_tokens = 0
+        """Prompt tokens that the last admission loads from host memory."""
         self.held_blocks = 0
         """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
         self.blocks: list[int] = []

@@ -146,7 +146,9 @@ def _dead_row(seq: Sequence) -> ScheduledSequence:
 
 def _padded_prefill(seqs: list[Sequence]) -> Batch:
     longest = max(seq.prompt_tokens - seq.computed_tokens for seq in seqs)
-    return Batch([_padded(seq, longest) for seq in seqs])
+    batch = Batch([_padded(seq, longest) for seq in seqs])
+    batch.swapped_tokens = sum(seq.loaded_tokens for seq in seqs)
+    return batch
 
 
 def _padded(seq: Sequence, rows: int) -> ScheduledSequence:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from policies.batch import Batch, BatchShape
-from policies.protocols import KVUsage, Load, Refusal
+from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
 from sim.metrics import REQUEST_COLUMNS, STATUSES, derive

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from policies.config import PolicyConfig
-from policies.fleet import RouterConfig
+from policies.fleet import Fleet, RouterConfig
 from policies.registry import build_scheduler
+from policies.routing import ROUTERS, build_router
 from sim.cluster import simulate_cluster
 from sim.handover import KVLink
 from sim.pools import Pool, Role
@@ -19,6 +20,8 @@ from sim.simulate import simulate
 from sim.step_time import LinearStepTime, StepNoise
 from workloads.errors import PolicyError
 from workloads.trace import Trace
+
+_ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,23 @@ class ClusterConfig:
     closed_loop: bool | None = None
 
     def __post_init__(self) -> None:
+        for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):
+            count = getattr(self, name)
+            if count < least:
+                raise PolicyError(f"{name}: {count} is not possible; it must be at least {least}")
         if bool(self.prefill_replicas) != bool(self.decode_replicas):
             raise PolicyError(
                 f"prefill_replicas and decode_replicas go together, not {self.prefill_replicas} "
                 f"and {self.decode_replicas}"
             )
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Build routers and link, so that a wrong one is an error also where nothing needs it."""
+        for router in (self.router, self.decode_router):
+            config = RouterConfig(router, self.staleness_s)
+            build_router(Fleet([1.0], self.staleness_s), config, np.random.default_rng(0))
+        KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
 
     @property
     def splits(self) -> bool:
@@ -68,9 +83,14 @@ class Scenario:
     more_profiles: tuple[Profile, ...] = ()
 
     def is_certain(self) -> bool:
-        """Whether every replication is the same: no profile has drawn fits, drift or noise."""
+        """Whether all is known of the servers: no profile has drawn fits, drift or noise."""
         profiles = (self.profile, *self.more_profiles)
         return all(fit.is_certain() for p in profiles for fit in p.layouts.values())
+
+    def is_repeatable(self) -> bool:
+        """Whether every replication is the same: it is certain, and no router draws."""
+        routers = {self.cluster.router, self.cluster.decode_router}
+        return self.is_certain() and routers <= _ROUTERS_WITHOUT_CHANCE
 
     @property
     def name(self) -> str:
@@ -163,9 +183,8 @@ def _pool(scenario: Scenario, model: LinearStepTime, place: int, count: int, rol
     profiles = (scenario.profile, *scenario.more_profiles)
     profile = profiles[min(place, len(profiles) - 1)]
     policies = scenario.policies
-    if profile is not scenario.profile:
-        own = profile.policy_config()
-        policies = replace(policies, kv_tokens=own.kv_tokens)
+    if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # nobody set it
+        policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
     fit = profile.step_time(build_scheduler(policies).memory.layout)
     return Pool(policies, model, count, role, fit.noise_factors())
 

@@ -300,3 +300,20 @@ def test_the_victim_of_preemption(victim: Victim, preempted: str) -> None:
     ]
     run = simulate(requests, CheckedScheduler(config), ONE_SECOND, keep_records=True)
     assert next(r.preempted for r in run.records if r.preempted) == [preempted]
+
+
+def test_what_the_device_lost_is_loaded_from_the_host_instead_of_computed() -> None:
+    config = PolicyConfig(
+        kv_tokens=12, block_tokens=4, prefix_cache=True, max_model_len=12, host_cache_tokens=16
+    )
+    model = LinearStepTime.of({"constant": 1.0, "swapped_tokens": 0.125})
+    requests = [
+        request("a", 0.0, prompt=9, output=1, ids=(1, 2)),
+        request("b", 2.0, prompt=9, output=1, ids=(3, 4)),  # evicts a from the device
+        request("c", 4.0, prompt=9, output=1, ids=(1, 2)),  # 8 tokens over the link: one second
+        request("d", 8.0, prompt=9, output=1, ids=(5, 6)),  # b's are the oldest in the host
+        request("e", 10.0, prompt=9, output=1, ids=(3, 4)),
+    ]
+    run = simulate(requests, CheckedScheduler(config), model)
+    assert run.requests["cached_tokens"].tolist() == [0, 0, 8, 0, 0]
+    assert run.requests["ttft_s"].tolist() == [1.0, 1.0, 2.0, 1.0, 1.0]

@@ -33,6 +33,7 @@ STEP_TIME = LinearStepTime.of(
         "rows_from_16": 0.0005,
         "decode_context_tokens": 1e-5,
         "prefill_pairs": 1e-6,
+        "swapped_tokens": 1e-4,
     }
 )
 
@@ -44,11 +45,12 @@ every_scheduler = pytest.mark.parametrize("batching", BATCHING)
 def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
     """Any combination of policies, with small memories and budgets that reach every mechanism."""
     kv = draw(st.sampled_from(["paged", "paged", "contiguous"]))
+    prefix_cache = kv == "paged" and draw(st.booleans())
     return PolicyConfig(
         batching=batching,
         kv=kv,
         reservation=draw(one_of(Reservation)),
-        prefix_cache=kv == "paged" and draw(st.booleans()),
+        prefix_cache=prefix_cache,
         prefix_index=draw(one_of(PrefixIndex)),
         eviction=draw(one_of(Eviction)),
         kv_tokens=draw(st.sampled_from([72, 96, 160, 1000])),
@@ -65,6 +67,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         preemption=draw(one_of(Preemption)),
         victim=draw(one_of(Victim)),
         host_kv_tokens=draw(st.sampled_from([0, 40, 1000])),
+        host_cache_tokens=draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
     )
 
 

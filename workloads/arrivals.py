@@ -5,13 +5,11 @@ The first request of a generated trace arrives at 0; a process spaces the others
 
 from dataclasses import dataclass
 from functools import cache
-from math import exp, expm1, isfinite, log, log1p, sqrt
+from math import exp, expm1, gamma, isfinite, lgamma, log, log1p, sqrt
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import gamma, gammaln
 
 from workloads.errors import TraceError
 
@@ -124,12 +122,12 @@ class WeibullArrivals:
 
     @property
     def _scale_s(self) -> float:
-        return 1 / (self.rate_per_s * float(gamma(1 + 1 / weibull_shape(self.cv))))
+        return 1 / (self.rate_per_s * gamma(1 + 1 / weibull_shape(self.cv)))
 
 
 def weibull_cv(shape: float) -> float:
     """The CV of a Weibull law of shape k: CV^2 + 1 = G(1 + 2/k) / G(1 + 1/k)^2."""
-    return sqrt(expm1(gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape)))
+    return sqrt(expm1(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape)))
 
 
 @cache
@@ -143,7 +141,9 @@ def weibull_shape(cv: float) -> float:
 
     def excess(log_shape: float) -> float:
         inverse = exp(-log_shape)
-        return float(gammaln(1 + 2 * inverse) - 2 * gammaln(1 + inverse)) - wanted
+        return lgamma(1 + 2 * inverse) - 2 * lgamma(1 + inverse) - wanted
+
+    from scipy.optimize import brentq  # slow to import, and few need it
 
     return exp(brentq(excess, log(_BURSTIEST), log(_STEADIEST), xtol=1e-14))
 

@@ -49,9 +49,9 @@ def region_use(
 ) -> RegionUse:
     """Use of regions, from mean lengths and the variation of the outputs.
 
-    ``region_tokens`` None is a region of the exact final length, not rounded up, else all have that many, which no
-    request may exceed. With Z = E[o^2] / E[o] and prompts independent of outputs: live
-    E[p] + Z / 2, reserved Z / 2, allocated E[p] + Z or the fixed size.
+    ``region_tokens`` None is a region of the exact final length, not rounded up; else all have that
+    many, which no request may exceed. With Z = E[o^2] / E[o] and prompts independent of outputs:
+    live E[p] + Z / 2, reserved Z / 2, allocated E[p] + Z or the fixed size.
     """
     check_positive(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     check_not_negative(output_cv=output_cv)

@@ -1,0 +1,38 @@
+"""The command line in this process: what it wrote, and its exit code."""
+
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+from app.cli import main
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def servetwin(*arguments: object) -> Done:
+    """Run a command; an error that would be a traceback is one here."""
+    argv = ["servetwin", *map(str, arguments)]
+    with (
+        patch.object(sys, "argv", argv),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as err,
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def refused(*arguments: object) -> str:
+    """The one line with which a command refuses its input."""
+    done = servetwin(*arguments)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    return line
