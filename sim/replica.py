@@ -8,7 +8,7 @@ from policies.batch import Batch, BatchShape
 from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
-from sim.environment import Alarm, Environment
+from sim.environment import NEVER, Alarm, Environment
 from sim.recorder import Recorder, pack_step
 from sim.run_clock import run_clock
 from sim.step_time import StepNoise, StepTime
@@ -30,9 +30,9 @@ _Plan = tuple[Batch, int, int, float, BatchShape, Load]
 class Replica:
     """Runs batch after batch; with ``macro``, repetitions of one batch are a single event.
 
-    An arrival that could change the plan ends a run of steps at its next boundary. Where nobody
-    else is simulated and nobody listens (``alone``), a run that ends before the next arrival needs
-    no event at all, and one that could be cut by it is planned to end at that boundary.
+    An arrival that could change the plan ends a run of steps at its next boundary. Where nothing
+    but arrivals happens and nobody listens (``alone``), runs need no events: what ends before the
+    next arrival is played through at once, and the rest when that arrival has come.
     """
 
     def __init__(
@@ -59,30 +59,47 @@ class Replica:
         self._plan: _Plan | None = None
         self._may_be_cut = False
         self._idle_before = True
-        self._wake = Alarm(env, self._on_wake)
+        self._due = NEVER
+        self._alarm = Alarm(env, self._on_alarm)
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
-                self._wake_at(self._env.now)
+                self._decide_at(self._env.now)
             elif self._may_be_cut and self.scheduler.cut_by(seq):
                 end = self._cut(self._plan, self._env.now)
                 if end:
-                    self._wake_at(end)
+                    self._decide_at(end)
+        if self._alone:
+            self._proceed()
         return refusal
 
-    def _wake_at(self, tick: int) -> None:
-        """Decide at ``tick``; an alarm that has not rung yet is forgotten."""
-        if self._wake.callbacks is not None:
-            self._wake = Alarm(self._env, self._on_wake)
-        self._wake.set(tick)
+    def _decide_at(self, tick: int) -> None:
+        """Decide at ``tick`` and not before; alone, whatever happens next leads there."""
+        self._due = tick
+        if not self._alone:
+            self._set_alarm(tick)
 
-    def _on_wake(self, alarm: Event) -> None:
-        if alarm is not self._wake:
-            return
-        now = self._env.now
+    def _set_alarm(self, tick: int) -> None:
+        """An alarm that has not rung yet is forgotten."""
+        if self._alarm.callbacks is not None:
+            self._alarm = Alarm(self._env, self._on_alarm)
+        self._alarm.set(tick)
+
+    def _on_alarm(self, alarm: Event) -> None:
+        if self._alone:
+            self._proceed()
+        elif alarm is self._alarm:
+            self._go_on(self._env.now)
+
+    def _proceed(self) -> None:
+        """Decide when it is due, if nothing else happens before or at that moment."""
+        if self._due < self._env.next_tick():
+            self._go_on(self._due)
+
+    def _go_on(self, now: int) -> None:
         now_s = now * SECONDS_PER_TICK
         if self._plan is not None:
             self._complete(self._plan, now_s)
@@ -117,12 +134,12 @@ class Replica:
             self._complete(plan, now_s)
 
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
-        """Set the alarm for the end of the plan, or for where the next arrival may cut it."""
+        """Decide again at the end of the plan, or where the next arrival may cut it."""
         self._may_be_cut = plan[1] > 1
         if self._may_be_cut and horizon and self.scheduler.may_cut():
             self._may_be_cut = False
             end = self._cut(plan, horizon) or end
-        self._wake_at(end)
+        self._decide_at(end)
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Plan to end at the first step boundary at or after ``tick``; 0 if that is the end."""
@@ -149,9 +166,11 @@ class Replica:
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
+        self._due = NEVER
         wake_s = self.scheduler.wake_s()
         if wake_s is not None:
-            self._wake_at(max(now, -int(-wake_s // SECONDS_PER_TICK)))
+            self._due = max(now, -int(-wake_s // SECONDS_PER_TICK))
+            self._set_alarm(self._due)
             return
         running, waiting, _ = self.scheduler.load()
         if running or waiting:

@@ -129,6 +129,7 @@ class _Arrivals:
         request = self._request
         assert request is not None
         now, recorder = self._env.now, self._recorder
+        self._await_next(now)
         number = recorder.scheduled(request, request.arrival_s)
         seq = as_sequence(request, now * SECONDS_PER_TICK, self._keys, number)
         if recorder.api is not None:
@@ -137,7 +138,6 @@ class _Arrivals:
             recorder.refused(seq, refusal)
         if self._on_arrival and number % 1000 == 999:
             self._on_arrival(number + 1)
-        self._await_next(now)
 
     def _await_next(self, now: int) -> None:
         self._request = request = next(self._requests, None)
