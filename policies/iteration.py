@@ -45,6 +45,7 @@ class IterationBatching:
         self._forked = False
         self._line_moved = False
         self._plain = Batch((), self._decodes)
+        self._free_tokens = memory.free_tokens
         self._quiet = 0
         """How often the batch of decodes alone repeats."""
         self._prefilling: list[Sequence] = []
@@ -119,7 +120,9 @@ class IterationBatching:
         """Whether a place is free and whoever comes now could be next; or the queue is full."""
         if self._bounded and self._reception.is_full():
             return True
-        return self._has_slot() and not (self._in_order and self._waiting.size)
+        if self._in_order and self._waiting.size:
+            return False
+        return self._decodes.size + len(self._prefilling) < self._max_seqs
 
     def cut_by(self, seq: Sequence) -> bool:
         """Whether the newcomer is next in line and a place is free; or one too many waits."""
@@ -134,7 +137,7 @@ class IterationBatching:
     def load(self) -> Load:
         """(running sequences, waiting sequences, free KV tokens)."""
         running = self._decodes.size + len(self._prefilling)
-        return running, self._waiting.size, self.memory.free_tokens()
+        return running, self._waiting.size, self._free_tokens()
 
     def holders(self) -> list[Sequence]:
         """All sequences that hold KV memory, in order of admission."""

@@ -99,12 +99,12 @@ class Lockstep:
     def new_blocks(self, steps: int) -> int:
         """Blocks that the members need for ``steps`` positions beyond those granted."""
         block = self._block
-        first = -self.granted_step % block  # the place whose members stand at the start of a block
-        last = first + block + 1
+        # up to the place whose members stand at the start of a block
+        end = -self.granted_step % block + block + 1
         if steps < block:
-            return sum(self._places[last - steps : last])
+            return sum(self._places[end - steps : end])
         whole, rest = divmod(steps, block)
-        return whole * self.size + sum(self._places[last - rest : last])
+        return whole * self.size + sum(self._places[end - rest : end])
 
     def _take_stopped(self) -> list[Sequence]:
         taken = [seq for seq in self.stopped if seq.lockstep is self]

@@ -11,7 +11,7 @@ from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
 from sim.metrics import REQUEST_COLUMNS, STATUSES, derive
-from sim.step_time import ApiLatency
+from sim.step_time import ApiLatency, FloatArray
 from workloads.request import Request
 
 _STEP_TYPES = {
@@ -65,8 +65,8 @@ class Recorder:
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
         self._rows = 0
-        self._scheduled_s = array("d")
-        self._arrived_s = array("d")
+        self._scheduled_s = array("d")  # where it is not the request's own stamp
+        self._arrived_s = array("d")  # where it is not the moment of sending
         self._admitted_s = array("d")
         self._first_s = array("d")
         self._last_s = array("d")
@@ -86,7 +86,8 @@ class Recorder:
             self._lengthen()
         self._rows = row + 1
         self.requests.append(request)
-        self._scheduled_s[row] = self._arrived_s[row] = scheduled_s
+        if scheduled_s != request.arrival_s:
+            self._scheduled_s[row] = scheduled_s
         return row
 
     def arrived(self, seq: Sequence, replica: int) -> None:
@@ -100,43 +101,41 @@ class Recorder:
         self._status[seq.number] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
 
-    def decided(self, batch: Batch, now_s: float) -> None:
-        """A batch was decided; those in it for the first time leave the queue."""
-        for seq, _, _, _, _ in batch.chunks:
-            number = seq.number
-            if self._admitted_s[number] != self._admitted_s[number]:
-                self._admitted_s[number] = now_s
-            elif number in self._paused:
-                self._paused.pop(number).append(now_s)
-        if batch.preempted or batch.resumed:
-            self._note_preemptions(batch, now_s)
-
     def used(self, usage: KVUsage) -> None:
         """Where the memory was at the beginning of a row."""
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
     def tokens(
-        self, batch: Batch, finished: list[Sequence], shape: BatchShape, now_s: float
+        self,
+        batch: Batch,
+        finished: list[Sequence],
+        shape: BatchShape,
+        started_s: float,
+        ended_s: float,
     ) -> None:
-        """A batch ended: stamp first and last tokens as the client sees them."""
-        if self.api is not None:
-            now_s += self.api.chunk_out_s(shape.sequences)
-        for seq, _, _, samples, _ in batch.chunks:
-            if samples and self._first_s[seq.number] != self._first_s[seq.number]:
-                self._first_s[seq.number] = now_s
-        for seq in finished:
-            self.finished(seq, now_s)
+        """A batch ran: who was new in it has left the queue; stamp first and last tokens.
 
-    def finished(self, seq: Sequence, now_s: float) -> None:
-        """The client has the last token."""
-        number = seq.number
-        self._last_s[number] = now_s
-        self._status[number] = _FINISHED
-        self._output_tokens[number] = seq.settled_generated_tokens * seq.samples
-        if seq.cached_tokens:
-            self._cached_tokens[number] = seq.cached_tokens
-        if seq.preemptions:
-            self._preemptions[number] = seq.preemptions
+        The client sees a token when the API has passed it on.
+        """
+        if self.api is not None:
+            ended_s += self.api.chunk_out_s(shape.sequences)
+        for seq, _, _, samples, _ in batch.chunks:
+            number = seq.number
+            if self._admitted_s[number] != self._admitted_s[number]:
+                self._admitted_s[number] = started_s
+            elif number in self._paused:
+                self._paused.pop(number).append(started_s)
+            if samples and self._first_s[number] != self._first_s[number]:
+                self._first_s[number] = ended_s
+        for seq in finished:
+            number = seq.number
+            self._last_s[number] = ended_s
+            self._status[number] = _FINISHED
+            self._output_tokens[number] = seq.settled_generated_tokens * seq.samples
+            if seq.cached_tokens:
+                self._cached_tokens[number] = seq.cached_tokens
+            if seq.preemptions:
+                self._preemptions[number] = seq.preemptions
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """The keys and values of a prompt came to the server that will decode it."""
@@ -151,7 +150,9 @@ class Recorder:
     def requests_frame(self) -> pd.DataFrame:
         """One row per request, in order of arrival (``REQUEST_COLUMNS``)."""
         rows = len(self.requests)
-        scheduled_s = np.array(self._scheduled_s[:rows])
+        stamps_s = np.array([request.arrival_s for request in self.requests])
+        scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
+        arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
         frame = pd.DataFrame(
             {
                 "request_id": [request.request_id for request in self.requests],
@@ -164,7 +165,7 @@ class Recorder:
                 "output_tokens": np.array(self._output_tokens[:rows]),
                 "cached_tokens": np.array(self._cached_tokens[:rows]),
                 "preemptions": np.array(self._preemptions[:rows]),
-                "queue_s": np.array(self._admitted_s[:rows]) - np.array(self._arrived_s[:rows]),
+                "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
                 "replica": np.array(self._replica[:rows], int),
                 "error": [self.errors.get(row, "") for row in range(rows)],
             }
@@ -185,19 +186,30 @@ class Recorder:
 
     def _lengthen(self) -> None:
         """Room for more requests, as long as nothing has happened to them."""
-        for stamps in (self._admitted_s, self._first_s, self._last_s):
+        for stamps in (
+            self._scheduled_s,
+            self._arrived_s,
+            self._admitted_s,
+            self._first_s,
+            self._last_s,
+        ):
             stamps.extend(array("d", (_NAN,)) * _BLOCK)
-        for zeros in (self._scheduled_s, self._arrived_s):
-            zeros.extend(array("d", (0.0,)) * _BLOCK)
         for counts in (self._output_tokens, self._cached_tokens, self._preemptions):
             counts.extend(array("l", (0,)) * _BLOCK)
         self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
         self._replica.extend(array("h", (0,)) * _BLOCK)
 
-    def _note_preemptions(self, batch: Batch, now_s: float) -> None:
+    def moved(self, batch: Batch, now_s: float) -> None:
+        """A batch was decided that some had to leave, or came back to from elsewhere."""
         for seq in batch.resumed:  # first: some are preempted again in the same decision
             if seq.number in self._paused:
                 self._paused.pop(seq.number).append(now_s)
         for seq in batch.preempted:
             pause = self._paused[seq.number] = [seq.number, now_s]
             self.pauses.append(pause)
+
+
+def _filled(stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
+    """Stamps, and others where there are none."""
+    known_s = np.array(stamps_s)
+    return np.where(np.isnan(known_s), otherwise_s, known_s)

@@ -72,8 +72,8 @@ class Replica:
                 end = self._cut(self._plan, self._env.now)
                 if end:
                     self._decide_at(end)
-        if self._alone:
-            self._proceed()
+        if self._alone and self._due < self._env.next_tick():
+            self._go_on(self._due)
         return refusal
 
     def _decide_at(self, tick: int) -> None:
@@ -89,14 +89,10 @@ class Replica:
         self._alarm.set(tick)
 
     def _on_alarm(self, alarm: Event) -> None:
-        if self._alone:
-            self._proceed()
-        elif alarm is self._alarm:
-            self._go_on(self._env.now)
-
-    def _proceed(self) -> None:
-        """Decide when it is due, if nothing else happens before or at that moment."""
-        if self._due < self._env.next_tick():
+        if not self._alone:
+            if alarm is self._alarm:
+                self._go_on(self._env.now)
+        elif self._due < self._env.next_tick():  # else what comes next goes on from there
             self._go_on(self._due)
 
     def _go_on(self, now: int) -> None:
@@ -117,8 +113,8 @@ class Replica:
                 self._plan = None
                 self._sleep(now)
                 return
-            if batch.chunks or batch.preempted or batch.resumed:
-                recorder.decided(batch, now_s)
+            if batch.preempted or batch.resumed:
+                recorder.moved(batch, now_s)
             steps = scheduler.quiet_steps(batch) if self._macro else 1
             shape = batch.shape()
             end = now + begin(shape, steps, self._steps)
@@ -160,7 +156,7 @@ class Replica:
             started_s, now_s, steps, decodes, len(chunks), rows, context, *load, self.index
         )
         if finished or batch.chunks:
-            self._recorder.tokens(batch, finished, shape, now_s)
+            self._recorder.tokens(batch, finished, shape, started_s, now_s)
             if self.listeners:
                 self._tell_finished(finished)
 

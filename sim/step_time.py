@@ -15,7 +15,7 @@ Every part grows with its feature, so the model is monotone and extrapolates san
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ldexp
@@ -90,10 +90,10 @@ class LinearStepTime:
         self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
         self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
         self._swap = _units(swap_s)
-        self._units_of_rows: dict[int, int] = {}
+        self._rows_units = _Remembered(self._of_rows)
         self.context_units = self._context
         """Units of 2^-48 s per context token of a decode."""
-        self.decodes = _UnitsOfDecodes(self)
+        self.decodes = _Remembered(self._of_decodes)
         """Units of a step of so many decodes, their context apart."""
 
     @classmethod
@@ -132,32 +132,27 @@ class LinearStepTime:
                     + self._pairs * (n * start + (n * (n + 1) >> 1))
                     + self._prefill_context * start
                 )
-            return units + self._of_rows(rows), self._context * growing
+            return units + self._rows_units[rows], self._context * growing
         return self.decodes[decodes] + self._context * context, self._context * growing
 
-    def of_decodes(self, decodes: int) -> int:
-        """Units of a step of so many decodes, their context apart."""
+    def _of_decodes(self, decodes: int) -> int:
         return self._constant + self._decode * decodes + self._of_rows(decodes)
 
     def _of_rows(self, rows: int) -> int:
-        units = self._units_of_rows.get(rows)
-        if units is None:
-            segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
-            units = sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
-            self._units_of_rows[rows] = units
-        return units
+        segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
+        return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
 
 
-class _UnitsOfDecodes(dict[int, int]):
-    """What ``LinearStepTime.of_decodes`` says, remembered."""
+class _Remembered(dict[int, int]):
+    """A function of a number, computed once for each."""
 
-    def __init__(self, model: LinearStepTime) -> None:
+    def __init__(self, function: Callable[[int], int]) -> None:
         super().__init__()
-        self._model = model
+        self._function = function
 
-    def __missing__(self, decodes: int) -> int:
-        self[decodes] = units = self._model.of_decodes(decodes)
-        return units
+    def __missing__(self, number: int) -> int:
+        self[number] = value = self._function(number)
+        return value
 
 
 def _units(seconds: float) -> int:
