@@ -8,6 +8,9 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -q
 
+bench: $(VENV)/.ready
+	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,4 +27,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test lint types gpu
+.PHONY: demo test bench lint types gpu

@@ -47,8 +47,9 @@ def run_checked(config: PolicyConfig, requests: list[Request], macro: bool = Tru
 
 def parts(run: Run) -> pd.DataFrame:
     """The six parts of the memory at the beginning of every step."""
-    return run.steps[[name for name in USAGE_COLUMNS if name not in ("capacity_tokens",
-                                                                     "shared_tokens")]]
+    return run.steps[
+        [name for name in USAGE_COLUMNS if name not in ("capacity_tokens", "shared_tokens")]
+    ]
 
 
 @every_memory

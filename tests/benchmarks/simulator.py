@@ -1,0 +1,210 @@
+"""What a simulated request costs, in bare SimPy timeout events of the same minute.
+
+``python -m tests.benchmarks.simulator`` prints a table. All on the shipped profile
+llama-3-8b-h100, continuous + paged; seconds are of the event loop alone (``simulation.wall_s``)
+unless they are said to be all-in.
+"""
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import simpy
+import typer
+
+from app.options import PolicyOptions
+from app.scenarios import ClusterOptions, build_scenario
+from sim.capacity import saturation_rate_per_s
+from sim.predict import run_once
+from sim.profile import load_profile
+from sim.run import Run
+from sim.scenario import Scenario
+from workloads.arrivals import PoissonArrivals
+from workloads.generate import WorkloadSpec, generate
+from workloads.lengths import IndependentLengths, LognormalTokens
+from workloads.reading import read_trace
+from workloads.trace import Trace
+from workloads.transform import at_rate
+
+TRACES = Path(__file__).parents[3] / "shared" / "traces"
+CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
+MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
+PROFILE = load_profile("llama-3-8b-h100")
+BARE_EVENTS = 200_000
+PAIRS = 5
+LENGTHS = IndependentLengths(
+    LognormalTokens.from_mean(496, 0.8, max_tokens=4096),
+    LognormalTokens.from_mean(198, 0.6, max_tokens=4096),
+)
+SIZES = (10_000, 100_000, 1_000_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A load, and what runs it."""
+
+    trace: Trace
+    scenario: Scenario
+
+    @classmethod
+    def of(cls, trace: Trace, **policies: Any) -> "Case":
+        """Under the profile's policies, changed by options."""
+        options = PolicyOptions(**policies)
+        return cls(trace, build_scenario(trace, [PROFILE], options, ClusterOptions()))
+
+    def run(self) -> Run:
+        return run_once(self.trace, self.scenario)
+
+
+def poisson(requests: int, rate_per_s: float) -> Case:
+    """Log-normal lengths of mean 496 and 198 (CV 0.8 and 0.6, at most 4,096 each)."""
+    return Case.of(generate(WorkloadSpec(requests, PoissonArrivals(rate_per_s), LENGTHS), 0))
+
+
+def conversation() -> Case:
+    """The Azure conversation trace at 70 % of what the server can sustain."""
+    trace = read_trace(CONVERSATION)
+    case = Case.of(trace)
+    capacity_per_s = saturation_rate_per_s(trace, case.scenario.policies, PROFILE)
+    return Case.of(at_rate(trace, 0.7 * capacity_per_s))
+
+
+def mooncake() -> Case:
+    """The Mooncake conversation trace as it came, with the prefix cache."""
+    return Case.of(read_trace(MOONCAKE), prefix_cache=True)
+
+
+CASES: dict[str, tuple[Callable[[], Case], Path | None]] = {
+    "20,000 Poisson 20/s": (lambda: poisson(20_000, 20.0), None),
+    "20,000 Poisson 4/s": (lambda: poisson(20_000, 4.0), None),
+    "Azure conversation 70 %": (conversation, CONVERSATION),
+    "Mooncake, prefix cache": (mooncake, MOONCAKE),
+}
+"""How to make each case, and the public trace it needs."""
+
+
+def event_s(events: int = BARE_EVENTS) -> float:
+    """Seconds of one bare SimPy event: a process that does nothing but wait."""
+    env = simpy.Environment()
+    env.process(_waits(env, events))
+    gc.disable()
+    started_s = time.perf_counter()
+    env.run()
+    elapsed_s = time.perf_counter() - started_s
+    gc.enable()
+    return elapsed_s / events
+
+
+def _waits(env: simpy.Environment, times: int) -> Iterator[simpy.Event]:
+    for _ in range(times):
+        yield env.timeout(1.0)
+
+
+@dataclass
+class Costs:
+    """Interleaved pairs of bare events and simulations, so that a slow minute slows both."""
+
+    case: Case
+    events_s: list[float] = field(default_factory=list)
+    requests_s: list[float] = field(default_factory=list)
+
+    def time_events(self) -> None:
+        self.events_s.append(event_s())
+
+    def simulate(self) -> Run:
+        run = self.case.run()
+        self.requests_s.append(run.extra["simulation"]["wall_s"] / len(self.case.trace))
+        return run
+
+    @property
+    def events_per_request(self) -> float:
+        """The median over the pairs."""
+        pairs = zip(self.requests_s, self.events_s, strict=True)
+        return median(request_s / event_s for request_s, event_s in pairs)
+
+    def line(self, name: str) -> str:
+        request_s = median(self.requests_s)
+        return (
+            f"{name:<26}{len(self.case.trace):>10,}{1e6 * request_s:>10.1f}"
+            f"{1 / request_s:>12,.0f}{self.events_per_request:>10.1f}"
+        )
+
+
+HEADER = f"{'':<26}{'requests':>10}{'us each':>10}{'requests/s':>12}{'events':>10}"
+
+
+def costs(case: Case, pairs: int = PAIRS) -> Costs:
+    """Measure a case."""
+    found = Costs(case)
+    for _ in range(pairs):
+        found.time_events()
+        found.simulate()
+    return found
+
+
+def whole_process(requests: int) -> dict[str, float]:
+    """Generate, simulate and summarize in a process of its own, which says what that took."""
+    command = [sys.executable, "-m", "tests.benchmarks.simulator", "--requests", str(requests)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def _own_figures(requests: int) -> dict[str, float]:
+    started_s = time.perf_counter()
+    bare_s = event_s()
+    summary = poisson(requests, 20.0).run().summary()
+    wall_s = summary["simulation"]["wall_s"]
+    return {
+        "requests": requests,
+        "finished": summary["requests"]["finished"],
+        "wall_s": wall_s,
+        "all_in_s": time.perf_counter() - started_s,
+        "events_per_request": wall_s / requests / bare_s,
+        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+def size_line(figures: dict[str, float]) -> str:
+    """One line of the table of sizes."""
+    requests = int(figures["requests"])
+    return (
+        f"{requests:>10,}{1e6 * figures['wall_s'] / requests:>10.1f}"
+        f"{figures['events_per_request']:>10.1f}{figures['wall_s']:>10.2f}"
+        f"{figures['all_in_s']:>10.2f}{figures['peak_bytes'] / 1e9:>10.2f}"
+    )
+
+
+SIZE_HEADER = (
+    f"{'requests':>10}{'us each':>10}{'events':>10}{'loop s':>10}{'all-in s':>10}{'peak GB':>10}"
+)
+
+
+def main(
+    requests: Annotated[int | None, typer.Option(help="Only this size, as JSON.")] = None,
+    largest: Annotated[int, typer.Option(help="Leave out sizes above.")] = SIZES[-1],
+) -> None:
+    """Print what a request costs, case by case and size by size."""
+    if requests is not None:
+        typer.echo(json.dumps(_own_figures(requests)))
+        return
+    typer.echo(HEADER)
+    for name, (make, needs) in CASES.items():
+        if needs is None or needs.is_file():
+            typer.echo(costs(make()).line(name))
+    typer.echo(f"\n{SIZE_HEADER}   (Poisson 20/s, a process each)")
+    for size in SIZES:
+        if size <= largest:
+            typer.echo(size_line(whole_process(size)))
+
+
+if __name__ == "__main__":
+    typer.run(main)
