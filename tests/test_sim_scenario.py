@@ -131,21 +131,26 @@ def test_generated_conversations_wait_for_their_answers(
 ) -> None:
     path = tmp_path / "talk.jsonl"
     assert servetwin("workload", "generate", "--out", path, *structure).code == 0
-    followers = {r.request_id: r for r in read_trace(path) if r.parent_id and r.delay_s is not None}
+    asked = {r.request_id: r for r in read_trace(path)}
+    followers = [r for r in asked.values() if r.parent_id and r.delay_s is not None]
     assert followers
     options = ("--profile", "llama-3-8b-h100", "--kv-tokens", "unlimited", "--prefix-cache")
     closed = replay(tmp_path / "closed", path, *options)
     opened = replay(tmp_path / "open", path, *options, "--open-loop")
-    ends_s = closed.requests.set_index("request_id")["last_token_s"]
-    sent_s = closed.requests.set_index("request_id")["scheduled_s"]
-    for name, follower in followers.items():
-        assert follower.delay_s is not None
-        assert sent_s[name] == pytest.approx(ends_s[follower.parent_id] + follower.delay_s)
-    stamps = {r.request_id: r.arrival_s for r in read_trace(path)}
-    assert opened.requests.set_index("request_id")["scheduled_s"].to_dict() == stamps
+    ends_s, sent_s = column(closed, "last_token_s"), column(closed, "scheduled_s")
+    for follower in followers:
+        waited_s = sent_s[follower.request_id] - ends_s[str(follower.parent_id)]
+        assert waited_s == pytest.approx(follower.delay_s, abs=1e-6)
+    assert column(opened, "scheduled_s") == {name: r.arrival_s for name, r in asked.items()}
     for run in (closed, opened):
         assert set(run.requests["status"]) == {"finished"}
-        assert len(run.requests) == len(stamps)
+        assert len(run.requests) == len(asked)
+
+
+def column(run: Run, name: str) -> dict[str, Any]:
+    """A column of the requests, by request."""
+    by_request: dict[str, Any] = run.requests.set_index("request_id")[name].to_dict()
+    return by_request
 
 
 def test_followers_of_a_refused_request_are_cancelled() -> None:
@@ -157,8 +162,7 @@ def test_followers_of_a_refused_request_are_cancelled() -> None:
     ]
     policies = replace(COMPUTED.policy_config(), max_model_len=1000)
     run = run_once(Trace(tuple(talk), "talk"), Scenario(policies, COMPUTED))
-    status = run.requests.set_index("request_id")["status"].to_dict()
-    assert status == {
+    assert column(run, "status") == {
         "first": "refused", "second": "cancelled", "third": "cancelled",
         "other": "finished", "next": "finished",
     }  # fmt: skip

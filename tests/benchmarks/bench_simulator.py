@@ -1,10 +1,9 @@
 """The speed of the simulator under pytest-benchmark: ``make bench``. It asserts only counts."""
 
 import sys
+from typing import Any
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
-
 from tests.benchmarks.simulator import (
     CASES,
     HEADER,
@@ -34,7 +33,7 @@ class Report:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cost_of_a_request(name: str, benchmark: BenchmarkFixture, report: Report) -> None:
+def test_cost_of_a_request(name: str, benchmark: Any, report: Report) -> None:
     make, needs = CASES[name]
     if needs is not None and not needs.is_file():
         pytest.skip(f"the public trace {needs.name} is not here")
@@ -46,9 +45,7 @@ def test_cost_of_a_request(name: str, benchmark: BenchmarkFixture, report: Repor
 
 
 @pytest.mark.parametrize("requests", SIZES)
-def test_cost_by_size_and_peak_memory(
-    requests: int, benchmark: BenchmarkFixture, report: Report
-) -> None:
+def test_cost_by_size_and_peak_memory(requests: int, benchmark: Any, report: Report) -> None:
     figures = benchmark.pedantic(whole_process, args=(requests,), rounds=1)
     benchmark.extra_info.update(figures)
     report(SIZE_HEADER, size_line(figures))

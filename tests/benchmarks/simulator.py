@@ -11,8 +11,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -20,8 +20,6 @@ from typing import Annotated, Any
 import simpy
 import typer
 
-from app.options import PolicyOptions
-from app.scenarios import ClusterOptions, build_scenario
 from sim.capacity import saturation_rate_per_s
 from sim.predict import run_once
 from sim.profile import load_profile
@@ -38,6 +36,7 @@ TRACES = Path(__file__).parents[3] / "shared" / "traces"
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 PROFILE = load_profile("llama-3-8b-h100")
+LONGEST = 1 << 17
 BARE_EVENTS = 200_000
 PAIRS = 5
 LENGTHS = IndependentLengths(
@@ -56,9 +55,9 @@ class Case:
 
     @classmethod
     def of(cls, trace: Trace, **policies: Any) -> "Case":
-        """Under the profile's policies, changed by options."""
-        options = PolicyOptions(**policies)
-        return cls(trace, build_scenario(trace, [PROFILE], options, ClusterOptions()))
+        """Under the profile's policies, changed as asked, for requests of any length."""
+        settings = {"max_model_len": LONGEST, **policies}
+        return cls(trace, Scenario(replace(PROFILE.policy_config(), **settings), PROFILE))
 
     def run(self) -> Run:
         return run_once(self.trace, self.scenario)
@@ -103,7 +102,7 @@ def event_s(events: int = BARE_EVENTS) -> float:
     return elapsed_s / events
 
 
-def _waits(env: simpy.Environment, times: int) -> Iterator[simpy.Event]:
+def _waits(env: simpy.Environment, times: int) -> Generator[simpy.Event]:
     for _ in range(times):
         yield env.timeout(1.0)
 
