@@ -128,6 +128,16 @@ SpreadTies = Annotated[
 MaxBadRows = Annotated[
     int, typer.Option(help="Skip and list up to N bad rows.", rich_help_panel="Workload")
 ]
+SessionRate = Annotated[
+    float | None,
+    typer.Option(help="Sessions of a directory that start per second.", rich_help_panel="Workload"),
+]
+EstimateCV = Annotated[
+    float | None,
+    typer.Option(
+        help="Error of the declared output lengths (queue_order=sjf).", rich_help_panel="Workload"
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of every random stream.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder to write.")]
@@ -203,6 +213,8 @@ class TraceOptions:
     rate_scale: float | None = None
     rate_per_s: float | None = None
     seed: int = 0
+    session_rate_per_s: float | None = None
+    estimate_cv: float | None = None
 
     def read(self) -> "Trace":
         """The trace, read and transformed.
@@ -210,8 +222,15 @@ class TraceOptions:
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
         from workloads.errors import TraceError
-        from workloads.reading import read_trace
-        from workloads.transform import at_rate, limit, scale_rate, scale_tokens, window
+        from workloads.reading import SESSION_RATE_PER_S, read_trace
+        from workloads.transform import (
+            at_rate,
+            limit,
+            scale_rate,
+            scale_tokens,
+            window,
+            with_estimates,
+        )
 
         if self.rate_scale is not None and self.rate_per_s is not None:
             raise TraceError("--rate and --rate-scale exclude each other; give one")
@@ -220,6 +239,7 @@ class TraceOptions:
             max_bad_rows=self.max_bad_rows,
             seed=self.seed,
             spread_ties=self.spread_ties,
+            session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
         )
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
@@ -232,6 +252,8 @@ class TraceOptions:
             trace = scale_rate(trace, self.rate_scale)
         if self.rate_per_s is not None:
             trace = at_rate(trace, self.rate_per_s)
+        if self.estimate_cv is not None:
+            trace = with_estimates(trace, self.estimate_cv, self.seed)
         return trace
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from workloads.transform import (
     scale_tokens,
     spread_ties,
     window,
+    with_estimates,
 )
 
 TRACE = Trace(
@@ -169,3 +171,15 @@ def test_limits_must_be_positive() -> None:
         limit(TRACE, 0)
     with pytest.raises(TraceError, match="at least 1 token, not 0"):
         clip_context(TRACE, 0)
+
+
+def test_estimates_err_as_asked_around_the_truth() -> None:
+    requests = tuple(Request(str(i), float(i), 10, 400) for i in range(4000))
+    estimated = with_estimates(Trace(requests, "made"), cv=0.5, seed=3)
+    found = np.array([r.estimated_output_tokens for r in estimated], float)
+    assert found.mean() == pytest.approx(400, rel=0.04)
+    assert found.std() / found.mean() == pytest.approx(0.5, rel=0.08)
+    exact = with_estimates(Trace(requests, "made"), cv=0.0, seed=3)
+    assert {r.estimated_output_tokens for r in exact} == {400}
+    with pytest.raises(TraceError, match="cv of the estimates"):
+        with_estimates(Trace(requests, "made"), cv=-1.0, seed=3)

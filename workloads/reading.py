@@ -44,6 +44,9 @@ READERS: Mapping[str, Reader] = {
 }
 """By name, in the order in which a file's first row is shown to them."""
 
+SESSION_RATE_PER_S = 0.1
+"""Sessions of a directory that start per second, where nobody says."""
+
 
 def read_trace(
     path: str | Path,
@@ -52,7 +55,7 @@ def read_trace(
     seed: int = 0,
     spread_ties: bool = False,
     format: str | None = None,
-    session_rate_per_s: float = 0.1,
+    session_rate_per_s: float = SESSION_RATE_PER_S,
     keep_failed: bool = False,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.

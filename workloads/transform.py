@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import isfinite, log1p, sqrt
 
 import numpy as np
 
@@ -101,6 +102,22 @@ def spread_ties(trace: Trace, seed: int) -> Trace:
     moved.sort(key=lambda r: r.arrival_s)
     note = f"ties spread over {trace.clock_s:g} s (seed {seed})"
     return replace(trace, clock_s=None).replaced(moved, note)
+
+
+def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
+    """Declared output lengths that err: the true ones times a log-normal factor of mean 1.
+
+    ``cv`` is the factor's coefficient of variation; 0 declares the truth.
+    """
+    if not (isfinite(cv) and cv >= 0):
+        raise TraceError(f"the cv of the estimates must be 0 or positive, not {cv:g}")
+    sigma2 = log1p(cv**2)
+    factors = np.random.default_rng(seed).lognormal(-sigma2 / 2, sqrt(sigma2), len(trace))
+    estimated = [
+        replace(r, estimated_output_tokens=max(1, round(r.output_tokens * factor)))
+        for r, factor in zip(trace, factors.tolist(), strict=True)
+    ]
+    return trace.replaced(estimated, f"output lengths declared with an error of cv {cv:g}")
 
 
 def _with_only(trace: Trace, kept: Sequence[Request], note: str) -> Trace:

@@ -51,6 +51,8 @@ def replay(
     end: options.End = None,
     limit: options.Limit = None,
     spread_ties: options.SpreadTies = False,
+    session_rate: options.SessionRate = None,
+    estimate_cv: options.EstimateCV = None,
     max_bad_rows: options.MaxBadRows = 0,
     compare: Annotated[
         tuple[str, str] | None,
@@ -76,7 +78,7 @@ def replay(
     profiles = [load_profile(name) for name in profile or [DEFAULT_PROFILE]]
     requests = TraceOptions(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
-        rate_scale, rate, seed,
+        rate_scale, rate, seed, session_rate, estimate_cv,
     ).read()  # fmt: skip
     policy = PolicyOptions(
         batching, kv, reservation, prefix_cache, kv_tokens, block_tokens, max_model_len,

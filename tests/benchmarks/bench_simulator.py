@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from tests.benchmarks.simulator import (
     CASES,
     HEADER,
@@ -12,6 +13,7 @@ from tests.benchmarks.simulator import (
     SIZES,
     Costs,
     size_line,
+    start_to_result_s,
     whole_process,
 )
 
@@ -42,6 +44,12 @@ def test_cost_of_a_request(name: str, benchmark: Any, report: Report) -> None:
     benchmark.extra_info["events_per_request"] = costs.events_per_request
     report(HEADER, costs.line(name))
     assert run.summary()["requests"]["finished"] == len(costs.case.trace)
+
+
+def test_start_to_result(benchmark: Any, report: Report) -> None:
+    seconds = benchmark.pedantic(start_to_result_s, rounds=PAIRS)
+    report(f"1,000 requests from start to result: {seconds:.2f} s")
+    assert seconds > 0
 
 
 @pytest.mark.parametrize("requests", SIZES)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import simpy
@@ -28,6 +29,7 @@ from sim.scenario import Scenario
 from workloads.arrivals import PoissonArrivals
 from workloads.generate import WorkloadSpec, generate
 from workloads.lengths import IndependentLengths, LognormalTokens
+from workloads.native import write_trace
 from workloads.reading import read_trace
 from workloads.trace import Trace
 from workloads.transform import at_rate
@@ -157,6 +159,17 @@ def whole_process(requests: int) -> dict[str, float]:
     return figures
 
 
+def start_to_result_s(requests: int = 1_000) -> float:
+    """Seconds of ``servetwin replay``, from the start of Python to the printed result."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.jsonl"
+        write_trace(poisson(requests, 20.0).trace, path)
+        command = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", PROFILE.name]
+        started_s = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=True)
+        return time.perf_counter() - started_s
+
+
 def _own_figures(requests: int) -> dict[str, float]:
     started_s = time.perf_counter()
     bare_s = event_s()
@@ -199,6 +212,7 @@ def main(
     for name, (make, needs) in CASES.items():
         if needs is None or needs.is_file():
             typer.echo(costs(make()).line(name))
+    typer.echo(f"\n1,000 requests from start to result: {start_to_result_s():.2f} s")
     typer.echo(f"\n{SIZE_HEADER}   (Poisson 20/s, a process each)")
     for size in SIZES:
         if size <= largest:
