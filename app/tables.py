@@ -1,5 +1,6 @@
 """Plain-text tables that fit 100 columns."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
@@ -21,6 +22,15 @@ def counts_line(counts: Mapping[str, int]) -> str:
         f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
     ]
     return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
+
+
+def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
+    """The most frequent errors with their counts, one line each."""
+    counted = Counter(error for error in errors if error)
+    lines = [f"  {count} x {error}" for error, count in counted.most_common(most)]
+    if len(counted) > most:
+        lines.append(f"  and {len(counted) - most} other reasons")
+    return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
 
 
 def note_lines(notes: Iterable[str]) -> list[str]:

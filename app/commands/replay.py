@@ -169,7 +169,7 @@ def _report(
     intervals: Mapping[str, Any],
     scenario: "Scenario",
 ) -> list[str]:
-    from app.tables import counts_line, latency_table, note_lines
+    from app.tables import counts_line, error_lines, latency_table, note_lines
 
     speed, profile, config = summary["simulation"], scenario.profile, scenario.policies
     machine = profile.machine.get("processor", "unknown machine")
@@ -180,6 +180,7 @@ def _report(
         f"profile {profile.name} ({profile.origin}: {engine})",
         *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
+        *error_lines(run.requests["error"]),
         "",
         *latency_table(summary, intervals),
         "",
