@@ -4,7 +4,9 @@ Policies of one's own run under it always, the shipped ones in their tests. A br
 run with the law's name, the step and the sequence.
 """
 
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
@@ -38,7 +40,8 @@ class LawChecked:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """As the scheduler; nobody may be in it twice."""
-        refusal = self._inner.add(seq)
+        with self._guarded("add"):
+            refusal = self._inner.add(seq)
         if refusal is None:
             if seq.request_id in self._present:
                 self._fail(ONCE, seq, "it is in the scheduler already")
@@ -47,26 +50,31 @@ class LawChecked:
 
     def abort(self, request_id: str) -> Sequence | None:
         """As the scheduler."""
-        seq = self._inner.abort(request_id)
+        with self._guarded("abort"):
+            seq = self._inner.abort(request_id)
         self._present.pop(request_id, None)
         return seq
 
     def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler; then the batch and the memory are checked."""
-        batch = self._inner.schedule(now_s)
+        """As the scheduler; then the memory and the batch are checked."""
+        with self._guarded("schedule"):
+            batch = self._inner.schedule(now_s)
         for seq, _ in self._inner.dropped:
             self._present.pop(seq.request_id, None)
+        newest = batch.entries[-1].seq if batch and batch.entries else None
+        self._check_memory(newest)
         if batch is not None:
             self._check_batch(batch)
+            self._check_memory(newest)
         elif self._present and self._inner.wake_s() is None:
             seq = next(iter(self._present.values()))
             self._fail(WORK, seq, f"it waits, and {self.memory.free_tokens()} KV tokens are free")
-        self._check_memory()
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """As the scheduler; then the ended sequences and the memory are checked."""
-        finished = self._inner.complete(batch, steps)
+        with self._guarded("complete"):
+            finished = self._inner.complete(batch, steps)
         self._step += steps
         for seq in finished:
             if seq.request_id not in self._present:
@@ -74,7 +82,7 @@ class LawChecked:
             if not seq.stopped and seq.generated_tokens != seq.max_tokens:
                 self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
             del self._present[seq.request_id]
-        self._check_memory()
+        self._check_memory(finished[0] if finished else None)
         return finished
 
     def quiet_steps(self, batch: Batch) -> int:
@@ -144,13 +152,14 @@ class LawChecked:
         if start + tokens > room:
             self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, touched: Sequence | None) -> None:
+        """``touched`` is who came or went last, and so the first to suspect."""
         holders = self._inner.holders()
         if isinstance(self.memory, CheckedMemory):
             try:
                 self.memory.check(holders)
             except AssertionError as error:
-                self._fail(CONSERVED, None, str(error))
+                self._fail(CONSERVED, touched, str(error))
         usage = self.memory.usage(holders)
         parts = (
             usage.live_tokens
@@ -162,9 +171,22 @@ class LawChecked:
         )
         least = min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens)
         if parts != usage.capacity_tokens or least < 0:
-            self._fail(CONSERVED, None, f"{usage}")
+            self._fail(CONSERVED, touched, f"{usage}")
         if not self._present and usage.live_tokens + usage.reserved_tokens:
-            self._fail(CONSERVED, None, f"nobody is left, but {usage}")
+            self._fail(CONSERVED, touched, f"nobody is left, but {usage}")
+
+    @contextmanager
+    def _guarded(self, call: str) -> Iterator[None]:
+        """What goes wrong inside a policy of one's own is named, not thrown at the user."""
+        try:
+            yield
+        except PolicyError:
+            raise
+        except Exception as error:  # somebody's own code: anything may happen in it
+            raise PolicyError(
+                f"{self._config.batching} over {self._config.kv} failed in {call}() at step "
+                f"{self._step}: {error!r} ({_where(error)})"
+            ) from error
 
     def _fail(self, law: str, seq: Sequence | None, detail: str) -> NoReturn:
         who = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"
@@ -172,3 +194,9 @@ class LawChecked:
             f"{self._config.batching} over {self._config.kv} broke a law at step {self._step}: "
             f"{law!r}; {who}: {detail}"
         )
+
+
+def _where(error: Exception) -> str:
+    """File and line of the innermost frame."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"

@@ -199,7 +199,7 @@ class PagedKV:
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the laws of the pool against all sequences that hold blocks."""
         index = self._index or self._forks
-        tables: dict[int, int] = {}
+        tables: set[int] = set()
         shared: set[int] = set()
         private = 0
         for seq in seqs:
@@ -207,9 +207,9 @@ class PagedKV:
             shared |= keyed
             private += self._held(seq) - len(keyed)
             for block in set(seq.blocks) - keyed:
-                tables[block] = tables.get(block, 0) + 1
-        assert all(n == 1 for n in tables.values()), "a block is in two tables"
-        assert not shared & tables.keys(), "a shared block is held privately"
+                assert block not in tables, f"block {block} is in two tables, {seq.request_id!r}'s"
+                tables.add(block)
+        assert not shared & tables, "a shared block is held privately"
         idle, held = index.idle_blocks, index.held_blocks
         assert len(shared) == held, "a shared block's holders are miscounted"
         assert self._free + idle + held + private == self.total_blocks, "blocks leak"

@@ -1,6 +1,7 @@
 """One simulated server: a scheduler, a step-time model, and SimPy's clock (in ticks)."""
 
 from collections.abc import Callable
+from math import isfinite
 
 from simpy.events import Event
 
@@ -14,6 +15,9 @@ from sim.run_clock import run_clock
 from sim.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
+
+MOST_WAKES_IN_VAIN = 100_000
+"""A scheduler that asks so often to be woken, and then has nothing to run, will never."""
 
 Listener = Callable[[Sequence, Refusal | None], None]
 """Told of a sequence that finished, or was given up (and why)."""
@@ -59,6 +63,7 @@ class Replica:
         self._plan: _Plan | None = None
         self._may_be_cut = False
         self._idle_before = True
+        self._wakes_in_vain = 0
         self._due = NEVER
         self._alarm = Alarm(env, self._on_alarm)
 
@@ -113,6 +118,7 @@ class Replica:
                 self._plan = None
                 self._sleep(now)
                 return
+            self._wakes_in_vain = 0
             if batch.preempted or batch.resumed:
                 recorder.moved(batch, now_s)
             steps = scheduler.quiet_steps(batch) if self._macro else 1
@@ -164,13 +170,16 @@ class Replica:
         self._idle_before = True
         self._due = NEVER
         wake_s = self.scheduler.wake_s()
-        if wake_s is not None:
-            self._due = max(now, -int(-wake_s // SECONDS_PER_TICK))
-            self._set_alarm(self._due)
-            return
         running, waiting, _ = self.scheduler.load()
-        if running or waiting:
+        if wake_s is None:
+            if running or waiting:
+                raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
+            return
+        self._wakes_in_vain += 1
+        if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
+        self._due = max(now, -int(-wake_s // SECONDS_PER_TICK))
+        self._set_alarm(self._due)
 
     def _tell_finished(self, finished: list[Sequence]) -> None:
         for listener in self.listeners:

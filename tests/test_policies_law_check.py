@@ -31,6 +31,7 @@ from sim.simulate import simulate
 from sim.step_time import LinearStepTime
 from tests.checked import request
 from tests.command import refused
+from workloads.errors import PolicyError
 from workloads.request import Request
 
 SAMPLE = Path(__file__).parents[1] / "workloads" / "scenarios" / "sample.jsonl"
@@ -216,10 +217,10 @@ def test_a_scheduler_that_breaks_a_law_is_stopped(
     ("policy", "law", "step", "who", "detail"),
     [
         (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
-        (SameBlocksForAll, CONSERVED, 1, "the batch", "a block is in two tables"),
-        (SameRegionForAll, CONSERVED, 1, "the batch", "regions overlap"),
-        (LeaksABlock, CONSERVED, 4, "the batch", "blocks leak"),
-        (NeverReleases, CONSERVED, 4, "the batch", "blocks leak"),
+        (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
+        (SameRegionForAll, CONSERVED, 1, "sequence 'b'", "regions overlap"),
+        (LeaksABlock, CONSERVED, 4, "sequence 'a'", "blocks leak"),
+        (NeverReleases, CONSERVED, 4, "sequence 'a'", "blocks leak"),
         (AlwaysFull, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
     ],
 )
@@ -276,3 +277,62 @@ def test_a_memory_that_others_fill_is_named_as_what_is_missing() -> None:
     with pytest.raises(Stalled) as caught:
         simulate(REQUESTS, ContinuousBatching(memory, config), ONE_SECOND)
     assert "request 'a' needs 5 KV tokens of 4 free, so it lacks KV memory" in str(caught.value)
+
+
+class Raises(ContinuousBatching):
+    """Fails in somebody's own code."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        raise KeyError("no such thing")
+
+
+class Overbooks(PagedKV):
+    """Says that there is room when there is none."""
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        self._free += 100
+        return super().reserve(seq, tokens)
+
+
+class AlwaysLater(ContinuousBatching):
+    """Asks to be woken a bit later, for ever."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        self._next_s = now_s + 1.0
+        return None
+
+    def wake_s(self) -> float | None:
+        return self._next_s
+
+
+class WakesNow(AlwaysLater):
+    """Asks to be woken at a moment that has passed."""
+
+    def wake_s(self) -> float | None:
+        return 0.0
+
+
+class WakesNever(AlwaysLater):
+    """Asks to be woken at no moment at all."""
+
+    def wake_s(self) -> float | None:
+        return float("nan")
+
+
+def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
+    with pytest.raises(PolicyError) as caught:
+        replay(batching=own(Raises))
+    said = str(caught.value)
+    assert "failed in schedule() at step 0: KeyError('no such thing')" in said
+    assert "test_policies_law_check.py:" in said
+
+
+def test_an_overbooked_memory_is_found() -> None:
+    with pytest.raises(LawBroken, match="blocks leak"):
+        replay(kv=own(Overbooks))
+
+
+@pytest.mark.parametrize("policy", [AlwaysLater, WakesNow, WakesNever])
+def test_a_scheduler_that_wakes_in_vain_is_stopped(policy: type) -> None:
+    with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
+        replay(batching=own(policy))

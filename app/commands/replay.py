@@ -150,7 +150,7 @@ def _intervals(
 ) -> dict[str, Any]:
     from sim.predict import predict_scenario
 
-    if not replications or scenario.is_certain():
+    if not replications or scenario.is_repeatable():
         return {}
     prediction = predict_scenario(trace, scenario, seed=seed, replications=replications)
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
@@ -192,9 +192,9 @@ def _report(
         f"({speed['requests_per_s']:.0f} requests/s)",
     ]
     if scenario.is_certain():
-        lines.append("no intervals: the profile was computed, not measured; its error is unknown")
+        lines.append("the profile was computed, not measured: nobody knows its error")
     elif not intervals:
-        lines.append("no intervals (a long run): --replications 10 computes them")
+        lines.append("no intervals were asked for, or the run is long: --replications 10")
     return lines
 
 
