@@ -69,6 +69,7 @@ class Replica:
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
+        self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
@@ -109,6 +110,7 @@ class Replica:
     def _serve(self, now: int, now_s: float) -> None:
         """Decide, and run on as long as nothing can come between."""
         scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
+        macro, keeps_more = self._macro, recorder.keeps_more
         horizon = self._env.next_tick() if self._alone else 0
         while True:
             batch = scheduler.schedule(now_s)
@@ -118,14 +120,13 @@ class Replica:
                 self._plan = None
                 self._sleep(now)
                 return
-            self._wakes_in_vain = 0
             if batch.preempted or batch.resumed:
                 recorder.moved(batch, now_s)
-            steps = scheduler.quiet_steps(batch) if self._macro else 1
+            steps = scheduler.quiet_steps(batch) if macro else 1
             shape = batch.shape()
             end = now + begin(shape, steps, self._steps)
             plan = (batch, steps, now, now_s, shape, scheduler.load())
-            if recorder.keeps_more:
+            if keeps_more:
                 self._note(plan, end - now)
             if end >= horizon:
                 self._plan = plan
