@@ -65,13 +65,20 @@ class IterationBatching:
     def schedule(self, now_s: float) -> Batch | None:
         """The decodes, and what the subclass lets join them."""
         decodes = self._decodes
-        if not (self._waiting.size or self._prefilling):
-            return self._only_decodes() if decodes.size else None
+        joined = self._waiting.size or self._prefilling
+        if not joined:
+            if not decodes.size:
+                return None
+            steps = decodes.steps_to_end()
+            self._quiet = self.memory.quiet_steps(decodes, steps) if self._grows else steps
+            if self._quiet:
+                return self._plain  # the room of its run is taken when it has run
         batch = Batch((), decodes)
         if decodes.size and self._grows and not self.memory.grow(decodes, 1):
             self._make_room(batch)
-        self._add_prompts(batch, now_s)
-        self._line_moved = self._bounded and self._reception.keep_bound()
+        if joined:
+            self._add_prompts(batch, now_s)
+            self._line_moved = self._bounded and self._reception.keep_bound()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -237,18 +244,6 @@ class IterationBatching:
             chunk = tuple.__new__(ScheduledSequence, (seq, start, tokens, end == total, 0))
             batch.chunks = [*batch.chunks, chunk] if batch.chunks else [chunk]
         return tokens
-
-    def _only_decodes(self) -> Batch:
-        """A step that nobody wants to join. The room of its run is taken when it has run."""
-        decodes = self._decodes
-        self._quiet = decodes.steps_to_end()
-        if self._grows:
-            self._quiet = self.memory.quiet_steps(decodes, self._quiet)
-        if self._quiet:
-            return self._plain
-        batch = Batch((), decodes)
-        self._make_room(batch)
-        return batch
 
     def _make_room(self, batch: Batch) -> None:
         """Preempt until the rest of the decodes can grow."""

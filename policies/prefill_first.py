@@ -13,7 +13,7 @@ class PrefillFirst(ContinuousBatching):
     def schedule(self, now_s: float) -> Batch | None:
         """Prompts if there are any to run, else the decodes."""
         if not (self._waiting.size or self._prefilling):
-            return self._only_decodes() if self._decodes.size else None
+            return super().schedule(now_s)
         batch = Batch()
         self._add_prompts(batch, now_s)
         self._line_moved = self._reception.keep_bound()
