@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import typer
 
+from app.scenarios import scenario_record
 from sim.compare_runs import MetricDifference, RunComparison, compare
 from sim.predict import runs_over_seeds
 from sim.run import machine_facts
@@ -34,7 +35,7 @@ def print_comparison(
     found = compare(runs[0], runs[1])
     if out:
         for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
-            first.scenario = _record(trace, side, seed)
+            first.scenario = scenario_record(trace, side, None, seed)
             first.meta = machine_facts()
             first.save(out / name)
     if as_json:
@@ -46,18 +47,6 @@ def print_comparison(
 def _seeds(sides: Sequence[Scenario]) -> int:
     """One is enough where all others would be the same."""
     return 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
-
-
-def _record(trace: Trace, side: Scenario, seed: int) -> dict[str, Any]:
-    profiles = [profile.name for profile in (side.profile, *side.more_profiles)]
-    return {
-        "trace": trace.source,
-        "notes": list(trace.notes),
-        "profile": profiles[0] if len(profiles) == 1 else profiles,
-        "policies": side.policies.as_dict(),
-        "cluster": side.cluster.as_dict(),
-        "seed": seed,
-    }
 
 
 def _report(

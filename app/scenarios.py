@@ -89,3 +89,18 @@ def _warn_of_free_swaps(config: PolicyConfig, profiles: list[Profile]) -> None:
                 "(coefficient 'swapped_tokens'); swapping takes no time",
                 err=True,
             )
+
+
+def scenario_record(
+    trace: Trace, scenario: Scenario, profiles: list[str] | None, seed: int
+) -> dict[str, Any]:
+    """All that is needed to run it again; ``profiles`` as they were asked for, if they were."""
+    names = profiles or [p.name for p in (scenario.profile, *scenario.more_profiles)]
+    return {
+        "trace": trace.source,
+        "notes": list(trace.notes),
+        "profile": names[0] if len(names) == 1 else names,
+        "policies": scenario.policies.as_dict(),
+        "cluster": scenario.cluster.as_dict(),
+        "seed": seed,
+    }

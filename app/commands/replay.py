@@ -72,7 +72,7 @@ def replay(
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
-    from app.scenarios import ClusterOptions, build_scenario
+    from app.scenarios import ClusterOptions, build_scenario, scenario_record
     from sim.profile import DEFAULT_PROFILE, load_profile
 
     profiles = [load_profile(name) for name in profile or [DEFAULT_PROFILE]]
@@ -109,21 +109,6 @@ def replay(
         typer.echo(line)
     if out:
         typer.echo(f"run folder: {out}")
-
-
-def scenario_record(
-    trace: "Trace", scenario: "Scenario", profiles: list[str] | None, seed: int
-) -> dict[str, Any]:
-    """All that is needed to run it again."""
-    names = profiles or [scenario.profile.name]
-    return {
-        "trace": trace.source,
-        "notes": list(trace.notes),
-        "profile": names[0] if len(names) == 1 else names,
-        "policies": scenario.policies.as_dict(),
-        "cluster": scenario.cluster.as_dict(),
-        "seed": seed,
-    }
 
 
 def _simulate_with_progress(
