@@ -59,6 +59,12 @@ class Verification:
 
     def save(self, folder: Path) -> None:
         """The prediction, every measurement, the profile and the verdict."""
+        self.prediction.run.scenario = {
+            "trace": self.trace.source,
+            "notes": list(self.trace.notes),
+            "profile": str((folder / "profile.json").resolve()),
+            "policies": self.config.as_dict(),
+        }
         self.prediction.run.save(folder / "predicted")
         for number, run in enumerate(self.measured, start=1):
             run.save(folder / f"measured-{number}")
