@@ -1,7 +1,7 @@
 """Laws over random workloads: conservation, budgets, and macro-steps that change nothing."""
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.batch import BatchShape
 from policies.config import (
     Admission,
     Eviction,
@@ -21,7 +22,7 @@ from policies.config import (
 )
 from sim.run import Run
 from sim.simulate import simulate
-from sim.step_time import LinearStepTime, StepNoise
+from sim.step_time import FloatArray, LinearStepTime, StepNoise
 from tests.checked import CheckedScheduler, request
 from workloads.request import Request
 
@@ -95,10 +96,29 @@ def workloads(draw: st.DrawFn) -> list[Request]:
     return requests
 
 
-def run_checked(config: PolicyConfig, requests: list[Request], macro: bool) -> Run:
+class Opaque:
+    """A step-time model of which the simulator knows only ``seconds``; steps differ by context."""
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        growth = np.arange(steps) * shape.decode_growing
+        return 0.01 + 1e-5 * np.sqrt(shape.decode_context_tokens + growth) + 1e-4 * shape.rows
+
+
+Clock = Literal["affine", "noisy", "sampled"]
+
+
+def run_checked(
+    config: PolicyConfig, requests: list[Request], macro: bool, clock: Clock = "noisy"
+) -> Run:
     noise = StepNoise(np.array([0.9, 1.0, 1.3]), np.random.default_rng(0))
     scheduler = CheckedScheduler(config)
-    run = simulate(requests, scheduler, STEP_TIME, noise=noise, macro=macro)
+    run = simulate(
+        requests,
+        scheduler,
+        Opaque() if clock == "sampled" else STEP_TIME,
+        noise=None if clock == "affine" else noise,
+        macro=macro,
+    )
     assert scheduler.load()[:2] == (0, 0), "something is left over"
     usage = scheduler.memory.usage([])
     assert usage.live_tokens == usage.reserved_tokens == usage.internal_waste_tokens == 0
@@ -112,8 +132,9 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
     batching: str, data: st.DataObject, requests: list[Request]
 ) -> None:
     config = data.draw(policies(batching))
-    single = run_checked(config, requests, macro=False)
-    macro = run_checked(config, requests, macro=True)
+    clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
+    single = run_checked(config, requests, False, clock)
+    macro = run_checked(config, requests, True, clock)
     pd.testing.assert_frame_equal(single.requests, macro.requests, check_exact=True)
     assert single.extra["simulation"]["steps"] == macro.extra["simulation"]["steps"]
     assert single.pauses.equals(macro.pauses)
