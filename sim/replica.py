@@ -102,17 +102,15 @@ class Replica:
             self._go_on(self._due)
 
     def _go_on(self, now: int) -> None:
-        now_s = now * SECONDS_PER_TICK
-        if self._plan is not None:
-            self._complete(self._plan, now_s)
-        self._serve(now, now_s)
-
-    def _serve(self, now: int, now_s: float) -> None:
-        """Decide, and run on as long as nothing can come between."""
+        """End the run that was planned, decide, and run on as long as nothing can come between."""
         scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
         macro, keeps_more = self._macro, recorder.keeps_more
         horizon = self._env.next_tick() if self._alone else 0
+        plan = self._plan
         while True:
+            now_s = now * SECONDS_PER_TICK
+            if plan is not None:
+                self._end(plan, now_s)
             batch = scheduler.schedule(now_s)
             if scheduler.dropped:
                 self._tell_dropped(scheduler.dropped)
@@ -133,8 +131,6 @@ class Replica:
                 self._await(plan, end, horizon)
                 return
             now = end
-            now_s = end * SECONDS_PER_TICK
-            self._complete(plan, now_s)
 
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Decide again at the end of the plan, or where the next arrival may cut it."""
@@ -153,7 +149,8 @@ class Replica:
         self._plan = (batch, steps, started, started_s, shape, load)
         return started + elapsed
 
-    def _complete(self, plan: _Plan, now_s: float) -> None:
+    def _end(self, plan: _Plan, now_s: float) -> None:
+        """A run is over: its tokens, and its row."""
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
         finished = self.scheduler.complete(batch, steps)
