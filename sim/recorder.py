@@ -125,7 +125,7 @@ class Recorder:
                 self._admitted_s[number] = started_s
             elif number in self._paused:
                 self._paused.pop(number).append(started_s)
-            if samples and self._first_s[number] != self._first_s[number]:
+            if samples and seq.settled_generated_tokens == 1:
                 self._first_s[number] = ended_s
         for seq in finished:
             number = seq.number
