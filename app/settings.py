@@ -1,6 +1,5 @@
 """Settings given as text: ``--set KEY=VALUE``, and the policies named by ``--compare``."""
 
-import difflib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -84,25 +83,23 @@ def parse_policies(text: str) -> NamedPolicies:
 def find_preset_or_policy(name: str, policies: list[str], find_preset: Any) -> Any:
     """A preset; else an error with the nearest name of either kind."""
     from policies.presets import PRESETS
-    from workloads.errors import PolicyError
+    from workloads.errors import PolicyError, did_you_mean
 
     if name in PRESETS:
         return find_preset(name)
-    near = difflib.get_close_matches(name, [*PRESETS, *policies], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "name a preset, a policy or KEY=VALUE"
+    hint = did_you_mean(name, [*PRESETS, *policies], "name a preset, a policy or KEY=VALUE")
     raise PolicyError(f"--compare: unknown policies {name!r}; {hint}")
 
 
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
     """A key of ``known`` and its value, of the type that ``known`` gives it."""
-    from workloads.errors import PolicyError
+    from workloads.errors import PolicyError, did_you_mean
 
     key, equals, value = text.partition("=")
     if not equals:
         raise PolicyError(f"{where}: {text!r} is not KEY=VALUE")
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        hint = did_you_mean(key, known, f"known are {', '.join(known)}")
         raise PolicyError(f"{where}: unknown setting {key!r}; {hint}")
     kinds = _kinds(known[key])
     try:

@@ -1,11 +1,10 @@
 """The settings of a server's policies, and the objects that they name."""
 
-import difflib
 import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
 PrefixIndex = Literal["hash", "radix"]
@@ -125,6 +124,5 @@ def _require_seconds(name: str, value: float) -> None:
 
 def _require_known(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        near = difflib.get_close_matches(value, choices, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(choices)}"
+        hint = did_you_mean(value, choices, f"it must be one of {', '.join(choices)}")
         raise PolicyError(f"{name}: {value!r} is not possible; {hint}")

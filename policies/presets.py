@@ -4,12 +4,11 @@ A preset sets policies, not sizes: memory, batch size and model length stay thos
 but for the limits that are part of the imitated design.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +193,5 @@ def find_preset(name: str) -> Preset:
     """
     if name in PRESETS:
         return PRESETS[name]
-    near = difflib.get_close_matches(name, PRESETS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(PRESETS))}"
+    hint = did_you_mean(name, PRESETS, f"known are {', '.join(sorted(PRESETS))}")
     raise PolicyError(f"preset: unknown preset {name!r}; {hint}")

@@ -1,6 +1,5 @@
 """Find a policy by its registered name, or load one's own as ``path.py:Class``."""
 
-import difflib
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from policies.paged import PagedKV
 from policies.prefill_first import PrefillFirst
 from policies.protocols import KVMemory, Scheduler
 from policies.static import StaticBatching
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, did_you_mean
 
 SchedulerFactory = Callable[[KVMemory, PolicyConfig], Scheduler]
 MemoryFactory = Callable[[PolicyConfig], KVMemory]
@@ -42,22 +41,25 @@ def build_scheduler(config: PolicyConfig) -> Scheduler:
 
     Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
     """
-    memory = cast(MemoryFactory, _find("kv", config.kv, MEMORIES))(config)
-    build = cast(SchedulerFactory, _find("batching", config.batching, SCHEDULERS))
+    memory = cast(MemoryFactory, find_policy("kv", config.kv, MEMORIES))(config)
+    build = cast(SchedulerFactory, find_policy("batching", config.batching, SCHEDULERS))
     scheduler = build(memory, config)
     if config.batching in SCHEDULERS and config.kv in MEMORIES:
         return scheduler
     return LawChecked(scheduler, config)
 
 
-def _find(role: str, name: str, known: Mapping[str, object]) -> object:
+def find_policy(role: str, name: str, known: Mapping[str, object]) -> object:
+    """What ``known`` has by that name, or the class that ``path.py:Class`` names.
+
+    Raises ``PolicyError`` that names ``role`` and what would be right.
+    """
     if name in known:
         return known[name]
     path, colon, class_name = name.rpartition(":")
     if colon and path.endswith(".py"):
         return _load(role, Path(path), class_name)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, f"known are {', '.join(sorted(known))}")
     raise PolicyError(f"{role}: unknown policy {name!r}; {hint} (or name one as path.py:Class)")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from policies.fleet import Fleet, LeastLoaded, RouterConfig
 from policies.prefix_affinity import PrefixAffinity
-from policies.registry import _find as find_policy
+from policies.registry import find_policy
 from workloads.request import Request
 
 

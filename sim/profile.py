@@ -1,6 +1,5 @@
 """A profile: what a calibration learned about one engine on one machine, as a JSON file."""
 
-import difflib
 import json
 from collections.abc import Callable
 from importlib import resources
@@ -14,7 +13,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.fit import Fit
 from sim.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime
-from workloads.errors import PolicyError, ProfileError
+from workloads.errors import PolicyError, ProfileError, did_you_mean
 
 DEFAULT_PROFILE = "base-cpu"
 
@@ -158,8 +157,7 @@ def load_profile(name: str) -> Profile:
     elif name.endswith(".json"):
         read = Path(name).read_text
     else:
-        near = difflib.get_close_matches(name, shipped, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"shipped are {', '.join(shipped)}"
+        hint = did_you_mean(name, shipped, f"shipped are {', '.join(shipped)}")
         raise ProfileError(f"no profile {name!r}; {hint} (or give the path of a .json file)")
     try:
         return Profile.model_validate_json(read())

@@ -14,8 +14,3 @@ _TICKS_PER_S = ldexp(1.0, TICK_BITS)
 def to_ticks(seconds: float) -> int:
     """The last tick at or before ``seconds`` (>= 0)."""
     return int(seconds * _TICKS_PER_S)
-
-
-def to_seconds(ticks: int) -> float:
-    """Seconds, rounded to the nearest float."""
-    return ticks * SECONDS_PER_TICK

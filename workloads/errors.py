@@ -10,6 +10,9 @@ ServetwinError
     └── EndedEarly   ... or that was cut short (exit code 1)
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class ServetwinError(Exception):
     """Base of every error that a user can act on; the command line prints it as one line."""
@@ -47,3 +50,9 @@ class EndedEarly(LoadTestError):
     """A load test was interrupted, or its endpoint failed, before every request was answered."""
 
     exit_code = 1
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A hint for an unknown name: the nearest known one, or ``otherwise``."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

@@ -1,6 +1,5 @@
 """All scenarios, and how to find and judge them by name."""
 
-import difflib
 from collections.abc import Iterable
 
 from sim.selftest.batches import BATCHING
@@ -11,7 +10,7 @@ from sim.selftest.networks import NETWORKS
 from sim.selftest.orders import ORDERS
 from sim.selftest.scenario import Scenario
 from sim.selftest.single_server import SINGLE_SERVER
-from workloads.errors import ServetwinError
+from workloads.errors import ServetwinError, did_you_mean
 
 SCENARIOS = {
     scenario.name: scenario
@@ -36,6 +35,5 @@ def judge_named(name: str) -> list[Outcome]:
 def _scenario(name: str) -> Scenario:
     if name in SCENARIOS:
         return SCENARIOS[name]
-    near = difflib.get_close_matches(name, SCENARIOS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(SCENARIOS)}"
+    hint = did_you_mean(name, SCENARIOS, f"known are {', '.join(SCENARIOS)}")
     raise UnknownScenario(f"--only: no scenario {name!r}; {hint}")
