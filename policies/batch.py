@@ -43,6 +43,10 @@ class BatchShape(NamedTuple):
     """(first position, rows) of each prefill chunk."""
     swapped_tokens: int = 0
     """KV positions that move between device and host before the step."""
+    drafted_chunks: int = 0
+    """How many of the chunks, the first ones, verify drafts of a sequence that decodes."""
+    decode_contexts: tuple[int, ...] = ()
+    """The positions that each decode attends to, for a step-time model that ``wants_contexts``."""
 
     @property
     def sequences(self) -> int:
@@ -65,9 +69,14 @@ class Batch:
     the rows of finished members that a static batch drags along. ``preempted`` lost their device
     memory to make room, ``resumed`` had theirs elsewhere; of ``swapped_tokens`` positions the keys
     and values move over the host link before the step.
+
+    The first ``drafted`` chunks verify drafts: of the rows that each computes, ``emitted`` says how
+    many became tokens. Whoever ran the step sets it; in the order of the chunks.
     """
 
-    __slots__ = ("chunks", "lockstep", "preempted", "resumed", "swapped_tokens")
+    __slots__ = (
+        "chunks", "drafted", "emitted", "lockstep", "preempted", "resumed", "swapped_tokens"
+    )  # fmt: skip
 
     def __init__(
         self, chunks: Listed[ScheduledSequence] = (), lockstep: Lockstep | None = None
@@ -77,6 +86,8 @@ class Batch:
         self.preempted: Listed[Sequence] = ()
         self.resumed: Listed[Sequence] = ()
         self.swapped_tokens = 0
+        self.drafted = 0
+        self.emitted: Listed[int] = ()
 
     @property
     def entries(self) -> list[ScheduledSequence]:
@@ -96,7 +107,7 @@ class Batch:
             decodes = group.size
             context = group.context_tokens + decodes
             if not self.chunks:
-                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped))
+                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped, 0, ()))
         growing = decodes
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
@@ -107,7 +118,16 @@ class Batch:
                 growing += tokens
             else:
                 prefills += ((start, rows),)
-        return tuple.__new__(BatchShape, (decodes, context, growing, prefills, swapped))
+        return tuple.__new__(
+            BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, ())
+        )
+
+    def decode_contexts(self) -> tuple[int, ...]:
+        """The positions that each decode attends to, its own included; the growing ones first."""
+        members = [seq.computed_tokens + 1 for seq in self.lockstep or ()]
+        ones = [entry for entry in self.chunks if entry.rows == 1]
+        ones.sort(key=lambda entry: -entry.tokens)
+        return (*members, *(entry.start + 1 for entry in ones))
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:

@@ -55,6 +55,7 @@ class Replica:
         self.listeners: list[Listener] = []
         self._env = env
         self._clock = run_clock(step_time, noise)
+        self._wants_contexts = getattr(step_time, "wants_contexts", False)
         self._recorder = recorder
         self._rows = recorder.steps
         self._macro = macro
@@ -122,6 +123,8 @@ class Replica:
                 recorder.moved(batch, now_s)
             steps = scheduler.quiet_steps(batch) if macro else 1
             shape = batch.shape()
+            if self._wants_contexts:
+                shape = shape._replace(decode_contexts=batch.decode_contexts())
             end = now + begin(shape, steps, self._steps)
             plan = (batch, steps, now, now_s, shape, scheduler.load())
             if keeps_more:
@@ -154,7 +157,7 @@ class Replica:
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
         finished = self.scheduler.complete(batch, steps)
-        decodes, context, _, chunks, _ = shape
+        decodes, context, _, chunks, _, _, _ = shape
         rows = shape.rows if chunks else decodes
         self._rows += pack_step(
             started_s, now_s, steps, decodes, len(chunks), rows, context, *load, self.index

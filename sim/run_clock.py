@@ -5,7 +5,7 @@ from math import sqrt
 from typing import Protocol
 
 from policies.batch import BatchShape
-from sim.step_time import LinearStepTime, StepNoise, StepTime
+from sim.step_time import AffineStepTime, StepNoise, StepTime
 from sim.ticks import to_ticks
 
 _UNIT_BITS = 16
@@ -24,20 +24,19 @@ class RunClock(Protocol):
 class AffineClock:
     """Step j lasts first + j * slope: the sum is a quadratic."""
 
-    def __init__(self, model: LinearStepTime) -> None:
+    def __init__(self, model: AffineStepTime) -> None:
         self._affine = model.affine
         self._decodes = model.decodes
-        self._context = model.context_units
         self._first = self._slope = 0
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Ticks that ``steps`` steps take."""
-        decodes, context, growing, chunks, swapped = shape
+        decodes, context, growing, chunks, swapped, _, _ = shape
         if chunks or swapped:
             first, slope = self._affine(shape)
         else:  # as ``affine``, without a call
-            slope = self._context
-            first = self._decodes[decodes] + slope * context
+            first, slope = self._decodes[decodes]
+            first += slope * context
             slope *= growing
         self._first, self._slope = first, slope
         if steps == 1:
@@ -67,7 +66,7 @@ class AffineClock:
 class NoisyAffineClock:
     """As ``AffineClock``, each step times its noise factor; sums of the factors are kept."""
 
-    def __init__(self, model: LinearStepTime, noise: StepNoise) -> None:
+    def __init__(self, model: AffineStepTime, noise: StepNoise) -> None:
         self._affine = model.affine
         self._noise = noise
         self._first = self._slope = self._index = self._steps = 0
@@ -121,7 +120,7 @@ class SampledClock:
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
     """The quickest clock that is exact for ``model``."""
-    if not isinstance(model, LinearStepTime):
+    if not isinstance(model, AffineStepTime):
         return SampledClock(model, noise)
     if noise is None or noise.is_none():
         return AffineClock(model)

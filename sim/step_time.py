@@ -15,11 +15,12 @@ Every part grows with its feature, so the model is monotone and extrapolates san
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ldexp
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,14 +47,37 @@ FEATURES = (
 SWAPPED_TOKENS = "swapped_tokens"
 _COEFFICIENT_BITS = 48
 _NOISE_BITS = TICK_BITS - _COEFFICIENT_BITS
-_UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
+UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
 
 
 class StepTime(Protocol):
-    """How long a batch takes on some engine."""
+    """How long a batch takes on some engine.
+
+    One that needs to know every decode's context, and not their sum alone, has an attribute
+    ``wants_contexts = True``.
+    """
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+
+
+class AffineStepTime(ABC):
+    """A step-time model that is affine in the context of the decodes: runs have a closed form.
+
+    ``decodes`` are the units of a step of so many decodes: (context apart, per context token).
+    Units are of 2^-48 s.
+    """
+
+    decodes: "Remembered[tuple[int, int]]"
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """``steps`` repetitions are an arithmetic series."""
+        first, slope = self.affine(shape)
+        return (first + slope * np.arange(steps, dtype=np.float64)) * UNIT_S
+
+    @abstractmethod
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s: the exact form of ``seconds``."""
 
 
 def features(shape: BatchShape) -> list[float]:
@@ -76,7 +100,7 @@ def features(shape: BatchShape) -> list[float]:
     ]
 
 
-class LinearStepTime:
+class LinearStepTime(AffineStepTime):
     """Seconds per unit of each feature (``FEATURES``, in that order)."""
 
     def __init__(
@@ -86,15 +110,12 @@ class LinearStepTime:
         self.knots = knots
         self.swap_s = swap_s
         """Seconds per KV position that moves between device and host."""
-        units = [_units(coefficient) for coefficient in self.coefficients]
+        units = [to_units(coefficient) for coefficient in self.coefficients]
         self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
         self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
-        self._swap = _units(swap_s)
-        self._rows_units = _Remembered(self._of_rows)
-        self.context_units = self._context
-        """Units of 2^-48 s per context token of a decode."""
-        self.decodes = _Remembered(self._of_decodes)
-        """Units of a step of so many decodes, their context apart."""
+        self._swap = to_units(swap_s)
+        self._rows_units = Remembered(self._of_rows)
+        self.decodes = Remembered(self._of_decodes)
 
     @classmethod
     def of(cls, by_name: Mapping[str, float]) -> "LinearStepTime":
@@ -112,14 +133,9 @@ class LinearStepTime:
         """An engine ``factor`` times as slow in all that it computes."""
         return LinearStepTime([factor * c for c in self.coefficients], self.knots, self.swap_s)
 
-    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Affine in the context, so ``steps`` repetitions are an arithmetic series."""
-        first, slope = self.affine(shape)
-        return (first + slope * np.arange(steps, dtype=np.float64)) * _UNIT_S
-
     def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """(first step, growth per step) in units of 2^-48 s: the exact form of ``seconds``."""
-        decodes, context, growing, chunks, swapped = shape
+        """(first step, growth per step) in units of 2^-48 s."""
+        decodes, context, growing, chunks, swapped, _, _ = shape
         if chunks or swapped:
             units = self._constant + self._decode * decodes + self._context * context
             if swapped:
@@ -133,30 +149,35 @@ class LinearStepTime:
                     + self._prefill_context * start
                 )
             return units + self._rows_units[rows], self._context * growing
-        return self.decodes[decodes] + self._context * context, self._context * growing
+        return self.decodes[decodes][0] + self._context * context, self._context * growing
 
-    def _of_decodes(self, decodes: int) -> int:
-        return self._constant + self._decode * decodes + self._of_rows(decodes)
+    def _of_decodes(self, decodes: int) -> tuple[int, int]:
+        constant = self._constant + self._decode * decodes + self._of_rows(decodes)
+        return constant, self._context
 
     def _of_rows(self, rows: int) -> int:
         segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
         return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
 
 
-class _Remembered(dict[int, int]):
+Value = TypeVar("Value")
+
+
+class Remembered(dict[int, Value]):
     """A function of a number, computed once for each."""
 
-    def __init__(self, function: Callable[[int], int]) -> None:
+    def __init__(self, function: Callable[[int], Value]) -> None:
         super().__init__()
         self._function = function
 
-    def __missing__(self, number: int) -> int:
+    def __missing__(self, number: int) -> Value:
         self[number] = value = self._function(number)
         return value
 
 
-def _units(seconds: float) -> int:
-    return round(seconds / _UNIT_S)
+def to_units(seconds: float) -> int:
+    """The nearest number of units of 2^-48 s."""
+    return round(seconds / UNIT_S)
 
 
 @dataclass(frozen=True, slots=True)
