@@ -47,6 +47,11 @@ class PolicyConfig:
     ``admission`` reserves the prompt, or the full length; ``watermark`` is the share of the memory
     that admission leaves free. ``preemption`` frees memory by forgetting a ``victim`` (recomputed
     later) or by swapping it to the host.
+
+    Models whose memory does not grow with every token (``kv: windowed``): a sequence of l tokens
+    holds ``kv_state_tokens`` + (1 - share) l + share min(l, ``kv_window_tokens``), where share is
+    ``kv_window_share``, the part of a token's keys and values that lies in windowed layers.
+    ``draft_rows`` (``batching: speculative``) are the rows that a decode verifies beside its own.
     """
 
     batching: str = "continuous"
@@ -70,6 +75,10 @@ class PolicyConfig:
     victim: Victim = "newest"
     host_kv_tokens: int = 0
     host_cache_tokens: int = 0
+    kv_window_tokens: int | None = None
+    kv_window_share: float = 1.0
+    kv_state_tokens: int = 0
+    draft_rows: int = 0
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -84,6 +93,15 @@ class PolicyConfig:
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
         _require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
+        if self.kv_window_tokens is not None:
+            _require(
+                self.kv_window_tokens >= 1, "kv_window_tokens", self.kv_window_tokens, "at least 1"
+            )
+        _require(
+            0 <= self.kv_window_share <= 1, "kv_window_share", self.kv_window_share, "from 0 to 1"
+        )
+        for name in ("kv_state_tokens", "draft_rows"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")

@@ -1,0 +1,92 @@
+"""The shape of a model: all that decides its weights, its KV memory and its work per token."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.shapes.feed_forward import FeedForward
+from sim.shapes.mixers import Attention, Mixer
+from sim.shapes.part import Count, Part
+
+
+class LayerGroup(Part):
+    """``count`` equal layers. Groups need not be contiguous in the model: only counts matter."""
+
+    count: Count
+    mixer: Mixer
+    ffn: FeedForward
+
+
+class ModelShape(Part):
+    """A decoder of ``width`` d over ``vocabulary`` V; norms and biases are left out.
+
+    ``tied_embeddings``: the head reads the embedding's weights. ``positions`` are learned position
+    embeddings (OPT, GPT-3). ``max_model_len`` is the longest context it was made for, ``source``
+    where the figures are from.
+    """
+
+    name: str
+    width: Count
+    vocabulary: Count
+    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1)]
+    tied_embeddings: bool = False
+    positions: Annotated[int, Field(ge=0)] = 0
+    max_model_len: Count = 4096
+    source: str
+
+    @property
+    def layer_count(self) -> int:
+        """Layers in all."""
+        return sum(group.count for group in self.layers)
+
+    def linear_params(self) -> float:
+        """Weights of all layers, without embedding and head."""
+        return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.params(self.width))
+
+    def active_linear_params(self) -> float:
+        """Weights of the layers that one token uses."""
+        return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.active_params(self.width))
+
+    def head_params(self) -> int:
+        """Weights of the output head: V d."""
+        return self.vocabulary * self.width
+
+    def params(self) -> float:
+        """All weights: layers, embedding, head unless tied, learned positions."""
+        embeddings = self.head_params() * (1 if self.tied_embeddings else 2)
+        return self.linear_params() + embeddings + self.positions * self.width
+
+    def active_params(self) -> float:
+        """Weights that one token uses, embedding and head counted as in ``params``."""
+        return self.params() - self.linear_params() + self.active_linear_params()
+
+    def kv_elements_per_token(self) -> float:
+        """Elements of K and V that a token adds, all layers together."""
+        return self._sum(lambda g: g.mixer.kv_elements())
+
+    def state_elements(self) -> float:
+        """Elements that a sequence keeps whatever its length, all layers together."""
+        return self._sum(lambda g: g.mixer.state_elements())
+
+    def resident_kv_elements(self, context_tokens: int) -> float:
+        """Elements that a sequence of ``context_tokens`` keeps: per layer min(l, limit), states."""
+        return self.state_elements() + self._sum(
+            lambda g: g.mixer.kv_elements() * _at_most(context_tokens, g.mixer.resident_limit())
+        )
+
+    def with_mixers(self, change: Callable[[Mixer], Mixer]) -> "ModelShape":
+        """The same model with every layer's mixer changed."""
+        layers = tuple(g.model_copy(update={"mixer": change(g.mixer)}) for g in self.layers)
+        return self.model_copy(update={"layers": layers})
+
+    def attentions(self) -> list[Attention]:
+        """The softmax attentions with KV heads, one a group."""
+        return [g.mixer for g in self.layers if isinstance(g.mixer, Attention)]
+
+    def _sum(self, of: Callable[[LayerGroup], float]) -> float:
+        return sum(group.count * of(group) for group in self.layers)
+
+
+def _at_most(tokens: int, limit: int | None) -> int:
+    return tokens if limit is None else min(tokens, limit)
