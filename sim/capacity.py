@@ -5,12 +5,12 @@ from dataclasses import replace
 from policies.config import PolicyConfig
 from sim.metrics import figure
 from sim.predict import predict_once
-from sim.profile import Profile
+from sim.server_model import ServerModel
 from workloads.errors import TraceError
 from workloads.trace import Trace
 
 
-def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: Profile) -> float:
+def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerModel) -> float:
     """Completed requests per second when the server is never out of work.
 
     All requests come at once; the first and last tenth of the completions are left out, where

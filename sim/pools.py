@@ -14,9 +14,9 @@ from policies.registry import build_scheduler
 from policies.routing import Router
 from policies.sequence import Sequence
 from sim.environment import Environment
-from sim.profile import Profile
 from sim.recorder import Recorder
 from sim.replica import Listener, Replica
+from sim.server_model import ServerModel
 from sim.simulate import as_sequence
 from sim.step_time import FloatArray, StepTime
 from sim.ticks import SECONDS_PER_TICK
@@ -56,7 +56,7 @@ class Pool:
     @classmethod
     def of_profile(
         cls,
-        profile: Profile,
+        profile: ServerModel,
         policies: PolicyConfig,
         replicas: int = 1,
         role: Role = "serve",

@@ -13,11 +13,11 @@ from policies.routing import ROUTERS, build_router
 from sim.cluster import simulate_cluster
 from sim.handover import KVLink
 from sim.pools import Pool, Role
-from sim.profile import Profile
 from sim.recorder import Recorder
 from sim.run import Run
+from sim.server_model import ServerModel
 from sim.simulate import simulate
-from sim.step_time import LinearStepTime, StepNoise
+from sim.step_time import StepNoise, StepTime
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -78,14 +78,14 @@ class Scenario:
     """Servers of ``profile`` (and of ``more_profiles``, a pool each) under ``policies``."""
 
     policies: PolicyConfig
-    profile: Profile
+    profile: ServerModel
     cluster: ClusterConfig = ClusterConfig()
-    more_profiles: tuple[Profile, ...] = ()
+    more_profiles: tuple[ServerModel, ...] = ()
 
     def is_certain(self) -> bool:
         """Whether all is known of the servers: no profile has drawn fits, drift or noise."""
         profiles = (self.profile, *self.more_profiles)
-        return all(fit.is_certain() for p in profiles for fit in p.layouts.values())
+        return all(profile.is_certain() for profile in profiles)
 
     def is_repeatable(self) -> bool:
         """Whether every replication is the same: it is certain, and no router draws."""
@@ -154,13 +154,13 @@ def replicate(
 
 
 def _model(
-    profile: Profile, policies: PolicyConfig, rng: np.random.Generator | None
-) -> LinearStepTime:
+    profile: ServerModel, policies: PolicyConfig, rng: np.random.Generator | None
+) -> StepTime:
     fit = profile.step_time(build_scheduler(policies).memory.layout)
     return fit.drawn(rng) if rng is not None else fit.model()
 
 
-def _pools(scenario: Scenario, models: list[LinearStepTime]) -> list[Pool]:
+def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
     cluster = scenario.cluster
     if cluster.splits:
         if len(models) > 2:
@@ -179,7 +179,7 @@ def _pools(scenario: Scenario, models: list[LinearStepTime]) -> list[Pool]:
     ]
 
 
-def _pool(scenario: Scenario, model: LinearStepTime, place: int, count: int, role: Role) -> Pool:
+def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Role) -> Pool:
     profiles = (scenario.profile, *scenario.more_profiles)
     profile = profiles[min(place, len(profiles) - 1)]
     policies = scenario.policies

@@ -1,0 +1,238 @@
+"""A model on devices, and how it is run there: all that a roofline needs to know."""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from sim.roofline.efficiency import DEFAULT, Efficiency
+from sim.roofline.formats import BF16, Format
+from sim.roofline.links import Link
+from sim.shapes.hardware import Hardware
+from sim.shapes.model import ModelShape
+from workloads.errors import PolicyError
+
+ACTIVATION_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """How attention and the small operators run.
+
+    ``flash_attention``: scores never leave the chip (Dao 2022). ``fused``: activations between
+    products do not visit memory, and a layer launches ``launches_per_layer`` kernels; not fused,
+    twice as many. ``occupancy``: how far the decode attention fills the device: "full" (whatever
+    the batch), "heads" (a block per sequence and KV head), or "split" (and per ``split_tokens``
+    keys: FlashDecoding 2023). ``synchronised``: the pieces of a split share one running maximum
+    (``synchronisation_share`` of the attention's time; FlashDecoding++ 2023 does without).
+    """
+
+    flash_attention: bool = True
+    fused: bool = True
+    launches_per_layer: int = 8
+    occupancy: Literal["full", "heads", "split"] = "full"
+    split_tokens: int = 256
+    synchronised: bool = False
+    synchronisation_share: float = 0.2
+    attention_slowdown: float = 1.0
+
+
+IDEAL_KERNELS = Kernels(launches_per_layer=0)
+"""Kernels whose launch takes no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How many devices share the work, and how.
+
+    ``tensor`` splits every product (Megatron, Shoeybi 2019), ``pipeline`` the layers, with
+    ``micro_batches`` in flight (GPipe 2019; 0: as many as stages), ``sequence`` the prompt (ring
+    attention, Liu 2023), ``expert`` the experts. ``link`` None: the device's own.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    micro_batches: int = 0
+    sequence: int = 1
+    expert: int = 1
+    link: Link | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices in all; experts are spread over the others' devices, or over their own."""
+        return max(self.tensor * self.sequence, self.expert) * self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Weights and keys kept beside the device and streamed to it in every step (FlexGen 2023).
+
+    ``resident_weights`` and ``resident_kv`` are the shares that stay on the device, ``link`` None
+    is the device's host link. ``prefetch``: a stream overlaps with the step's computing.
+    """
+
+    resident_weights: float = 1.0
+    resident_kv: float = 1.0
+    bytes_per_s: float | None = None
+    prefetch: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExit:
+    """Tokens that leave the layers early: (share of the layers, probability), summing to one.
+
+    Skipped layers still write their keys and values (CALM, Schuster 2022).
+    """
+
+    exits: tuple[tuple[float, float], ...]
+
+    def mean_depth(self) -> float:
+        """Expected share of the layers that a token computes."""
+        return sum(depth * probability for depth, probability in self.exits)
+
+    def read_depth(self, rows: float) -> float:
+        """Expected share of the layers that a step of ``rows`` tokens reads: its deepest one's."""
+        read, above, shallow = 0.0, 0.0, 0.0
+        for depth, probability in sorted(self.exits):
+            deeper = 1 - shallow**rows if rows else 0.0
+            read += (depth - above) * deeper
+            above, shallow = depth, min(1.0, shallow + probability)
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """A smaller model beside the large one; ``small_share`` of the tokens are its (FrugalGPT)."""
+
+    small: ModelShape
+    small_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Who drafts: a small model, ``drafts`` tokens a pass (0: nobody, drafts are free).
+
+    ``placement``: on the same device (draft, then verify), on another ``device`` before it, or on
+    another one ``overlapped`` with the verification of the last drafts.
+    ``context_tokens`` bounds what drafting reads (self-speculation with a short context).
+    """
+
+    model: ModelShape | None
+    drafts: int
+    placement: Literal["device", "other", "overlapped"] = "device"
+    hardware: Hardware | None = None
+    context_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ (one copy each)."""
+
+    model: ModelShape
+    hardware: Hardware
+    efficiency: Efficiency = DEFAULT
+    prefill: Format = BF16
+    decode: Format = BF16
+    kv_element_bytes: float = 2.0
+    kernels: Kernels = Kernels()
+    parallel: Parallel = Parallel()
+    offload: Offload = Offload()
+    kv_cache: bool = True
+    early_exit: EarlyExit | None = None
+    cascade: Cascade | None = None
+    drafting: Drafting | None = None
+    weight_sharing: int = 1
+    """Layers that have the same weights (ALBERT): memory, not work, is divided by it."""
+    memory_share: float = 0.9
+    """Of the device's memory, what weights and KV may take."""
+
+    def __post_init__(self) -> None:
+        _refuse_bad_split(self.model, self.parallel)
+
+    @property
+    def link(self) -> Link:
+        """Between the devices."""
+        hardware = self.hardware
+        return self.parallel.link or Link(hardware.link_latency_s, hardware.link_bytes_per_s)
+
+    @property
+    def name(self) -> str:
+        """A short label."""
+        devices = self.parallel.devices
+        count = f"{devices} x " if devices > 1 else ""
+        return f"{self.model.name} on {count}{self.hardware.name}"
+
+    def weight_bytes(self) -> float:
+        """Weights of all models, whole, over all devices of a replica."""
+        per_weight = max(self.prefill.weight_bytes, self.decode.weight_bytes)
+        models = [self.model]
+        if self.cascade:
+            models.append(self.cascade.small)
+        if self.drafting and self.drafting.model and self.drafting.placement == "device":
+            models.append(self.drafting.model)
+        weights = sum(m.params() for m in models)
+        shared = self.model.linear_params() * (1 - 1 / self.weight_sharing)
+        return (weights - shared) * per_weight
+
+    def resident_weight_bytes(self) -> float:
+        """Weights on the devices, replicas of them counted as often as they are there."""
+        return self.weight_bytes() * self.offload.resident_weights * self.parallel.sequence
+
+    def kv_bytes_per_token(self) -> float:
+        """Keys and values of one token on the devices, the draft model's included."""
+        elements = self.model.kv_elements_per_token()
+        if self.cascade:
+            share = self.cascade.small_share
+            small = self.cascade.small.kv_elements_per_token()
+            elements = share * small + (1 - share) * elements
+        if self.drafting and self.drafting.model and self.drafting.placement == "device":
+            elements += self.drafting.model.kv_elements_per_token()
+        return elements * self.kv_element_bytes * self.kv_replication() * self.offload.resident_kv
+
+    def kv_replication(self) -> float:
+        """How often a token's keys and values are stored: tensor ranks beyond the KV heads."""
+        tensor = self.parallel.tensor
+        groups = [g.mixer.kv_groups() for g in self.model.layers if g.mixer.kv_elements()]
+        heads = min(groups, default=1)
+        return tensor * ceil(heads / tensor) / heads
+
+    def memory_for_kv_bytes(self) -> float:
+        """What weights leave free, over all devices.
+
+        Raises ``PolicyError`` that says by how much the weights do not fit.
+        """
+        devices = self.parallel.devices
+        room = self.hardware.memory_bytes * devices * self.memory_share
+        weights = self.resident_weight_bytes()
+        if weights >= room:
+            raise PolicyError(
+                f"{self.name}: {weights / 1e9:.1f} GB of {self.decode.name} weights do not fit the "
+                f"{room / 1e9:.1f} GB that may be used ({self.memory_share:.0%} of {devices} x "
+                f"{self.hardware.memory_bytes / 1e9:.0f} GB): {(weights - room) / 1e9:.1f} GB too "
+                "much; use more devices, a smaller format or offloading"
+            )
+        return room - weights
+
+    def with_efficiency(self, efficiency: Efficiency) -> "Deployment":
+        """The same with other achieved shares."""
+        return replace(self, efficiency=efficiency)
+
+
+def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:
+    for name in ("tensor", "pipeline", "sequence", "expert"):
+        if getattr(parallel, name) < 1:
+            raise PolicyError(f"{name} parallel: {getattr(parallel, name)} ways; at least 1")
+    for group in model.layers:
+        heads = getattr(group.mixer, "heads", 0)
+        if heads % parallel.tensor:
+            raise PolicyError(
+                f"tensor parallel: {parallel.tensor} ways do not divide the {heads} heads of "
+                f"{model.name}"
+            )
+    if parallel.pipeline > model.layer_count:
+        raise PolicyError(
+            f"pipeline parallel: {parallel.pipeline} stages for {model.layer_count} layers"
+        )
+    experts = max((getattr(g.ffn, "experts", 0) for g in model.layers), default=0)
+    if parallel.expert > 1 and (not experts or experts % parallel.expert):
+        has = f"{experts} experts" if experts else "no experts"
+        raise PolicyError(f"expert parallel: {parallel.expert} ways, but {model.name} has {has}")

@@ -1,0 +1,61 @@
+"""What a real kernel achieves of a data sheet's peaks, and how sure that is."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Achieved shares of the peaks, the knee between them, and the overhead of a step.
+
+    An operator that computes for t_c and moves bytes for t_m takes (t_c^p + t_m^p)^(1/p) with p =
+    ``knee``: near the ridge measured curves are smoother than max() (p = inf). ``overhead_s`` is
+    spent once a step (scheduling, sampling, messages).
+
+    ``compute_spread``, ``memory_spread`` (relative) and ``overhead_spread`` are how far a real
+    engine may be from that: one standard deviation of the log. They make the interval of a
+    roofline prediction; a calibration replaces them by measurement.
+    """
+
+    compute: float = 0.65
+    memory: float = 0.8
+    overhead_s: float = 1e-3
+    knee: float = 2.0
+    compute_spread: float = 0.15
+    memory_spread: float = 0.1
+    overhead_spread: float = 0.4
+
+    def seconds(self, compute_s: float, memory_s: float) -> float:
+        """Time of one operator, given both times at the data sheet's peaks."""
+        return p_norm(compute_s / self.compute, memory_s / self.memory, self.knee)
+
+    def drawn(self, rng: np.random.Generator) -> "Efficiency":
+        """One of the engines that this may be."""
+        compute, memory, overhead = np.exp(
+            rng.standard_normal(3) * (self.compute_spread, self.memory_spread, self.overhead_spread)
+        ).tolist()
+        return replace(
+            self,
+            compute=min(1.0, self.compute * compute),
+            memory=min(1.0, self.memory * memory),
+            overhead_s=self.overhead_s * overhead,
+        )
+
+    def is_certain(self) -> bool:
+        """Whether every draw is the same."""
+        return not (self.compute_spread or self.memory_spread or self.overhead_spread)
+
+
+DEFAULT = Efficiency()
+IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
+"""The data sheet itself: no overhead, a sharp knee."""
+
+
+def p_norm(a: float, b: float, p: float) -> float:
+    """(a^p + b^p)^(1/p), the larger where p is infinite."""
+    if p == inf or not a or not b:
+        return max(a, b)
+    most = max(a, b)
+    return float(most * ((a / most) ** p + (b / most) ** p) ** (1 / p))

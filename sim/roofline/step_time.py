@@ -1,0 +1,213 @@
+"""Roofline step times, as the simulator wants them.
+
+Where the decode attention is linear in the context, the model is affine and runs of steps have a
+closed form; windows, occupancy and life without a KV cache need every context.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.roofline.deployment import Deployment, Drafting, Offload, Parallel
+from sim.roofline.step_cost import StepCost
+from sim.shapes.mixers import Attention
+from sim.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
+
+Rows = tuple[float, float, bool]
+"""(rows, rows that need logits, whether prompts are among them)."""
+
+
+def roofline_step_time(deployment: Deployment) -> StepTime:
+    """The quickest exact model of a deployment."""
+    if not deployment.kv_cache:
+        return UncachedStepTime(deployment)
+    if deployment.cascade:
+        return CascadeStepTime(deployment)
+    if deployment.kernels.occupancy != "full" or _has_windows(deployment):
+        return ContextStepTime(deployment)
+    return RooflineStepTime(deployment)
+
+
+class RooflineStepTime(AffineStepTime):
+    """Affine in the context: attention over all of it, whatever the occupancy."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.cost = cost = StepCost(deployment)
+        self.decodes = Remembered(self._of_decodes)
+        self._rows: dict[Rows, int] = {}
+        self._chunk = cost.chunk_s
+        self._drafts = _Drafts(deployment) if deployment.drafting else None
+        host = deployment.offload.bytes_per_s or deployment.hardware.host_link_bytes_per_s
+        self._swap_s = deployment.kv_bytes_per_token() / host
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s."""
+        decodes, context, growing, chunks, swapped, _, _ = shape
+        if not chunks and not swapped:
+            units, slope = self.decodes[decodes]
+            return units + slope * context, slope * growing
+        slope = self.decodes[decodes][1] if decodes else 0
+        units = self._chunks_units(shape) + slope * context
+        return units + to_units(self._swap_s * swapped), slope * growing
+
+    def _chunks_units(self, shape: BatchShape) -> int:
+        """A step with chunks, the context of its decodes apart."""
+        chunks, drafted, decodes = (
+            shape.prefill_chunks,
+            shape.drafted_chunks,
+            shape.decode_sequences,
+        )
+        rows = decodes + sum(n for _, n in chunks)
+        logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
+        units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
+        units += to_units(sum(self._chunk(start, n) for start, n in chunks))
+        if self._drafts is None or not drafted:
+            return units
+        context = sum(start for start, _ in chunks[:drafted])
+        return self._drafts.beside(units, drafted, context)
+
+    def _of_decodes(self, decodes: int) -> tuple[int, int]:
+        return self._rows_units((decodes, decodes, False)), to_units(self.cost.context_s(decodes))
+
+    def _rows_units(self, key: Rows) -> int:
+        units = self._rows.get(key)
+        if units is None:
+            self._rows[key] = units = to_units(self.cost.rows_s(*key))
+        return units
+
+
+class _Drafts:
+    """What drafting adds to the steps of a target that verifies."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        drafting = deployment.drafting
+        assert drafting is not None
+        self._drafting = drafting
+        self._model = _draft_model(deployment, drafting)
+
+    def beside(self, verify_units: int, sequences: int, context_tokens: int) -> int:
+        """Units of drafting and verifying: one after the other, or the longer where overlapped."""
+        drafting, model = self._drafting, self._model
+        if model is None:
+            return verify_units
+        if drafting.context_tokens is not None:
+            context_tokens = min(context_tokens, sequences * drafting.context_tokens)
+        units, slope = model.decodes[sequences]
+        draft_units = drafting.drafts * (units + slope * context_tokens)
+        if drafting.placement == "overlapped":
+            return max(verify_units, draft_units)
+        return verify_units + draft_units
+
+
+def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime | None:
+    if drafting.model is None:
+        return None
+    return RooflineStepTime(
+        replace(
+            deployment,
+            model=drafting.model,
+            hardware=drafting.hardware or deployment.hardware,
+            efficiency=replace(deployment.efficiency, overhead_s=0.0),
+            parallel=Parallel(),
+            offload=Offload(),
+            drafting=None,
+            early_exit=None,
+        )
+    )
+
+
+class CascadeStepTime(AffineStepTime):
+    """Two models share the device: every row is the small one's with a fixed probability.
+
+    The weights of each are read while any row of the step needs it.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        cascade = deployment.cascade
+        assert cascade is not None
+        large = replace(deployment, cascade=None)
+        small = replace(large, model=cascade.small)
+        share = cascade.small_share
+        self._models = [(RooflineStepTime(d), s) for d, s in ((small, share), (large, 1 - share))]
+        self._overhead_s = deployment.efficiency.overhead_s
+        self.decodes = Remembered(self._of_decodes)
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s."""
+        slope = self.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
+        rows, sequences = shape.rows, shape.sequences
+        seconds = self._rows_s(rows, sequences, bool(shape.prefill_chunks))
+        for model, share in self._models:
+            seconds += share * sum(
+                model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks
+            )
+        units = to_units(seconds) + slope * shape.decode_context_tokens
+        return units, slope * shape.decode_growing
+
+    def _of_decodes(self, decodes: int) -> tuple[int, int]:
+        slope = sum(share * model.cost.context_s(decodes) for model, share in self._models)
+        return to_units(self._rows_s(decodes, decodes, False)), to_units(slope)
+
+    def _rows_s(self, rows: int, sequences: int, has_prefill: bool) -> float:
+        total = self._overhead_s
+        for model, share in self._models:
+            needed = 1 - (1 - share) ** sequences
+            if needed:
+                mine = share / needed
+                own_s = model.cost.rows_s(rows * mine, sequences * mine, has_prefill)
+                total += needed * (own_s - self._overhead_s)
+        return total
+
+
+class ContextStepTime:
+    """Every context counts: windows, budgets, or a device that few heads do not fill."""
+
+    wants_contexts = True
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._affine = RooflineStepTime(deployment)
+        self._cost = self._affine.cost
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        context_s = self._affine.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
+        units, _ = self._affine.affine(shape)
+        rest = (units - context_s * shape.decode_context_tokens) * 2.0**-48
+        contexts = np.array(shape.decode_contexts, dtype=np.float64)
+        grows = np.arange(len(contexts)) < shape.decode_growing
+        return np.array(
+            [rest + self._cost.attention_s(contexts + step * grows) for step in range(steps)]
+        )
+
+
+class UncachedStepTime:
+    """Without a KV cache every token computes its whole context anew."""
+
+    wants_contexts = True
+
+    def __init__(self, deployment: Deployment) -> None:
+        inner = roofline_step_time(replace(deployment, kv_cache=True))
+        self._seconds = inner.seconds
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions: prompts as long as the contexts."""
+        return np.array(list(map(partial(self._one_s, shape), range(steps))))
+
+    def _one_s(self, shape: BatchShape, step: int) -> float:
+        growing = shape.decode_growing
+        contexts = (
+            length + step * (place < growing) for place, length in enumerate(shape.decode_contexts)
+        )
+        anew = tuple((0, length) for length in contexts)
+        prompts = tuple((0, start + rows) for start, rows in shape.prefill_chunks)
+        return float(self._seconds(BatchShape(0, 0, 0, anew + prompts))[0])
+
+
+def _has_windows(deployment: Deployment) -> bool:
+    return any(
+        isinstance(g.mixer, Attention) and g.mixer.resident_limit() is not None
+        for g in deployment.model.layers
+    )

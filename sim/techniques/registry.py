@@ -1,0 +1,57 @@
+"""Find a technique by name, with its parameters: ``tensor-parallel:ways=4,latency_us=5``."""
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from sim.techniques.kv_cache import KVCache
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from sim.techniques.tensor_parallel import TensorParallel
+from workloads.errors import PolicyError, did_you_mean
+
+TECHNIQUES: dict[str, type[Technique]] = {
+    technique.name: technique
+    for technique in (
+        KVCache,
+        TensorParallel,
+    )
+}
+
+
+def find_technique(text: str) -> Technique:
+    """A technique by name, its parameters after a colon.
+
+    Raises ``PolicyError`` that names the technique, the parameter and what would be right.
+    """
+    name, _, given = text.partition(":")
+    if name not in TECHNIQUES:
+        hint = did_you_mean(name, TECHNIQUES, f"known are {', '.join(sorted(TECHNIQUES))}")
+        raise PolicyError(f"technique: unknown {name!r}; {hint}")
+    return _with_parameters(TECHNIQUES[name], given)
+
+
+def apply_all(techniques: Iterable[Technique], setup: Setup) -> Setup:
+    """``setup`` with every technique on, in the order given."""
+    for technique in techniques:
+        setup = technique.apply(setup)
+    return setup
+
+
+def _with_parameters(technique: type[Technique], given: str) -> Technique:
+    parameters = {}
+    for part in filter(None, given.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise PolicyError(f"technique {technique.name}: {part!r} is not KEY=VALUE")
+        if key not in technique.model_fields:
+            takes = ", ".join(technique.model_fields) or "none"
+            hint = did_you_mean(key, technique.model_fields, f"its parameters: {takes}")
+            raise PolicyError(f"technique {technique.name}: unknown parameter {key!r}; {hint}")
+        parameters[key] = value
+    try:
+        return technique(**parameters)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "parameters"
+        raise PolicyError(f"technique {technique.name}: {key}: {first['msg']}") from error
