@@ -11,6 +11,7 @@ from policies.fleet import Fleet, RouterConfig
 from policies.protocols import Scheduler
 from policies.registry import build_scheduler
 from policies.routing import build_router
+from sim.acceptance import Verifier
 from sim.clients import Clients
 from sim.environment import Environment
 from sim.handover import KVLink, PrefillDecode
@@ -60,17 +61,18 @@ def simulate_cluster(
 
     In a closed loop, requests with a parent are sent after its answer (``sim.clients``); otherwise
     all are sent at their stamps. ``recorder`` brings the API's latency and what else to keep.
-    ``seed`` feeds one random stream for each router and for the step noise of each replica, so that
-    one more replica changes nobody else's. ``build`` makes the scheduler of a replica.
+    ``seed`` feeds one random stream for each router, for the step noise of each replica and for the
+    drafts of each request, so that one more replica changes nobody else's. ``build`` makes the
+    scheduler of a replica.
 
     Raises ``PolicyError`` for pools that do not fit together and unknown policies or routers,
     ``TraceError`` for a request that waits for itself.
     """
     _check_roles(pools)
     env, recorder = Environment(), recorder or Recorder()
-    router_seed, decode_router_seed, noise_seed = np.random.SeedSequence(seed).spawn(3)
+    router_seed, decode_router_seed, *seeds = np.random.SeedSequence(seed).spawn(4)
     macro = macro and not recorder.keep_records
-    members = list(_members(env, recorder, pools, noise_seed, macro, build))
+    members = list(_members(env, recorder, pools, seeds, macro, build))
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
     entrance = _behind(router, front, env, recorder, router_seed)
@@ -93,17 +95,21 @@ def _members(
     env: Environment,
     recorder: Recorder,
     pools: Listed[Pool],
-    seed: np.random.SeedSequence,
+    seeds: Listed[np.random.SeedSequence],
     macro: bool,
     build: BuildScheduler,
 ) -> Iterator[_Member]:
+    seed, draft_seed = seeds
     places = [pool for pool in pools for _ in range(pool.replicas)]
     for index, (pool, noise_seed) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
         noise = None
         if pool.noise is not None:
             noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
         scheduler = build(pool.policies)
-        replica = Replica(env, scheduler, pool.step_time, recorder, noise, macro, index)
+        verifier = None if pool.acceptance is None else Verifier(pool.acceptance, draft_seed)
+        replica = Replica(
+            env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
+        )
         yield _Member(pool, replica)
 
 

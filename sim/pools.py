@@ -13,6 +13,7 @@ from policies.protocols import KVMemory, Refusal
 from policies.registry import build_scheduler
 from policies.routing import Router
 from policies.sequence import Sequence
+from sim.acceptance import Acceptance
 from sim.environment import Environment
 from sim.recorder import Recorder
 from sim.replica import Listener, Replica
@@ -34,7 +35,8 @@ class Pool:
 
     ``role`` says whether they serve whole requests, compute prompts, or decode what came from
     there. ``noise`` is a sample of factors on step durations (None: no noise). ``speed`` is what
-    routers by load assume of a replica, relative to those of other pools.
+    routers by load assume of a replica, relative to those of other pools. ``acceptance`` is the
+    law by which its drafts are accepted.
     """
 
     policies: PolicyConfig
@@ -43,6 +45,7 @@ class Pool:
     role: Role = "serve"
     noise: FloatArray | None = None
     speed: float = 1.0
+    acceptance: Acceptance | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -67,7 +70,8 @@ class Pool:
         Raises ``ProfileError`` when the profile does not know the KV layout of ``policies``.
         """
         fit = profile.step_time(build_scheduler(policies).memory.layout)
-        return cls(policies, fit.model(), replicas, role, fit.noise_factors(), speed)
+        noise = fit.noise_factors()
+        return cls(policies, fit.model(), replicas, role, noise, speed, profile.acceptance)
 
 
 class RoutedReplicas:

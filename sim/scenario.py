@@ -10,6 +10,7 @@ from policies.config import PolicyConfig
 from policies.fleet import Fleet, RouterConfig
 from policies.registry import build_scheduler
 from policies.routing import ROUTERS, build_router
+from sim.acceptance import Verifier
 from sim.cluster import simulate_cluster
 from sim.handover import KVLink
 from sim.pools import Pool, Role
@@ -117,7 +118,7 @@ def replicate(
     The same ``seed`` draws the same coefficients and noise whatever the policies: common random
     numbers.
     """
-    coefficient_seed, noise_seed = seed.spawn(2)
+    coefficient_seed, noise_seed, draft_seed = seed.spawn(3)
     coefficients = np.random.default_rng(coefficient_seed)
     profiles = (scenario.profile, *scenario.more_profiles)
     models = [_model(p, scenario.policies, coefficients if draw else None) for p in profiles]
@@ -127,7 +128,7 @@ def replicate(
         closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
     recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
     if cluster.splits or cluster.replicas > 1 or len(profiles) > 1 or closed_loop:
-        return simulate_cluster(
+        run = simulate_cluster(
             trace,
             _pools(scenario, models),
             RouterConfig(cluster.router, cluster.staleness_s),
@@ -139,18 +140,23 @@ def replicate(
             seed=noise_seed.generate_state(4).tolist(),
             on_arrival=on_arrival,
         )
-    scheduler = build_scheduler(scenario.policies)
-    fit = scenario.profile.step_time(scheduler.memory.layout)
-    noise = StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed))
-    return simulate(
-        trace,
-        scheduler,
-        models[0],
-        noise=noise,
-        macro=macro,
-        recorder=recorder,
-        on_arrival=on_arrival,
-    )
+    else:
+        scheduler = build_scheduler(scenario.policies)
+        fit = scenario.profile.step_time(scheduler.memory.layout)
+        law = scenario.profile.acceptance
+        run = simulate(
+            trace,
+            scheduler,
+            models[0],
+            noise=StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed)),
+            macro=macro,
+            recorder=recorder,
+            on_arrival=on_arrival,
+            verifier=None if law is None else Verifier(law, draft_seed),
+        )
+    if len(profiles) == 1:
+        scenario.profile.check(run)
+    return run
 
 
 def _model(
@@ -186,7 +192,8 @@ def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Rol
     if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # nobody set it
         policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
     fit = profile.step_time(build_scheduler(policies).memory.layout)
-    return Pool(policies, model, count, role, fit.noise_factors())
+    noise, law = fit.noise_factors(), profile.acceptance
+    return Pool(policies, model, count, role, noise, acceptance=law)
 
 
 def _link(scenario: Scenario) -> KVLink:

@@ -6,6 +6,8 @@ import numpy as np
 
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
+from sim.acceptance import Acceptance
+from sim.run import Run
 from sim.step_time import ApiLatency, FloatArray, StepTime
 
 
@@ -43,6 +45,10 @@ class ServerModel(Protocol):
     def api(self) -> ApiLatencySource:
         """What the HTTP process adds."""
 
+    @property
+    def acceptance(self) -> Acceptance | None:
+        """The law by which drafts are accepted; None where nothing is known of drafts."""
+
     def step_time(self, layout: KVLayout) -> StepTimeSource:
         """For a KV layout; raises ``ProfileError`` where nothing is known of it."""
 
@@ -54,3 +60,6 @@ class ServerModel(Protocol):
 
     def kv_bytes_per_token(self) -> float:
         """Size of the keys and values of one token."""
+
+    def check(self, run: Run) -> None:
+        """Raise where a run did what this machine cannot do."""

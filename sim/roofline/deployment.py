@@ -1,6 +1,7 @@
 """A model on devices, and how it is run there: all that a roofline needs to know."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 from typing import Literal
 
@@ -123,7 +124,7 @@ class Drafting:
     context_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deployment:
     """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ (one copy each)."""
 
@@ -148,7 +149,7 @@ class Deployment:
     def __post_init__(self) -> None:
         _refuse_bad_split(self.model, self.parallel)
 
-    @property
+    @cached_property
     def link(self) -> Link:
         """Between the devices."""
         hardware = self.hardware
@@ -186,8 +187,9 @@ class Deployment:
             elements = share * small + (1 - share) * elements
         if self.drafting and self.drafting.model and self.drafting.placement == "device":
             elements += self.drafting.model.kv_elements_per_token()
-        return elements * self.kv_element_bytes * self.kv_replication() * self.offload.resident_kv
+        return elements * self.kv_element_bytes * self.kv_replication * self.offload.resident_kv
 
+    @cached_property
     def kv_replication(self) -> float:
         """How often a token's keys and values are stored: tensor ranks beyond the KV heads."""
         tensor = self.parallel.tensor

@@ -1,7 +1,7 @@
 """What a real kernel achieves of a data sheet's peaks, and how sure that is."""
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import hypot, inf
 
 import numpy as np
 
@@ -55,6 +55,8 @@ IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
 
 def p_norm(a: float, b: float, p: float) -> float:
     """(a^p + b^p)^(1/p), the larger where p is infinite."""
+    if p == 2:
+        return hypot(a, b)
     if p == inf or not a or not b:
         return max(a, b)
     most = max(a, b)

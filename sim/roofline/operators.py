@@ -36,10 +36,8 @@ class Operator:
         return self.flops / self.moved_bytes if self.moved_bytes else float("inf")
 
 
-def linear_operators(
-    deployment: Deployment, rows: float, logit_rows: float, has_prefill: bool
-) -> list[Operator]:
-    """The operators of ``rows`` tokens, ``logit_rows`` of which need logits."""
+def linear_operators(deployment: Deployment, rows: float, has_prefill: bool) -> list[Operator]:
+    """The operators of ``rows`` tokens in all layers; the head is its own."""
     model, ranks = deployment.model, deployment.parallel.tensor
     weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
     computed = read = 1.0
@@ -67,11 +65,16 @@ def linear_operators(
         if not deployment.kernels.fused:
             moved = _activation_elements(group, width) * shared_rows * group.count
             operators.append(Operator("activations", 0, moved * ACTIVATION_BYTES))
-    head = model.head_params() / ranks
-    operators.append(Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0))
     written = model.kv_elements_per_token() * deployment.kv_element_bytes / kv_ranks(deployment)
     operators.append(Operator("KV write", 0, written * rows))
     return operators
+
+
+def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
+    """The output head, for the rows that need logits."""
+    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    head = deployment.model.head_params() / deployment.parallel.tensor
+    return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
 
 
 def decode_attention(
@@ -150,7 +153,7 @@ def kv_sharing(mixer: Mixer) -> int:
 def kv_ranks(deployment: Deployment) -> float:
     """Over how many devices a context is spread: whole KV heads by tensor, tokens by sequence."""
     parallel = deployment.parallel
-    return parallel.tensor / deployment.kv_replication() * parallel.sequence
+    return parallel.tensor / deployment.kv_replication * parallel.sequence
 
 
 def all_params(model: ModelShape) -> float:

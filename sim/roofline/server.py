@@ -2,22 +2,21 @@
 
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
+from sim.acceptance import Acceptance
 from sim.profile import ApiLatencyFit
+from sim.roofline.bounds import check_bounds
 from sim.roofline.deployment import Deployment
 from sim.roofline.operators import STATE_BYTES
 from sim.roofline.step_time import roofline_step_time
+from sim.run import Run
 from sim.shapes.model import ModelShape
 from sim.step_time import FloatArray, StepTime
 from workloads.errors import PolicyError
-
-if TYPE_CHECKING:
-    from sim.acceptance import Acceptance
 
 MAX_SEQS = 256
 TOKEN_BUDGET = 2048
@@ -58,7 +57,7 @@ class RooflineServer:
 
     deployment: Deployment
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
-    acceptance: "Acceptance | None" = None
+    acceptance: Acceptance | None = None
 
     @property
     def name(self) -> str:
@@ -77,6 +76,10 @@ class RooflineServer:
         """Size of the keys and values of one token; of a state where there are none."""
         state = self.deployment.model.state_elements() * STATE_BYTES
         return self.deployment.kv_bytes_per_token() or state
+
+    def check(self, run: Run) -> None:
+        """No step was faster than the devices can be; raises ``BoundBroken``."""
+        check_bounds(run.steps, self.deployment)
 
     def policy_config(self) -> PolicyConfig:
         """Continuous batching on paged memory, as much of it as the weights leave.

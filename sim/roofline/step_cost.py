@@ -10,6 +10,7 @@ from sim.roofline.deployment import ACTIVATION_BYTES, Deployment
 from sim.roofline.operators import (
     Operator,
     decode_attention,
+    head_operator,
     linear_operators,
     prefill_attention,
     visible,
@@ -27,6 +28,7 @@ class StepCost:
         self._bytes_per_s = deployment.hardware.memory_bytes_per_s
         self._attention_flops_per_s = deployment.hardware.peak("bf16")
         self._efficiency = deployment.efficiency
+        self._layers_s: dict[tuple[float, bool], float] = {}
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """All that depends on the number of rows: products, messages, launches, overhead."""
@@ -99,8 +101,14 @@ class StepCost:
     def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         form = self.deployment.prefill if has_prefill else self.deployment.decode
         flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
-        operators = linear_operators(self.deployment, rows, logit_rows, has_prefill)
-        return sum(self._seconds(operator, flops_per_s) for operator in operators)
+        key = rows, has_prefill
+        layers_s = self._layers_s.get(key)
+        if layers_s is None:
+            operators = linear_operators(self.deployment, rows, has_prefill)
+            layers_s = sum(self._seconds(operator, flops_per_s) for operator in operators)
+            self._layers_s[key] = layers_s
+        head = head_operator(self.deployment, logit_rows, has_prefill)
+        return layers_s + self._seconds(head, flops_per_s)
 
     def _decode_attention_s(self, mixer: Mixer, context_tokens: float, layers: int) -> float:
         deployment = self.deployment

@@ -35,10 +35,10 @@ class RooflineStepTime(AffineStepTime):
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.cost = cost = StepCost(deployment)
+        self.cost = StepCost(deployment)
         self.decodes = Remembered(self._of_decodes)
         self._rows: dict[Rows, int] = {}
-        self._chunk = cost.chunk_s
+        self._chunks: dict[tuple[int, int], int] = {}
         self._drafts = _Drafts(deployment) if deployment.drafting else None
         host = deployment.offload.bytes_per_s or deployment.hardware.host_link_bytes_per_s
         self._swap_s = deployment.kv_bytes_per_token() / host
@@ -63,7 +63,8 @@ class RooflineStepTime(AffineStepTime):
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
         units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
-        units += to_units(sum(self._chunk(start, n) for start, n in chunks))
+        for chunk in chunks:
+            units += self._chunk_units(chunk)
         if self._drafts is None or not drafted:
             return units
         context = sum(start for start, _ in chunks[:drafted])
@@ -71,6 +72,12 @@ class RooflineStepTime(AffineStepTime):
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         return self._rows_units((decodes, decodes, False)), to_units(self.cost.context_s(decodes))
+
+    def _chunk_units(self, chunk: tuple[int, int]) -> int:
+        units = self._chunks.get(chunk)
+        if units is None:
+            self._chunks[chunk] = units = to_units(self.cost.chunk_s(*chunk))
+        return units
 
     def _rows_units(self, key: Rows) -> int:
         units = self._rows.get(key)

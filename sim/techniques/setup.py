@@ -1,16 +1,13 @@
 """What techniques change: a deployment, its policies, and the servers around it."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from policies.config import PolicyConfig
+from sim.acceptance import Acceptance
 from sim.profile import ApiLatencyFit
 from sim.roofline.deployment import Deployment
 from sim.roofline.server import RooflineServer, memory_settings
 from sim.scenario import ClusterConfig, Scenario
-
-if TYPE_CHECKING:
-    from sim.acceptance import Acceptance
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +21,7 @@ class Setup:
     deployment: Deployment
     policies: PolicyConfig
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    acceptance: "Acceptance | None" = None
+    acceptance: Acceptance | None = None
     kv_tokens: int | None = None
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
 
