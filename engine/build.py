@@ -66,6 +66,16 @@ def _check_policies(policies: PolicyConfig) -> None:
             "preemption 'swap' and host_cache_tokens are simulated only; the bundled engine has no "
             "host memory for keys and values"
         )
+    if policies.batching == "speculative":
+        raise EngineError(
+            "batching 'speculative' is simulated only; the bundled engine has nothing that drafts, "
+            "use batching: continuous"
+        )
+    if policies.kv == "windowed":
+        raise EngineError(
+            "kv 'windowed' is simulated only; the bundled engine's models keep every token, "
+            "use kv: paged"
+        )
 
 
 def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:

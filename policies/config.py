@@ -105,6 +105,10 @@ class PolicyConfig:
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
+        if self.prefix_cache and self.kv == "windowed":
+            raise PolicyError(
+                "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
+            )
         if self.host_cache_tokens and not self.prefix_cache:
             raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
 
@@ -114,8 +118,14 @@ class PolicyConfig:
         )
         if self.batching not in UNBUDGETED:
             right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
-            fits = self.token_budget >= self.max_seqs
-            _require(fits, "token_budget", self.token_budget, right)
+            rows = self.max_seqs
+            if self.batching == "speculative" and self.draft_rows:
+                rows *= 1 + self.draft_rows
+                right = (
+                    f"at least {rows} (max_seqs {self.max_seqs} x {1 + self.draft_rows} rows): a "
+                    f"step verifies {self.draft_rows} drafts of every running sequence"
+                )
+            _require(self.token_budget >= rows, "token_budget", self.token_budget, right)
 
     @property
     def name(self) -> str:

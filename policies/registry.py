@@ -15,7 +15,9 @@ from policies.law_check import LawChecked
 from policies.paged import PagedKV
 from policies.prefill_first import PrefillFirst
 from policies.protocols import KVMemory, Scheduler
+from policies.speculative import SpeculativeBatching
 from policies.static import StaticBatching
+from policies.windowed import WindowedKV
 from workloads.errors import PolicyError, did_you_mean
 
 SchedulerFactory = Callable[[KVMemory, PolicyConfig], Scheduler]
@@ -27,10 +29,12 @@ SCHEDULERS: dict[str, SchedulerFactory] = {
     "continuous": ContinuousBatching,
     "prefill-first": PrefillFirst,
     "chunked": ChunkedPrefill,
+    "speculative": SpeculativeBatching,
 }
 MEMORIES: dict[str, MemoryFactory] = {
     "contiguous": ContiguousKV,
     "paged": PagedKV,
+    "windowed": WindowedKV,
 }
 
 

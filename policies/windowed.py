@@ -1,0 +1,197 @@
+"""KV memory that does not grow with every token: windows, hybrids, dropped tokens, states.
+
+A window of W tokens keeps min(l, W) of l (Longformer, Beltagy 2020; with sinks, StreamingLLM, Xiao
+2023; H2O's budgets, Zhang 2023, alike), a hybrid does so in some of its layers, a recurrence
+(Mamba, RetNet) keeps a state whatever its length.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from fractions import Fraction
+from math import ceil
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
+from policies.protocols import KVLayout, KVUsage
+from policies.sequence import Sequence
+
+IntArray = npt.NDArray[np.int64]
+Count = TypeVar("Count", int, IntArray)
+
+_NOWHERE = -1
+
+
+class Residency:
+    """What is kept of l positions: state + l - share max(0, l - window) full-token equivalents.
+
+    That is state + (1 - share) l + share min(l, window). It is counted in whole parts of a token,
+    so that it is exact: ``kv_window_share`` stands for the nearest fraction with a denominator up
+    to a million (0.8333333 for 5/6).
+    """
+
+    def __init__(self, config: PolicyConfig) -> None:
+        share = Fraction(config.kv_window_share).limit_denominator()
+        self._parts = share.denominator
+        self._forgotten = 0 if config.kv_window_tokens is None else share.numerator
+        """Parts that a token loses when it leaves the window."""
+        self._window = config.kv_window_tokens or 0
+        self._state = config.kv_state_tokens
+
+    def pieces(self, positions: Count, size: int) -> Count:
+        """Pieces of ``size`` full-token equivalents that hold what is kept of so many positions."""
+        outside = (positions > self._window) * (positions - self._window)
+        kept = self._parts * (self._state + positions) - self._forgotten * outside
+        return -(-kept // (self._parts * size))
+
+
+class WindowedKV:
+    """A pool of blocks, of which a sequence holds as many as its ``Residency`` needs.
+
+    Blocks are counted, not named: which layer's tokens lie where is left open. A step's own tokens
+    need no room beside the window: what is held is what is kept when the step has ended.
+    """
+
+    layout: KVLayout = "paged"
+    shares_prefixes = False
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.block_tokens = config.block_tokens
+        self.total_blocks = config.kv_tokens // config.block_tokens
+        self.capacity_tokens = self.total_blocks * self.block_tokens
+        self._residency = Residency(config)
+        self._free = self.total_blocks
+        self._watermark = ceil(config.watermark * self.total_blocks)
+
+    def refusal(self, seq: Sequence) -> str | None:
+        """Why ``seq`` can never be held, even alone; None where it can."""
+        if self._blocks(seq.final_kv_tokens) + self._watermark <= self.total_blocks:
+            return None
+        kept = f", {self._watermark} of them kept free" if self._watermark else ""
+        return (
+            f"needs {self._tokens(seq.final_kv_tokens)} KV tokens for what it keeps of "
+            f"{seq.final_kv_tokens} positions, the memory has {self.capacity_tokens} "
+            f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
+        )
+
+    def cached_prefix(self, seq: Sequence) -> int:
+        """Always 0: what left the window cannot be shared."""
+        return 0
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Room for what is kept of ``tokens`` positions; False, unchanged, without it."""
+        needed = self._blocks(tokens)
+        if needed > self._free - self._watermark:
+            return False
+        self._hold(seq, needed)
+        return True
+
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Nothing to remember: prefixes are not shared."""
+
+    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
+        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+        needed = self._growth(_granted(lockstep), steps)
+        if needed > self._free:
+            return False
+        self._free -= needed
+        lockstep.granted_step += steps
+        return True
+
+    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+        """How many more steps (at most ``limit``) ``grow`` would grant."""
+        if lockstep.size * (limit // self.block_tokens + 1) <= self._free:
+            return limit  # even if nothing left a window
+        granted = _granted(lockstep)
+        return bisect_right(
+            range(1, limit + 1), self._free, key=lambda steps: self._growth(granted, steps)
+        )
+
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """``child`` has a copy of all that ``seq`` keeps; False, unchanged, without room for it.
+
+        Nothing is shared: every answer moves its own window on, and changes its own state.
+        """
+        needed = self._blocks(tokens)
+        if needed > self._free:
+            return False
+        self._hold(child, needed)
+        child.settled_computed_tokens = seq.computed_tokens
+        return True
+
+    def release(self, seq: Sequence) -> None:
+        """Give back every block; the sequence does not decode any more."""
+        self._free += self._held(seq)
+        seq.held_blocks = 0
+
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        """As many blocks, all nowhere, as ``tokens`` positions have; none if it has no such room.
+
+        It says that the positions were granted, by ``reserve``, ``grow`` or the promise of
+        ``quiet_steps``. An executor cannot use it: every kind of layer keeps tokens of its own.
+        """
+        if self._blocks(tokens) - self._held(seq) > self._free:
+            return []
+        return [_NOWHERE] * -(-tokens // self.block_tokens)
+
+    def free_tokens(self) -> int:
+        """Tokens in blocks that nobody holds."""
+        return self._free * self.block_tokens
+
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        """Where the memory is, given all sequences that hold any of it."""
+        live = wasted = held = 0
+        for seq in seqs:
+            held_tokens = self._held(seq) * self.block_tokens
+            held += held_tokens
+            live += self._tokens(seq.computed_tokens)
+            wasted += max(0, held_tokens - self._tokens(seq.final_kv_tokens))
+        return KVUsage(
+            capacity_tokens=self.capacity_tokens,
+            live_tokens=live,
+            reserved_tokens=held - live - wasted,
+            internal_waste_tokens=wasted,
+            external_waste_tokens=0,
+            cached_tokens=0,
+            free_tokens=self.free_tokens(),
+        )
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        """Assert the laws of the pool against all sequences that hold blocks."""
+        held = sum(self._held(seq) for seq in seqs)
+        assert self._free + held == self.total_blocks, "blocks leak"
+        assert self._free >= 0, "more blocks are held than there are"
+
+    def _blocks(self, positions: int) -> int:
+        return self._residency.pieces(positions, self.block_tokens)
+
+    def _tokens(self, positions: int) -> int:
+        return self._residency.pieces(positions, 1)
+
+    def _hold(self, seq: Sequence, blocks: int) -> None:
+        self._free -= blocks
+        seq.held_blocks = blocks
+
+    def _held(self, seq: Sequence) -> int:
+        """Blocks of a sequence; decodes that grow hold what they have been granted."""
+        if not seq.held_blocks:
+            return 0
+        positions, group = seq.computed_tokens, seq.lockstep
+        if group is not None:
+            positions += max(0, group.granted_step - group.steps)
+        return max(seq.held_blocks, self._blocks(positions))
+
+    def _growth(self, granted: IntArray, steps: int) -> int:
+        """Blocks that ``steps`` more positions of each take beyond those ``granted``."""
+        pieces, size = self._residency.pieces, self.block_tokens
+        more: IntArray = pieces(granted + steps, size) - pieces(granted, size)
+        return int(more.sum())
+
+
+def _granted(lockstep: Lockstep) -> IntArray:
+    """Positions of each member up to the step that all have room for."""
+    offsets = (seq.settled_computed_tokens - seq.joined_step for seq in lockstep)
+    return np.fromiter(offsets, np.int64, lockstep.size) + lockstep.granted_step
