@@ -36,12 +36,13 @@ def parse_settings(texts: Iterable[str], where: str) -> dict[str, Any]:
 
 
 def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyConfig":
-    """``base`` with settings laid over it; contiguous memory turns an inherited prefix cache off.
+    """``base`` with settings laid over it; memory that cannot share turns an inherited prefix
+    cache off.
 
     Where the settings do not choose a step's token budget, it grows to hold every sequence.
     """
     given = dict(settings)
-    if given.get("kv", base.kv) == "contiguous":
+    if given.get("kv", base.kv) in ("contiguous", "windowed"):
         given.setdefault("prefix_cache", False)
     if "token_budget" not in given:
         given["token_budget"] = max(base.token_budget, given.get("max_seqs", base.max_seqs))

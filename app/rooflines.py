@@ -1,0 +1,60 @@
+"""From names to a setup on data sheets: model, hardware, techniques, efficiencies."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from sim.roofline.deployment import Deployment
+from sim.roofline.efficiency import Efficiency
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.techniques.registry import apply_all, find_technique
+from sim.techniques.setup import Setup
+from workloads.errors import PolicyError, did_you_mean
+
+_EFFICIENCIES = tuple(f.name for f in fields(Efficiency))
+
+
+def build_setup(
+    model: str,
+    hardware: str,
+    techniques: Iterable[str] = (),
+    efficiency: Mapping[str, Any] | None = None,
+) -> Setup:
+    """The setup that these names make, its policies those of a roofline server.
+
+    Raises ``ServetwinError`` that names what is unknown or does not fit together.
+    """
+    achieved = with_efficiency(Efficiency(), efficiency or {})
+    deployment = Deployment(find_model(model), find_hardware(hardware), achieved)
+    return apply_all(map(find_technique, techniques), Setup.of(deployment))
+
+
+def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Efficiency:
+    """``efficiency`` with fields changed; raises ``PolicyError`` that names the wrong one."""
+    for name, value in changes.items():
+        if name not in _EFFICIENCIES:
+            hint = did_you_mean(name, _EFFICIENCIES, f"known are {', '.join(_EFFICIENCIES)}")
+            raise PolicyError(f"efficiency: unknown {name!r}; {hint}")
+        _require(name, value)
+    return replace(efficiency, **{name: float(value) for name, value in changes.items()})
+
+
+def parse_efficiency(text: str) -> dict[str, str]:
+    """``compute=0.7,memory=0.85`` by name."""
+    pairs = [part.partition("=") for part in filter(None, text.split(","))]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise PolicyError(f"efficiency: {name!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _require(name: str, value: Any) -> None:
+    at_most_1 = name in ("compute", "memory")
+    least = 1.0 if name == "knee" else 0.0
+    right = "above 0 and at most 1" if at_most_1 else f"a number, at least {least:g}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise PolicyError(f"efficiency: {name}: {value!r} is not a number") from None
+    if not (0 < number <= 1 if at_most_1 else least <= number):
+        raise PolicyError(f"efficiency: {name}: {number:g} is not possible; it must be {right}")

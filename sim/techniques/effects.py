@@ -1,0 +1,186 @@
+"""What a technique does here: the same requests with it and without it, simulated and compared.
+
+Each replication draws its own requests and its own engine (the efficiencies within their spread);
+both sides get the same draws. A change is relative, (with - without) / without, with Student's t
+over the replications; below the dead band it counts as none.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from sim.metrics import figure
+from sim.run import Run
+from sim.scenario import replicate
+from sim.techniques.experiment import Experiment
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+DEAD_BAND = 0.01
+CONFIDENCE = 0.95
+REPLICATIONS = 5
+
+METRICS = {
+    "ttft_alone": "lower",
+    "ttft_loaded": "lower",
+    "ttft_from_admission": "lower",
+    "tps_alone": "higher",
+    "tps_loaded": "higher",
+    "throughput": "higher",
+    "memory": "lower",
+}
+"""What is compared, and which way is better.
+
+TTFT and decode TPS of a request ``alone`` on the server and ``loaded``; ``ttft_from_admission`` is
+the loaded one without the time in the queue; output throughput when saturated; ``memory``: the
+weights and the most KV that is held for requests alone."""
+
+Figures = dict[str, float | None]
+Sign = Literal["+", "-", "0", "?", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A relative change of one metric, with the interval of its mean; None: undefined."""
+
+    metric: str
+    change: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def sign(self) -> Sign:
+        """``+`` better, ``-`` worse, ``0`` in the dead band, ``?`` unsure, empty: undefined."""
+        if self.change is None or self.low is None or self.high is None:
+            return ""
+        if abs(self.change) < DEAD_BAND:
+            return "0"
+        if self.low <= 0 <= self.high:
+            return "?"
+        return "+" if (self.change > 0) == (METRICS[self.metric] == "higher") else "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """All changes of one technique; ``refused`` says why it makes no sense here."""
+
+    technique: Technique
+    experiment: Experiment
+    changes: tuple[Change, ...] = ()
+    refused: str | None = None
+
+    def of(self, metric: str) -> Change:
+        """One of ``METRICS``."""
+        return next(change for change in self.changes if change.metric == metric)
+
+
+class Laboratory:
+    """Runs setups; one that several techniques are compared with runs once."""
+
+    def __init__(self, seed: int = 0, replications: int = REPLICATIONS) -> None:
+        self._seeds = np.random.SeedSequence(seed).spawn(replications)
+        self._known: dict[str, list[Figures]] = {}
+
+    def effect(self, technique: Technique, base: Setup, experiment: Experiment) -> Effect:
+        """The changes that ``technique`` makes of ``base``."""
+        try:
+            without = technique.off(base)
+            with_it = technique.apply(without)
+            a = self._figures(without, experiment)
+            sustained = [figures["sustained_per_s"] for figures in a]
+            b = self._measure(with_it, experiment, sustained)
+        except PolicyError as error:
+            return Effect(technique, experiment, refused=str(error))
+        return Effect(technique, experiment, tuple(_change(metric, a, b) for metric in METRICS))
+
+    def _figures(self, setup: Setup, experiment: Experiment) -> list[Figures]:
+        key = repr((setup, experiment))
+        if key not in self._known:
+            self._known[key] = self._measure(setup, experiment, [None] * len(self._seeds))
+        return self._known[key]
+
+    def _measure(
+        self, setup: Setup, experiment: Experiment, rates: list[float | None]
+    ) -> list[Figures]:
+        return [
+            measure(setup, experiment, seed, rate)
+            for seed, rate in zip(self._seeds, rates, strict=True)
+        ]
+
+
+def measure(
+    setup: Setup,
+    experiment: Experiment,
+    seed: np.random.SeedSequence,
+    sustained_per_s: float | None,
+) -> Figures:
+    """``METRICS`` of one setup under the three loads of an experiment.
+
+    ``sustained_per_s`` is what the load is a share of; None: what this setup sustains when
+    saturated, which is returned as ``sustained_per_s``.
+    """
+    scenario = setup.scenario()
+    trace_seed = int(seed.generate_state(1)[0])
+
+    def run(trace: Trace) -> Run:
+        return replicate(trace, scenario, _again(seed), draw=True)
+
+    saturated = run(experiment.all_at_once(trace_seed)).summary()
+    rate = sustained_per_s or saturated["request_throughput_per_s"]
+    alone = run(experiment.one_at_a_time(trace_seed))
+    loaded = run(experiment.steady(trace_seed, rate))
+    return {
+        "ttft_alone": figure(alone.summary(), "ttft_s.mean"),
+        "ttft_loaded": figure(loaded.summary(), "ttft_s.mean"),
+        "ttft_from_admission": _from_admission_s(loaded),
+        "tps_alone": figure(alone.summary(), "decode_tps.mean"),
+        "tps_loaded": figure(loaded.summary(), "decode_tps.mean"),
+        "throughput": figure(saturated, "output_throughput_tokens_per_s"),
+        "memory": setup.deployment.resident_weight_bytes() + _most_kv_bytes(alone, setup),
+        "sustained_per_s": rate,
+    }
+
+
+def compare(metric: str, without: Sequence[float], with_it: Sequence[float]) -> Change:
+    """The mean relative change over pairs, with its interval."""
+    changes = np.asarray(with_it) / np.asarray(without) - 1
+    mean = float(changes.mean())
+    if len(changes) < 2:
+        return Change(metric, mean, None, None)
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(changes) - 1))
+    half = quantile * float(changes.std(ddof=1)) / math.sqrt(len(changes))
+    return Change(metric, mean, mean - half, mean + half)
+
+
+def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
+    pairs = [
+        (x, y) for x, y in ((p[metric], q[metric]) for p, q in zip(a, b, strict=True)) if x and y
+    ]
+    if not pairs:
+        return Change(metric, None, None, None)
+    return compare(metric, [x for x, _ in pairs], [y for _, y in pairs])
+
+
+def _again(seed: np.random.SeedSequence) -> np.random.SeedSequence:
+    """The same seed as if it had never spawned: both sides and all loads draw the same."""
+    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
+
+
+def _from_admission_s(run: Run) -> float | None:
+    finished = run.requests[run.requests["status"] == "finished"]
+    waited = finished["ttft_s"] - finished["queue_s"]
+    return float(waited.mean()) if len(waited) else None
+
+
+def _most_kv_bytes(run: Run, setup: Setup) -> float:
+    if not setup.deployment.kv_cache:
+        return 0.0
+    scenario = setup.scenario()
+    held = scenario.policies.kv_tokens - run.steps["free_kv_tokens"].min()
+    return float(held) * scenario.profile.kv_bytes_per_token()
