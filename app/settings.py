@@ -45,7 +45,9 @@ def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyC
     if given.get("kv", base.kv) in ("contiguous", "windowed"):
         given.setdefault("prefix_cache", False)
     if "token_budget" not in given:
-        given["token_budget"] = max(base.token_budget, given.get("max_seqs", base.max_seqs))
+        rows = 1 + given.get("draft_rows", base.draft_rows)
+        needed = rows * given.get("max_seqs", base.max_seqs)
+        given["token_budget"] = max(base.token_budget, needed)
     return replace(base, **given)
 
 

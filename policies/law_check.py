@@ -73,8 +73,11 @@ class LawChecked:
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """As the scheduler; then the ended sequences and the memory are checked."""
+        drafted = [(entry, entry.seq.generated_tokens) for entry in batch.chunks[: batch.drafted]]
         with self._guarded("complete"):
             finished = self._inner.complete(batch, steps)
+        for (entry, before), emitted in zip(drafted, batch.emitted, strict=False):
+            self._check_drafted(entry, before, emitted)
         self._step += steps
         for seq in finished:
             if seq.request_id not in self._present:
@@ -130,27 +133,38 @@ class LawChecked:
         if config.batching not in UNBUDGETED and rows > config.token_budget:
             self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
         seen: set[Sequence] = set()
-        for entry in entries:
+        for place, entry in enumerate(entries, len(batch.chunks) - len(entries)):
             if entry.seq in seen:
                 self._fail(POSITIONS, entry.seq, "it is in the batch twice")
             seen.add(entry.seq)
-            self._check_entry(entry)
+            self._check_entry(entry, drafted=0 <= place < batch.drafted)
         self.preemptions += len(batch.preempted)
 
-    def _check_entry(self, entry: ScheduledSequence) -> None:
+    def _check_entry(self, entry: ScheduledSequence, drafted: bool) -> None:
         seq, start, tokens = entry.seq, entry.start, entry.tokens
         if entry.rows < 1:
             self._fail(POSITIONS, seq, "its entry computes nothing")
         if start != seq.computed_tokens:
             detail = f"it starts at {start}, {seq.computed_tokens} positions are computed"
             self._fail(POSITIONS, seq, detail)
-        if tokens and entry.samples != (start + tokens == seq.total_tokens):
+        last = start + 1 if drafted else start + tokens  # drafts are behind its last position
+        if tokens and entry.samples != (last == seq.total_tokens):
             self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
         room = seq.region_tokens
         if self.memory.layout == "paged":
             room = len(self.memory.table(seq, start + tokens)) * self.memory.block_tokens
         if start + tokens > room:
             self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
+
+    def _check_drafted(self, entry: ScheduledSequence, before: int, emitted: int) -> None:
+        """Of the rows of a pass, as many stay as tokens came out and were asked for."""
+        seq, tokens = entry.seq, min(emitted, entry.seq.max_tokens - before)
+        if seq.generated_tokens - before != tokens:
+            detail = f"{tokens} came out of a pass, {seq.generated_tokens - before} were taken"
+            self._fail(TOKENS, seq, detail)
+        if seq.computed_tokens - entry.start != tokens:
+            kept = seq.computed_tokens - entry.start
+            self._fail(POSITIONS, seq, f"{tokens} positions of a pass hold, {kept} were kept")
 
     def _check_memory(self, touched: Sequence | None) -> None:
         """``touched`` is who came or went last, and so the first to suspect."""

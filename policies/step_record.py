@@ -29,7 +29,7 @@ class StepRecord:
     waiting: int
 
     def shape(self) -> BatchShape:
-        """The features of the batch."""
+        """The features of the batch, but for which of its chunks verified drafts."""
         return shape_of((start, tokens, padding) for _, start, tokens, padding in self.entries)
 
     def decisions(self) -> tuple[object, ...]:

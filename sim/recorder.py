@@ -119,7 +119,8 @@ class Recorder:
         """
         if self.api is not None:
             ended_s += self.api.chunk_out_s(shape.sequences)
-        for seq, _, _, samples, _ in batch.chunks:
+        prompts = batch.chunks[batch.drafted :] if batch.drafted else batch.chunks
+        for seq, _, _, samples, _ in prompts:
             number = seq.number
             if self._admitted_s[number] != self._admitted_s[number]:
                 self._admitted_s[number] = started_s

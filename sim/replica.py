@@ -9,6 +9,7 @@ from policies.batch import Batch, BatchShape
 from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
+from sim.acceptance import Verifier
 from sim.environment import NEVER, Alarm, Environment
 from sim.recorder import Recorder, pack_step
 from sim.run_clock import run_clock
@@ -49,6 +50,7 @@ class Replica:
         macro: bool = True,
         index: int = 0,
         alone: bool = False,
+        verifier: Verifier | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.index = index
@@ -56,6 +58,7 @@ class Replica:
         self._env = env
         self._clock = run_clock(step_time, noise)
         self._wants_contexts = getattr(step_time, "wants_contexts", False)
+        self._verifier = verifier
         self._recorder = recorder
         self._rows = recorder.steps
         self._macro = macro
@@ -156,9 +159,15 @@ class Replica:
         """A run is over: its tokens, and its row."""
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
+        if batch.drafted and self._verifier is not None:
+            self._verifier.judge(batch)
         finished = self.scheduler.complete(batch, steps)
-        decodes, context, _, chunks, _, _, _ = shape
+        decodes, context, _, chunks, _, drafted, _ = shape
         rows = shape.rows if chunks else decodes
+        if drafted:  # these are decodes, of several rows each
+            decodes += drafted
+            context += sum(start + n for start, n in chunks[:drafted])
+            chunks = chunks[drafted:]
         self._rows += pack_step(
             started_s, now_s, steps, decodes, len(chunks), rows, context, *load, self.index
         )

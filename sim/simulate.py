@@ -11,6 +11,7 @@ from simpy.events import Event
 from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
+from sim.acceptance import Verifier
 from sim.environment import Alarm, Environment
 from sim.recorder import Recorder
 from sim.replica import Replica
@@ -35,6 +36,7 @@ def simulate(
     keep_usage: bool = False,
     keys: BlockKeys | None = None,
     on_arrival: Callable[[int], None] | None = None,
+    verifier: Verifier | None = None,
 ) -> Run:
     """Run ``requests`` (in order of arrival) to the end and return what happened to each.
 
@@ -43,12 +45,13 @@ def simulate(
     ``StepRecord`` per step in ``run.records`` (turns ``macro`` off), ``keep_usage`` the
     ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` is told how many
     requests have arrived, for progress. A ``recorder`` of one's own replaces ``api`` and what to
-    keep.
+    keep. ``verifier`` says what came of drafts, for a scheduler that has some.
     """
     env = Environment()
     recorder = recorder or Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
+    macro = macro and not keep_records
     replica = Replica(
-        env, scheduler, step_time, recorder, noise, macro and not keep_records, alone=True
+        env, scheduler, step_time, recorder, noise, macro, alone=True, verifier=verifier
     )
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:

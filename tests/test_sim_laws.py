@@ -38,7 +38,7 @@ STEP_TIME = LinearStepTime.of(
     }
 )
 
-BATCHING = ("static", "insertion", "continuous", "prefill-first", "chunked")
+BATCHING = ("static", "insertion", "continuous", "prefill-first", "chunked", "speculative")
 every_scheduler = pytest.mark.parametrize("batching", BATCHING)
 
 
