@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import typer
 
+from app.provenance import outside_warning, rests_line
 from app.scenarios import scenario_record
 from sim.compare_runs import MetricDifference, RunComparison, compare
 from sim.predict import runs_over_seeds
@@ -38,10 +39,14 @@ def print_comparison(
             first.scenario = scenario_record(trace, side, None, seed)
             first.meta = machine_facts()
             first.save(out / name)
+    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    for letter, provenance in zip("AB", rests, strict=True):
+        if warning := outside_warning(provenance, widened=seeds > 1):
+            typer.echo(f"{letter}: {warning}", err=True)
     if as_json:
-        typer.echo(json.dumps(_as_dict(found, names, sides)))
+        typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
     else:
-        typer.echo("\n".join(_report(found, names, sides, seeds)))
+        typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
 
 
 def _seeds(sides: Sequence[Scenario]) -> int:
@@ -50,7 +55,11 @@ def _seeds(sides: Sequence[Scenario]) -> int:
 
 
 def _report(
-    found: RunComparison, names: tuple[str, str], sides: Sequence[Scenario], seeds: int
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    seeds: int,
+    rests: Sequence[dict[str, Any]],
 ) -> list[str]:
     lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
     if seeds == 1:
@@ -59,6 +68,7 @@ def _report(
         lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
     lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
     lines += [_metric_line(metric) for metric in found.metrics]
+    lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
         lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
     for title, frame in (("gained", found.gained), ("lost", found.lost)):
@@ -91,11 +101,14 @@ def _requests(frame: pd.DataFrame) -> list[str]:
 
 
 def _as_dict(
-    found: RunComparison, names: tuple[str, str], sides: Sequence[Scenario]
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    rests: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     return {
-        "a": _side(names[0], sides[0]),
-        "b": _side(names[1], sides[1]),
+        "a": _side(names[0], sides[0], rests[0]),
+        "b": _side(names[1], sides[1], rests[1]),
         "metrics": {
             m.metric: {
                 "a": m.a, "b": m.b, "difference": m.difference, "low": m.low, "high": m.high,
@@ -108,8 +121,13 @@ def _as_dict(
     }  # fmt: skip
 
 
-def _side(name: str, side: Scenario) -> dict[str, Any]:
-    return {"name": name, "policies": side.policies.as_dict(), "cluster": side.cluster.as_dict()}
+def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "policies": side.policies.as_dict(),
+        "cluster": side.cluster.as_dict(),
+        "provenance": rests,
+    }
 
 
 def _number(value: Any, factor: float) -> str:

@@ -57,6 +57,12 @@ class Verification:
     fidelity: Fidelity
     """Of all that the engine did since its start, calibration included."""
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the prediction rests on (``sim.provenance.Rests``)."""
+        found: dict[str, Any] = self.prediction.run.extra["provenance"]
+        return found
+
     def save(self, folder: Path) -> None:
         """The prediction, every measurement, the profile and the verdict."""
         self.prediction.run.scenario = {
@@ -79,6 +85,7 @@ class Verification:
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,
             "capacity_per_s": self.capacity_per_s,
+            "provenance": self.provenance,
             "comparison": self.comparison.as_dict(),
             "identical_steps": self.fidelity.agreeing,
             "steps": self.fidelity.steps,

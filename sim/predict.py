@@ -3,19 +3,24 @@
 Each replication draws the step-time coefficients (their covariance, and the drift between
 calibration rounds) and the noise of every step. Replication ``r`` of seed ``s`` draws the same
 numbers whatever the policy: common random numbers, so policies are compared on equal terms.
+
+Where the fitted model leaves what its calibration measured, the replications also draw how much the
+unmeasured part costs (``sim.widened``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from policies.config import PolicyConfig
+from policies.registry import build_scheduler
 from sim.metrics import figure
-from sim.profile import Profile
+from sim.provenance import Formula, Source, Sourced, rests_on
 from sim.run import Run
 from sim.scenario import Scenario, replicate
+from sim.server_model import ServerModel
 from workloads.trace import Trace
 
 REPLICATIONS = 20
@@ -57,7 +62,7 @@ class Prediction:
 def predict_once(
     trace: Trace,
     config: PolicyConfig,
-    profile: Profile,
+    profile: ServerModel,
     *,
     seed: int = 0,
     on_arrival: Callable[[int], None] | None = None,
@@ -77,15 +82,16 @@ def run_once(
 ) -> Run:
     """``predict_once`` of a whole scenario."""
     first = np.random.SeedSequence(seed).spawn(1)[0]
-    return replicate(
+    run = replicate(
         trace, scenario, first, macro=macro, keep_usage=keep_usage, on_arrival=on_arrival
     )
+    return _with_provenance(run, scenario)
 
 
 def predict(
     trace: Trace,
     config: PolicyConfig,
-    profile: Profile,
+    profile: ServerModel,
     *,
     seed: int = 0,
     replications: int = REPLICATIONS,
@@ -98,9 +104,8 @@ def predict_scenario(
     trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
 ) -> Prediction:
     """``predict`` of a whole scenario."""
-    seeds = np.random.SeedSequence(seed).spawn(replications + 1)
-    run = replicate(trace, scenario, seeds[0])
-    draws = (replicate(trace, scenario, s, draw=True) for s in seeds[1:])
+    run = run_once(trace, scenario, seed=seed)
+    draws = _draws(trace, scenario, seed, replications, _is_outside(run))
     return Prediction(run, [drawn.summary() for drawn in draws])
 
 
@@ -108,5 +113,33 @@ def runs_over_seeds(
     trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
 ) -> list[Run]:
     """Whole runs over drawn coefficients and noise: seed by seed the same for every policy."""
+    may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
+    widen = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
+    draws = _draws(trace, scenario, seed, replications, widen)
+    return [_with_provenance(drawn, scenario) for drawn in draws]
+
+
+def _draws(
+    trace: Trace, scenario: Scenario, seed: int, replications: int, widen: bool
+) -> Iterator[Run]:
+    widen = widen and not scenario.is_certain()
     seeds = np.random.SeedSequence(seed).spawn(replications + 1)
-    return [replicate(trace, scenario, s, draw=True) for s in seeds[1:]]
+    return (replicate(trace, scenario, s, draw=True, widen=widen) for s in seeds[1:])
+
+
+def _with_provenance(run: Run, scenario: Scenario) -> Run:
+    run.extra["provenance"] = rests_on(run.steps, _sources(scenario)).as_dict()
+    return run
+
+
+def _is_outside(run: Run) -> bool:
+    return "extrapolated" in run.extra["provenance"]["shares"]
+
+
+def _sources(scenario: Scenario) -> list[Source]:
+    """What the step times of each replica rest on."""
+    layout = build_scheduler(scenario.policies).memory.layout
+    return [
+        server.source(layout) if isinstance(server, Sourced) else Formula()
+        for server in scenario.servers()
+    ]

@@ -12,7 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.fit import Fit
-from sim.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime
+from sim.provenance import Calibration, Formula, MeasuredRange, Source
+from sim.run import Run
+from sim.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime, StepTime
+from sim.widened import Widened
 from workloads.errors import PolicyError, ProfileError, did_you_mean
 
 DEFAULT_PROFILE = "base-cpu"
@@ -40,6 +43,14 @@ class StepTimeFit(_Part):
         LinearStepTime.of(value)
         return value
 
+    @field_validator("ranges")
+    @classmethod
+    def _known_ranges(cls, value: dict[str, float]) -> dict[str, float]:
+        LinearStepTime.of(value)
+        if wrong := [name for name, most in value.items() if most < 0]:
+            raise ValueError(f"{wrong[0]}: the largest value measured cannot be {value[wrong[0]]}")
+        return value
+
     @classmethod
     def of(cls, fit: Fit) -> "StepTimeFit":
         """The file's form of a fit, with digits enough and no more."""
@@ -64,6 +75,10 @@ class StepTimeFit(_Part):
         if not self.draws:
             return self.model().scaled(drift)
         return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
+
+    def widened(self, rng: np.random.Generator, factor: float) -> StepTime:
+        """As ``drawn``; what lies beyond the measured ranges costs ``factor`` times as much."""
+        return Widened(self.drawn(rng), MeasuredRange.of(self.ranges), factor)
 
     def is_certain(self) -> bool:
         """Whether every draw of it is the same: nobody measured how uncertain it is."""
@@ -114,6 +129,22 @@ class Profile(_Part):
                 f"{', '.join(self.layouts)}; calibrate that layout"
             )
         return self.layouts[layout]
+
+    def is_certain(self) -> bool:
+        """Whether every draw of every layout is the same."""
+        return all(fit.is_certain() for fit in self.layouts.values())
+
+    def source(self, layout: KVLayout) -> Source:
+        """What the step times for a KV layout rest on: a formula where nothing was measured."""
+        ranges = self.step_time(layout).ranges
+        return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
+
+    @property
+    def acceptance(self) -> None:
+        """No profile knows of drafts."""
+
+    def check(self, run: Run) -> None:
+        """What was measured has no bound but itself."""
 
     def policy_config(self) -> PolicyConfig:
         """The engine's resolved policies."""

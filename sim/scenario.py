@@ -19,6 +19,7 @@ from sim.run import Run
 from sim.server_model import ServerModel
 from sim.simulate import simulate
 from sim.step_time import StepNoise, StepTime
+from sim.widened import Widens, draw_factor
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -93,6 +94,15 @@ class Scenario:
         routers = {self.cluster.router, self.cluster.decode_router}
         return self.is_certain() and routers <= _ROUTERS_WITHOUT_CHANCE
 
+    def servers(self) -> list[ServerModel]:
+        """The profile of every replica, in the order of their numbers."""
+        profiles, cluster = (self.profile, *self.more_profiles), self.cluster
+        sizes = [cluster.replicas] * len(profiles)
+        if cluster.splits:
+            profiles = (profiles[0], profiles[-1])
+            sizes = [cluster.prefill_replicas, cluster.decode_replicas]
+        return [p for p, size in zip(profiles, sizes, strict=True) for _ in range(size)]
+
     @property
     def name(self) -> str:
         """A short label of the policies and the servers."""
@@ -109,19 +119,23 @@ def replicate(
     seed: np.random.SeedSequence,
     *,
     draw: bool = False,
+    widen: bool = False,
     macro: bool = True,
     keep_usage: bool = False,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
 
-    The same ``seed`` draws the same coefficients and noise whatever the policies: common random
+    ``widen`` also draws how much these cost beyond what was measured (``sim.widened``). The same
+    ``seed`` draws the same of all that, and the same noise, whatever the policies: common random
     numbers.
     """
-    coefficient_seed, noise_seed, draft_seed = seed.spawn(3)
+    coefficient_seed, noise_seed, draft_seed, widening_seed = seed.spawn(4)
+    factor = draw_factor(np.random.default_rng(widening_seed)) if widen else None
     coefficients = np.random.default_rng(coefficient_seed)
     profiles = (scenario.profile, *scenario.more_profiles)
-    models = [_model(p, scenario.policies, coefficients if draw else None) for p in profiles]
+    drawing = coefficients if draw else None
+    models = [_model(p, scenario.policies, drawing, factor) for p in profiles]
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop
     if closed_loop is None:
@@ -160,10 +174,17 @@ def replicate(
 
 
 def _model(
-    profile: ServerModel, policies: PolicyConfig, rng: np.random.Generator | None
+    profile: ServerModel,
+    policies: PolicyConfig,
+    rng: np.random.Generator | None,
+    factor: float | None,
 ) -> StepTime:
     fit = profile.step_time(build_scheduler(policies).memory.layout)
-    return fit.drawn(rng) if rng is not None else fit.model()
+    if rng is None:
+        return fit.model()
+    if factor is not None and isinstance(fit, Widens):
+        return fit.widened(rng, factor)
+    return fit.drawn(rng)
 
 
 def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:

@@ -72,6 +72,7 @@ def replay(
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
+    from app.provenance import outside_warning
     from app.scenarios import ClusterOptions, build_scenario, scenario_record
     from sim.profile import DEFAULT_PROFILE, load_profile
 
@@ -100,6 +101,8 @@ def replay(
         _save(run, out)
     summary = run.summary()
     intervals = _intervals(requests, scenario, seed, _affordable(run, replications))
+    if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
+        typer.echo(warning, err=True)
     if json:
         import json as json_module
 
@@ -154,6 +157,7 @@ def _report(
     intervals: Mapping[str, Any],
     scenario: "Scenario",
 ) -> list[str]:
+    from app.provenance import rests_line
     from app.tables import counts_line, error_lines, latency_table, note_lines
 
     speed, profile, config = summary["simulation"], scenario.profile, scenario.policies
@@ -175,6 +179,7 @@ def _report(
         f"{summary['preemptions']} preemptions",
         f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
         f"({speed['requests_per_s']:.0f} requests/s)",
+        rests_line(summary["provenance"]),
     ]
     if scenario.is_certain():
         lines.append("the profile was computed, not measured: nobody knows its error")

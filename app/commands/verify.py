@@ -102,6 +102,7 @@ def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
+    from app.provenance import outside_warning, rests_line
     from app.verdict import as_json, summary_table, verdict_lines
     from loadtest.comparison_report import LEGEND
 
@@ -111,7 +112,9 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
         if out:
             one.save(out / one.config.name)
         if not json:
-            typer.echo("\n".join(verdict_lines(one)))
+            typer.echo("\n".join([*verdict_lines(one), rests_line(one.provenance)]))
+        if warning := outside_warning(one.provenance, widened=True):
+            tell(warning)
     if json:
         typer.echo(as_json(found))
     else:

@@ -1,0 +1,45 @@
+"""What a simulated run rests on, in words: a line of the report, and a warning."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_LABELS = {
+    "decode_sequences": "decodes up to {}",
+    "prefill_chunks": "prefill chunks up to {}",
+    "rows": "batches up to {} rows",
+    "decode_context_tokens": "decode context up to {} tokens",
+    "prefill_pairs": "prefill up to {} query-key pairs",
+    "prefill_context_tokens": "context before prefill chunks up to {} tokens",
+}
+WARN_ABOVE = 0.001
+"""Share of simulated time outside what was measured that is worth a warning."""
+
+
+def rests_line(provenance: Mapping[str, Any]) -> str:
+    """``rests on   interpolated 93.1 %, extrapolated 6.9 % of simulated time``."""
+    shares = [f"{kind} {_percent(share)}" for kind, share in provenance["shares"].items()]
+    return f"rests on   {', '.join(shares)} of simulated time" if shares else "no step was run"
+
+
+def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
+    """Which range was left and how far, where that matters; ``widened`` are the intervals."""
+    share = provenance["shares"].get("extrapolated", 0.0)
+    if share <= WARN_ABOVE:
+        return None
+    profiles = dict.fromkeys(excess["profile"] for excess in provenance["outside"])
+    what = "; also ".join(_excess(excess) for excess in provenance["outside"])
+    end = "intervals are widened there" if widened else "nobody knows the error there"
+    several = "s" if len(profiles) > 1 else ""
+    return (
+        f"warning: {_percent(share)} of the simulated time lies outside what profile{several} "
+        f"{', '.join(profiles)} measured ({what}): {end}"
+    )
+
+
+def _excess(excess: Mapping[str, Any]) -> str:
+    reached = _LABELS[excess["feature"]].format(f"{excess['value']:,.0f}")
+    return f"{reached}; measured up to {excess['measured']:,.0f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
