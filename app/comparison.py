@@ -1,7 +1,7 @@
 """``--compare A B``: per-metric differences with intervals, and who gained and lost most."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ def print_comparison(
     trace: Trace,
     sides: Sequence[Scenario],
     names: tuple[str, str],
+    servers: Mapping[str, object],
     seed: int,
     replications: int | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate both over the same seeds and print how B differs from A."""
+    """Simulate both over the same seeds and print how B differs from A.
+
+    ``servers`` is how they were asked for.
+    """
     seeds = _seeds(sides) if replications is None else max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
     if out:
         for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
-            first.scenario = scenario_record(trace, side, None, seed)
+            first.scenario = scenario_record(trace, side, servers, seed)
             first.meta = machine_facts()
             first.save(out / name)
     rests = [of_side[0].extra["provenance"] for of_side in runs]

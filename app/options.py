@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 Batching = Annotated[
     str | None,
     typer.Option(
-        help="static, insertion, continuous, prefill-first, chunked, or path.py:Class.",
+        help="static, insertion, continuous, prefill-first, chunked, speculative, path.py:Class.",
         rich_help_panel="Policy",
     ),
 ]
 KV = Annotated[
-    str | None, typer.Option(help="contiguous, paged, or path.py:Class.", rich_help_panel="Policy")
+    str | None,
+    typer.Option(help="contiguous, paged, windowed, or path.py:Class.", rich_help_panel="Policy"),
 ]
 ReservationOption = Annotated[
     str | None,
@@ -69,6 +70,61 @@ Settings = Annotated[
         metavar="KEY=VALUE",
         help="Any other setting: queue_order, admission, victim, eviction ...",
         rich_help_panel="Policy",
+    ),
+]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile",
+        help="Shipped name or .json path; several: pools of that hardware each.",
+        rich_help_panel="Server",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a profile: a model of the catalogue, or a config.json.",
+        rich_help_panel="Server",
+    ),
+]
+Hardware = Annotated[
+    str | None,
+    typer.Option(help="And the device it runs on: h100, a100-80gb ...", rich_help_panel="Server"),
+]
+Techniques = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--technique",
+        metavar="NAME:KEY=VALUE,...",
+        help="With --model: tensor-parallel:ways=2, int4 ...; several are applied in turn.",
+        rich_help_panel="Server",
+    ),
+]
+EfficiencyText = Annotated[
+    str | None,
+    typer.Option(
+        "--efficiency",
+        metavar="NAME=VALUE,...",
+        help="Achieved shares of the peaks: compute=0.7,memory=0.85,overhead_s=0.001.",
+        rich_help_panel="Server",
+    ),
+]
+Operators = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(
+        metavar="MLP ATTENTION",
+        help="Operator times of that model: two CSV files in Vidur's columns.",
+        rich_help_panel="Server",
+    ),
+]
+Phases = Annotated[
+    Path | None,
+    typer.Option(help="TTFT and TBT tables in Splitwise's columns.", rich_help_panel="Server"),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=VALUE", help="Which rows of the tables.", rich_help_panel="Server"
     ),
 ]
 Replicas = Annotated[

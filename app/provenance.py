@@ -10,6 +10,12 @@ _LABELS = {
     "decode_context_tokens": "decode context up to {} tokens",
     "prefill_pairs": "prefill up to {} query-key pairs",
     "prefill_context_tokens": "context before prefill chunks up to {} tokens",
+    "decodes": "decodes up to {}",
+    "context": "contexts of up to {} tokens",
+    "chunks": "prompts in a step up to {}",
+    "chunk rows": "prefill chunks of up to {} tokens",
+    "chunk start": "context before prefill chunks up to {} tokens",
+    "prompt": "prompts of up to {} tokens",
 }
 WARN_ABOVE = 0.001
 """Share of simulated time outside what was measured that is worth a warning."""

@@ -1,5 +1,6 @@
 """From the options of a command to a scenario that can be simulated."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from policies.config import PolicyConfig
 from policies.presets import find_preset
 from sim.profile import Profile
 from sim.scenario import ClusterConfig, Scenario
+from sim.server_model import ServerModel
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -43,24 +45,24 @@ class ClusterOptions:
 
 def build_scenario(
     trace: Trace,
-    profiles: list[Profile],
+    servers: Scenario,
     policy: PolicyOptions,
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """The scenario of the options; ``compared`` are policies of ``--compare``, which win.
+    """``servers`` under the options; ``compared`` are policies of ``--compare``, which win.
 
     Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
     """
     settings = policy.given()
-    servers = dict(find_preset(policy.preset).cluster) if policy.preset else {}
+    around = servers.cluster.as_dict()
+    around.update(find_preset(policy.preset).cluster if policy.preset else {})
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings.update(named.policies)
-    servers.update({**named.preset_cluster, **cluster.given(), **named.cluster})
-    base = profiles[0].policy_config()
-    config = _fit_to_trace(with_settings(base, settings), trace, settings)
-    _warn_of_free_swaps(config, profiles)
-    return Scenario(config, profiles[0], ClusterConfig(**servers), tuple(profiles[1:]))
+    around.update({**named.preset_cluster, **cluster.given(), **named.cluster})
+    config = _fit_to_trace(with_settings(servers.policies, settings), trace, settings)
+    _warn_of_free_swaps(config, servers.servers())
+    return replace(servers, policies=config, cluster=ClusterConfig(**around))
 
 
 def _fit_to_trace(config: PolicyConfig, trace: Trace, settings: dict[str, Any]) -> PolicyConfig:
@@ -77,12 +79,13 @@ def _fit_to_trace(config: PolicyConfig, trace: Trace, settings: dict[str, Any]) 
     return replace(config, max_model_len=grown)
 
 
-def _warn_of_free_swaps(config: PolicyConfig, profiles: list[Profile]) -> None:
+def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> None:
     if config.preemption != "swap":
         return
     if not config.host_kv_tokens:
         raise PolicyError("preemption: 'swap' needs host memory; set host_kv_tokens")
-    for profile in profiles:
+    profiles = {server.name: server for server in servers if isinstance(server, Profile)}
+    for profile in profiles.values():
         if not any("swapped_tokens" in fit.coefficients for fit in profile.layouts.values()):
             typer.echo(
                 f"note: profile {profile.name} does not know the host link "
@@ -92,14 +95,13 @@ def _warn_of_free_swaps(config: PolicyConfig, profiles: list[Profile]) -> None:
 
 
 def scenario_record(
-    trace: Trace, scenario: Scenario, profiles: list[str] | None, seed: int
+    trace: Trace, scenario: Scenario, servers: Mapping[str, object], seed: int
 ) -> dict[str, Any]:
-    """All that is needed to run it again; ``profiles`` as they were asked for, if they were."""
-    names = profiles or [p.name for p in (scenario.profile, *scenario.more_profiles)]
+    """All that is needed to run it again; ``servers`` as they were asked for."""
     return {
         "trace": trace.source,
         "notes": list(trace.notes),
-        "profile": names[0] if len(names) == 1 else names,
+        **servers,
         "policies": scenario.policies.as_dict(),
         "cluster": scenario.cluster.as_dict(),
         "seed": seed,

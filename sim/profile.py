@@ -139,6 +139,12 @@ class Profile(_Part):
         ranges = self.step_time(layout).ranges
         return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
 
+    def describe(self) -> str:
+        """Name, origin, model and machine."""
+        machine = self.machine.get("processor", "unknown machine")
+        engine = f"{self.engine.get('model', '?')} on {machine}"
+        return f"profile {self.name} ({self.origin}: {engine})"
+
     @property
     def acceptance(self) -> None:
         """No profile knows of drafts."""

@@ -85,8 +85,6 @@ class Formula:
 class Calibration:
     """A model fitted to steps of up to ``largest``.
 
-    Steps without a column ``prefill_pairs`` do not say where their chunks start: these count as of
-    equal length and at the start of their prompts, which gives the fewest pairs that they can have.
     All decodes are taken to grow, the rows that a static batch drags along as well.
     """
 
@@ -178,14 +176,5 @@ def _last_context(steps: pd.DataFrame) -> FloatArray:
 
 def _constant_features(steps: pd.DataFrame) -> dict[str, FloatArray]:
     """What is the same in every step of a row."""
-    names = ("decode_sequences", "prefill_chunks", "rows")
-    decodes, chunks, rows = (steps[name].to_numpy(float) for name in names)
-    each = (rows - decodes) / np.maximum(1.0, chunks)
-    fewest_pairs = chunks * each * (each + 1) / 2
-    pairs = steps["prefill_pairs"].to_numpy(float) if "prefill_pairs" in steps else fewest_pairs
-    return {
-        "decode_sequences": decodes,
-        "prefill_chunks": chunks,
-        "rows": rows,
-        "prefill_pairs": pairs,
-    }
+    names = ("decode_sequences", "prefill_chunks", "rows", "prefill_pairs")
+    return {name: steps[name].to_numpy(float) for name in names}

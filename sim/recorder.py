@@ -22,6 +22,7 @@ _STEP_TYPES = {
     "prefill_chunks": "i",
     "rows": "i",
     "decode_context_tokens": "q",
+    "prefill_pairs": "q",
     "running": "i",
     "waiting": "i",
     "free_kv_tokens": "q",

@@ -163,13 +163,16 @@ class Replica:
             self._verifier.judge(batch)
         finished = self.scheduler.complete(batch, steps)
         decodes, context, _, chunks, _, drafted, _ = shape
-        rows = shape.rows if chunks else decodes
+        rows, pairs = decodes, 0
+        for start, n in chunks:
+            rows += n
+            pairs += n * start + (n * (n + 1) >> 1)
         if drafted:  # these are decodes, of several rows each
             decodes += drafted
             context += sum(start + n for start, n in chunks[:drafted])
             chunks = chunks[drafted:]
         self._rows += pack_step(
-            started_s, now_s, steps, decodes, len(chunks), rows, context, *load, self.index
+            started_s, now_s, steps, decodes, len(chunks), rows, context, pairs, *load, self.index
         )
         if finished or batch.chunks:
             self._recorder.tokens(batch, finished, shape, started_s, now_s)

@@ -20,6 +20,7 @@ from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
 
+_EXTRAS = ("simulation", "delivered", "provenance")
 PAUSE_COLUMNS = ("row", "preempted_s", "resumed_s")
 """A request (its row in ``requests``) lost its place in the batch, and had it again."""
 HANDOVER_COLUMNS = ("row", "prefill_end_s", "transfer_end_s", "decode_start_s")
@@ -96,7 +97,7 @@ def load_run(folder: Path) -> Run:
         kind = meta.pop("kind")
     except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
         raise RunError(f"{folder}: not a readable run folder ({error})") from error
-    extra = {name: summary[name] for name in ("simulation", "delivered") if name in summary}
+    extra = {name: summary[name] for name in _EXTRAS if name in summary}
     return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)
 
 

@@ -41,6 +41,9 @@ class ServerModel(Protocol):
     def name(self) -> str:
         """What reports call it."""
 
+    def describe(self) -> str:
+        """What it is and where its figures are from, for reports."""
+
     @property
     def api(self) -> ApiLatencySource:
         """What the HTTP process adds."""

@@ -21,6 +21,7 @@ from workloads.trace import Trace
 
 SAMPLE = Path(__file__).parents[1] / "workloads" / "scenarios" / "sample.jsonl"
 PROFILE = load_profile("llama-3-8b-h100")
+SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
 
 
 def trace(*requests: Request) -> Trace:
@@ -28,7 +29,7 @@ def trace(*requests: Request) -> Trace:
 
 
 def scenario(compared: str | None = None, **options: Any) -> Scenario:
-    return build_scenario(trace(), [PROFILE], PolicyOptions(**options), ClusterOptions(), compared)
+    return build_scenario(trace(), SERVERS, PolicyOptions(**options), ClusterOptions(), compared)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_options_win_over_settings_over_presets_over_the_profile(
     ],
 )
 def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = build_scenario(trace(), [PROFILE], PolicyOptions(), ClusterOptions(**options))
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), ClusterOptions(**options))
     assert found.cluster == ClusterConfig(**expected)
 
 
@@ -192,7 +193,7 @@ def test_compared_policies_win_over_options_and_presets_give_way_in_servers() ->
     )
     cluster = ClusterOptions(replicas=2, prefill_decode=(2, 3))
     asked = "distserve+replicas=4"
-    found = build_scenario(trace(), [PROFILE], PolicyOptions(), cluster, asked).cluster
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), cluster, asked).cluster
     assert (found.replicas, found.prefill_replicas, found.decode_replicas) == (4, 2, 3)
     assert found.router == PRESETS["distserve"].cluster["router"]
 
@@ -202,12 +203,12 @@ def test_the_model_length_grows_to_the_longest_request(
     prompt: int, limit: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = trace(request("a", prompt=prompt, output=4))
-    found = build_scenario(long, [PROFILE], PolicyOptions(), ClusterOptions())
+    found = build_scenario(long, SERVERS, PolicyOptions(), ClusterOptions())
     assert found.policies.max_model_len == limit
     said = capsys.readouterr().err
     assert (f"has {prompt + 4} tokens; model length raised" in said) == (limit > 8_192)
     set_by_hand = PolicyOptions(settings=("max_model_len=4096",))
-    kept = build_scenario(long, [PROFILE], set_by_hand, ClusterOptions())
+    kept = build_scenario(long, SERVERS, set_by_hand, ClusterOptions())
     assert kept.policies.max_model_len == 4_096
 
 

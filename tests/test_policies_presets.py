@@ -37,9 +37,14 @@ def bursty() -> Trace:
     return read_trace(BURSTY)
 
 
+def servers(profile: str) -> Scenario:
+    found = load_profile(profile)
+    return Scenario(found.policy_config(), found)
+
+
 def scenario(name: str, trace: Trace, profile: str) -> Scenario:
     policy = PolicyOptions(preset=name)
-    return build_scenario(trace, [load_profile(profile)], policy, ClusterOptions())
+    return build_scenario(trace, servers(profile), policy, ClusterOptions())
 
 
 def test_every_promised_server_has_a_preset() -> None:
@@ -121,7 +126,7 @@ def test_a_preset_breaks_no_law_in_a_burst_and_leaves_nothing(name: str, bursty:
     ]
     longest = max(asked.total_tokens for asked in burst)
     tight = PolicyOptions(preset=name, kv_tokens="1024", max_seqs=32, max_model_len=longest)
-    found = build_scenario(bursty, [load_profile("llama-3-8b-h100")], tight, ClusterOptions())
+    found = build_scenario(bursty, servers("llama-3-8b-h100"), tight, ClusterOptions())
     scheduler = CheckedScheduler(found.policies)
     model = found.profile.step_time(scheduler.memory.layout).model()
     run = simulate(burst, scheduler, model)

@@ -36,7 +36,10 @@ def test_a_policy_of_ones_own_is_loaded_by_path(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("continous", "did you mean 'continuous'?"),
-        ("round-robin", "known are chunked, continuous, insertion, prefill-first, speculative, static"),
+        (
+            "round-robin",
+            "known are chunked, continuous, insertion, prefill-first, speculative, static",
+        ),
         ("nowhere.py:Policy", "no file nowhere.py"),
     ],
 )

@@ -55,7 +55,10 @@ def decodes(count: int, context: int, steps: int = 1, **more: float) -> dict[str
 
 
 def prefill(rows: int, chunks: int = 1, **more: float) -> dict[str, float]:
-    return {"prefill_chunks": chunks, "rows": rows, **more}
+    """Equal chunks from the start of their prompts."""
+    each = rows / chunks
+    pairs = chunks * each * (each + 1) / 2
+    return {"prefill_chunks": chunks, "rows": rows, "prefill_pairs": pairs, **more}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +88,8 @@ def test_steps_are_interpolated_up_to_the_largest_measured(
 
 
 @pytest.mark.parametrize(("pairs", "share"), [(210, 0.0), (211, 1.0)])
-def test_pairs_are_those_of_the_steps_where_they_say(pairs: int, share: float) -> None:
-    steps = frame(prefill(2)).assign(prefill_pairs=pairs)
+def test_a_chunk_deep_in_its_prompt_counts_with_all_its_pairs(pairs: int, share: float) -> None:
+    steps = frame(prefill(2, prefill_pairs=pairs))
     assert time_shares(steps, SMALL).get("extrapolated", 0.0) == share
 
 

@@ -4,6 +4,7 @@ ServetwinError
 ├── TraceError       a request trace that cannot be read or generated
 ├── PolicyError      an unknown or impossible scheduling or memory policy
 ├── ProfileError     a step-time profile that cannot be read or does not apply
+├── ShapeError       a model or device that is unknown, impossible or cannot be read
 ├── EngineError      the bundled engine cannot start or has died
 └── LoadTestError    a load test that cannot start
     ├── Unreachable  ... because nothing answers there (exit code 1: the input is not bad)
@@ -30,6 +31,10 @@ class PolicyError(ServetwinError):
 
 class ProfileError(ServetwinError):
     """A step-time profile cannot be read or does not apply."""
+
+
+class ShapeError(ServetwinError):
+    """A model or device is unknown, impossible or cannot be read."""
 
 
 class EngineError(ServetwinError):

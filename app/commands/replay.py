@@ -20,10 +20,14 @@ AUTO_REPLICATIONS = 10
 
 def replay(
     trace: Annotated[Path, typer.Argument(help="Any known trace: a file, or a WEKA directory.")],
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(help="Shipped name or .json path; several: pools of that hardware each."),
-    ] = None,
+    profile: options.Profiles = None,
+    model: options.Model = None,
+    hardware: options.Hardware = None,
+    technique: options.Techniques = None,
+    efficiency: options.EfficiencyText = None,
+    operators: options.Operators = None,
+    phases: options.Phases = None,
+    where: options.Where = None,
     preset: options.Preset = None,
     batching: options.Batching = None,
     kv: options.KV = None,
@@ -74,9 +78,13 @@ def replay(
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     from app.provenance import outside_warning
     from app.scenarios import ClusterOptions, build_scenario, scenario_record
-    from sim.profile import DEFAULT_PROFILE, load_profile
+    from app.servers import ServerOptions
 
-    profiles = [load_profile(name) for name in profile or [DEFAULT_PROFILE]]
+    asked = ServerOptions(
+        profile, model, hardware, tuple(technique or ()), efficiency, operators, phases,
+        tuple(where or ()),
+    )  # fmt: skip
+    servers = asked.base()
     requests = TraceOptions(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
         rate_scale, rate, seed, session_rate, estimate_cv,
@@ -91,12 +99,12 @@ def replay(
     if compare:
         from app.comparison import print_comparison
 
-        sides = [build_scenario(requests, profiles, policy, cluster, text) for text in compare]
-        print_comparison(requests, sides, compare, seed, replications, out, json)
+        sides = [build_scenario(requests, servers, policy, cluster, text) for text in compare]
+        print_comparison(requests, sides, compare, asked.record(), seed, replications, out, json)
         return
-    scenario = build_scenario(requests, profiles, policy, cluster)
+    scenario = build_scenario(requests, servers, policy, cluster)
     run = _simulate_with_progress(requests, scenario, seed, not step_by_step, kv_usage)
-    run.scenario = scenario_record(requests, scenario, profile, seed)
+    run.scenario = scenario_record(requests, scenario, asked.record(), seed)
     if out:
         _save(run, out)
     summary = run.summary()
@@ -160,13 +168,11 @@ def _report(
     from app.provenance import rests_line
     from app.tables import counts_line, error_lines, latency_table, note_lines
 
-    speed, profile, config = summary["simulation"], scenario.profile, scenario.policies
-    machine = profile.machine.get("processor", "unknown machine")
-    engine = f"{profile.engine.get('model', '?')} on {machine}"
+    speed, config = summary["simulation"], scenario.policies
     lines = [
         f"{run.scenario['trace']}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
-        f"profile {profile.name} ({profile.origin}: {engine})",
+        *dict.fromkeys(server.describe() for server in scenario.servers()),
         *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"]),
@@ -182,7 +188,7 @@ def _report(
         rests_line(summary["provenance"]),
     ]
     if scenario.is_certain():
-        lines.append("the profile was computed, not measured: nobody knows its error")
+        lines.append("the step times were computed, not measured: nobody knows their error")
     elif not intervals:
         lines.append("no intervals were asked for, or the run is long: --replications 10")
     return lines

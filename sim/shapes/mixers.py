@@ -4,9 +4,9 @@ Symbols as in ``docs/techniques``: d width, h query heads, k KV heads, e head si
 length. "Elements" are numbers; what a number weighs in bytes is the format's business.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sim.shapes.part import Count, Part
 
@@ -17,11 +17,13 @@ class Attention(Part):
     ``window_tokens`` bounds what a query sees (and what stays resident) to the last tokens, beside
     ``sink_tokens`` first ones; ``dilation`` reads every so many-th of them. ``kv_sharing`` layers
     keep one K and V between them (CLA). ``budget_tokens`` bounds what stays resident after the
-    prompt, by dropping (H2O); the prompt itself is attended to in full.
+    prompt, by dropping (H2O); the prompt itself is attended to in full. ``rank`` r keeps K and V of
+    a sequence as products of an l x r and an r x k e matrix each.
     Shazeer 2019 (MQA), Ainslie 2023 (GQA), Brandon 2024 (CLA), Beltagy 2020 (windows).
     """
 
     kind: Literal["attention"] = "attention"
+    state_passes: ClassVar[int] = 1  # the small factors are read, and never written by a decode
     heads: Count
     kv_heads: Count
     head_dim: Count
@@ -30,6 +32,13 @@ class Attention(Part):
     dilation: Count = 1
     kv_sharing: Count = 1
     budget_tokens: Count | None = None
+    rank: Count | None = None
+
+    @model_validator(mode="after")
+    def _kv_heads_are_shared_evenly(self) -> "Attention":
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        return self
 
     def params(self, width: int) -> float:
         """Weights: q and out d h e each, k and v d k e each (over the layers that share them)."""
@@ -37,18 +46,19 @@ class Attention(Part):
         return own + 2 * width * self.kv_heads * self.head_dim / self.kv_sharing
 
     def kv_elements(self) -> float:
-        """Elements of K and V per token and layer: 2 k e."""
-        return 2 * self.kv_heads * self.head_dim / self.kv_sharing
+        """Elements of K and V per token and layer: 2 k e, or 2 r."""
+        return 2 * (self.rank or self.kv_heads * self.head_dim) / self.kv_sharing
 
     def state_elements(self) -> float:
-        """Elements that a sequence keeps whatever its length."""
-        return 0.0
+        """Elements that a sequence keeps whatever its length: the small factors, 2 r k e."""
+        return 2 * (self.rank or 0) * self.kv_heads * self.head_dim / self.kv_sharing
 
     def resident_limit(self) -> int | None:
         """Most tokens that stay in memory; None where all do."""
+        bounds = [] if self.budget_tokens is None else [self.budget_tokens]
         if self.window_tokens is not None:
-            return self.window_tokens + self.sink_tokens
-        return self.budget_tokens
+            bounds.append(self.window_tokens + self.sink_tokens)
+        return min(bounds, default=None)
 
     def kv_groups(self) -> int:
         """Independent pieces of K and V per sequence, a thread block each: the KV heads."""
@@ -59,8 +69,8 @@ class Attention(Part):
         return 4.0 * self.heads * self.head_dim
 
     def decode_flops_per_pair(self) -> float:
-        """The same in decode."""
-        return self.flops_per_pair()
+        """The same in decode, where a low rank has r in place of e."""
+        return 4.0 * self.heads * (self.rank or self.head_dim)
 
 
 class LatentAttention(Part):
@@ -70,6 +80,7 @@ class LatentAttention(Part):
     """
 
     kind: Literal["latent"] = "latent"
+    state_passes: ClassVar[int] = 0
     heads: Count
     latent_dim: Count
     rope_dim: Annotated[int, Field(ge=0)]
@@ -119,6 +130,7 @@ class Recurrence(Part):
     """
 
     kind: Literal["recurrence"] = "recurrence"
+    state_passes: ClassVar[int] = 2
     state_size: Count
     mixer_params: Count
 

@@ -9,8 +9,10 @@ from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.profile import ApiLatencyFit
+from sim.run import Run
 from sim.step_time import FloatArray, StepTime
 from sim.tables.table import Table
+from sim.tables.table_source import TableSource
 from workloads.errors import ProfileError
 
 
@@ -75,6 +77,25 @@ class TableProfile:
     @cached_property
     def _fit(self) -> TableFit:
         return TableFit(self.table)
+
+    @property
+    def acceptance(self) -> None:
+        """No table knows of drafts."""
+
+    def is_certain(self) -> bool:
+        """Whether every draw of it is the same."""
+        return self._fit.is_certain()
+
+    def source(self, layout: KVLayout) -> TableSource:
+        """What its step times rest on."""
+        return TableSource(self.name, self.table)
+
+    def describe(self) -> str:
+        """For reports."""
+        return f"table profile {self.name}"
+
+    def check(self, run: Run) -> None:
+        """What was measured has no bound but itself."""
 
     def policy_config(self) -> PolicyConfig:
         """The policies to begin with."""

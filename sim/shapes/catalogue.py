@@ -1,0 +1,116 @@
+"""Models and devices by name: those shipped, one's own as JSON, any Hugging Face config."""
+
+import json
+import os
+from collections.abc import Iterable
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sim.shapes.hardware import Hardware
+from sim.shapes.hf_config import model_from_hf_config
+from sim.shapes.model import ModelShape
+from sim.shapes.wording import first_problem
+from workloads.errors import ShapeError, did_you_mean
+
+Entry = TypeVar("Entry", ModelShape, Hardware)
+
+_MAX_DIGITS = 18
+_HF_KEYS = {"model_type", "architectures", "text_config"}
+
+
+def find_model(name: str) -> ModelShape:
+    """A shipped model by name, or one by path: our own JSON or a Hugging Face ``config.json``.
+
+    Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
+    """
+    text = _text(name, "models", "model")
+    entry = _object(text, name)
+    if entry.keys() & _HF_KEYS:
+        return model_from_hf_config(entry, _model_name(Path(name)), name)
+    return _checked(ModelShape, text, name)
+
+
+def find_hardware(name: str) -> Hardware:
+    """A shipped device by name, or one's own by path (``*.json``).
+
+    Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
+    """
+    text = _text(name, "hardware", "device")
+    _object(text, name)
+    return _checked(Hardware, text, name)
+
+
+def shipped_models() -> list[str]:
+    """Names of the models that come with the package."""
+    return _shipped("models")
+
+
+def shipped_hardware() -> list[str]:
+    """Names of the devices that come with the package."""
+    return _shipped("hardware")
+
+
+def _folder(folder: str) -> Traversable:
+    return resources.files("sim").joinpath("shapes").joinpath(folder)
+
+
+def _shipped(folder: str) -> list[str]:
+    names = (entry.name for entry in _folder(folder).iterdir())
+    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+
+def _text(name: str, folder: str, what: str) -> str:
+    shipped = _shipped(folder)
+    if name in shipped:
+        return _folder(folder).joinpath(f"{name}.json").read_text("utf-8")
+    if not (name.endswith(".json") or os.path.exists(name)):
+        raise _unknown(name, shipped, what)
+    try:
+        return Path(name).read_text("utf-8-sig")
+    except IsADirectoryError:
+        raise ShapeError(f"{name}: a directory; give the path of a .json file") from None
+    except UnicodeDecodeError:
+        raise ShapeError(f"{name}: not text; a {what} is a JSON file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ShapeError(f"{name}: the {what} cannot be read ({reason})") from None
+
+
+def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:
+    hint = did_you_mean(name.lower(), shipped, f"known are {', '.join(shipped)}")
+    return ShapeError(f"no {what} {name!r}; {hint} (or give the path of a .json file)")
+
+
+def _object(text: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise ShapeError(f"{name}: line {error.lineno}: not JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"{name}: not JSON that can be read ({error})") from None
+    if not isinstance(value, dict):
+        raise ShapeError(f"{name}: a JSON object {{...}} is needed, not {shortened(value)}")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _checked(kind: type[Entry], text: str, name: str) -> Entry:
+    try:
+        return kind.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise ShapeError(f"{name}: {first_problem(error)}") from None
+
+
+def _model_name(path: Path) -> str:
+    """The name of a config's file, or of its folder where all are called config.json."""
+    return path.resolve().parent.name if path.stem == "config" else path.stem

@@ -1,0 +1,81 @@
+"""What a Hugging Face config leaves to the model's class, by ``model_type``."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a model's class decides where its config is silent.
+
+    ``matrices`` of the FFN: 3 gated, 2 plain. ``tied``: the head is the embedding. Of a model with
+    a window, each ``full_every``-th layer sees all, and ``windowed`` says whether the others do not
+    unless told so. ``more_positions``: learned position embeddings beyond the context; None: none
+    are learned. ``shared_experts`` run beside the chosen ones.
+    """
+
+    matrices: int = 3
+    tied: bool = False
+    full_every: int | None = None
+    windowed: bool = True
+    more_positions: int | None = None
+    shared_experts: int = 0
+
+
+GATED, GATED_TIED = Family(), Family(tied=True)
+PLAIN, PLAIN_TIED = Family(matrices=2), Family(matrices=2, tied=True)
+QWEN = Family(windowed=False)
+
+FAMILIES = {
+    **dict.fromkeys(("llama", "mistral", "mixtral", "phi3", "phimoe", "deepseek_v2"), GATED),
+    **dict.fromkeys(("deepseek_v3", "kimi_k2", "glm4", "glm4_moe", "granite", "stablelm"), GATED),
+    **dict.fromkeys(("olmo", "olmo2", "olmoe", "seed_oss"), GATED),
+    **dict.fromkeys(("gemma", "cohere"), GATED_TIED),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe"), QWEN),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), QWEN),
+    "gemma2": Family(tied=True, full_every=2),
+    "gemma3": Family(tied=True, full_every=6),
+    "cohere2": Family(tied=True, full_every=4),
+    "gpt_oss": Family(full_every=2),
+    "llama4": Family(full_every=4, shared_experts=1),
+    "smollm3": Family(tied=True, windowed=False),
+    **dict.fromkeys(("gpt_neox", "gptj", "codegen", "phi", "nemotron"), PLAIN),
+    **dict.fromkeys(("falcon", "bloom", "mpt", "starcoder2"), PLAIN_TIED),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), Family(2, tied=True, more_positions=0)),
+    "opt": Family(2, tied=True, more_positions=2),
+    **dict.fromkeys(("mamba", "falcon_mamba"), GATED_TIED),
+    "mamba2": GATED,
+}
+"""By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
+
+NESTED_DEFAULTS: dict[str, dict[str, int]] = {
+    "llama": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+    "gemma3": {
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+}
+"""What a text part may leave out: it is written as its difference from its class's defaults."""

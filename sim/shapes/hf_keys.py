@@ -1,0 +1,78 @@
+"""The keys of a Hugging Face ``config.json``: found under any of their names, and checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from reprlib import repr as shortened
+from typing import Any
+
+from workloads.errors import ShapeError
+from workloads.fields import MAX_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one config, read from ``where``; a key that is null is not there.
+
+    Every reader takes the names that a key goes by, the usual one first, and raises ``ShapeError``
+    naming the key where its value is impossible.
+    """
+
+    values: Mapping[str, Any]
+    where: str
+
+    def count(self, *names: str, least: int = 1, most: int = MAX_COUNT) -> int:
+        """A whole number that must be there."""
+        value = self.find(*names, least=least, most=most)
+        if value is None:
+            others = f" (or {', '.join(names[1:])})" if names[1:] else ""
+            raise ShapeError(
+                f"{self.where}: key {names[0]!r}{others} is missing; it must be a whole number "
+                f"from {least} on"
+            )
+        return value
+
+    def find(self, *names: str, least: int = 1, most: int = MAX_COUNT) -> int | None:
+        """A whole number, or None where no such key is there."""
+        name = self.name_of(*names)
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(name, f"a whole number from {least} to {most}")
+        return value
+
+    def name_of(self, *names: str) -> str:
+        """The first of a key's names that is there, or else the usual one."""
+        return next((name for name in names if self.values.get(name) is not None), names[0])
+
+    def flag(self, name: str, otherwise: bool) -> bool:
+        """Whether something is so; ``otherwise`` where the key is not there."""
+        value = self.values.get(name)
+        if value is None:
+            return otherwise
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return value
+
+    def text(self, name: str) -> str:
+        """A string; empty where the key is not there."""
+        value = self.values.get(name)
+        if not isinstance(value, str | None):
+            raise self.wrong(name, "a string")
+        return value or ""
+
+    def items(self, name: str, kind: type) -> list[Any]:
+        """A list of values of a kind; empty where the key is not there."""
+        value = self.values.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list | tuple) or not set(map(type, value)) <= {kind}:
+            raise self.wrong(name, f"a list of {kind.__name__}")
+        return list(value)
+
+    def wrong(self, name: str, right: str) -> ShapeError:
+        """The error that a key's value is, and what would be right."""
+        value = shortened(self.values.get(name))
+        return ShapeError(
+            f"{self.where}: key {name!r}: {value} is not possible; it must be {right}"
+        )

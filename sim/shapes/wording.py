@@ -1,0 +1,96 @@
+"""What is wrong with a catalogue entry, in words: the field, its unit, and what would be right."""
+
+from collections.abc import Iterator
+from reprlib import repr as shortened
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from sim.shapes.feed_forward import Dense, Experts
+from sim.shapes.hardware import Hardware
+from sim.shapes.mixers import Attention, LatentAttention, Recurrence
+from sim.shapes.model import LayerGroup, ModelShape
+from workloads.errors import did_you_mean
+
+_UNITS = {
+    "count": "layers",
+    "width": "elements",
+    "shared_width": "elements",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "dilation": "tokens",
+    "rank": "elements",
+    "kv_sharing": "layers",
+    "state_size": "elements",
+    "matrices": "matrices",
+    "experts": "experts",
+    "top_k": "experts per token",
+    "vocabulary": "tokens",
+    "positions": "tokens",
+    "max_model_len": "tokens",
+    "compute_units": "SMs, CUs or cores",
+}
+_UNITS_BY_ENDING = {
+    "_flops_per_s": "FLOP per second",
+    "_bytes_per_s": "bytes per second",
+    "_bytes": "bytes",
+    "_tokens": "tokens",
+    "_params": "weights",
+    "_dim": "elements",
+    "_s": "seconds",
+}
+_PARTS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
+_UNIONS = ("mixer", "ffn")
+_MAP_KEY = "[key]"
+
+
+def _unit_of(field: str) -> str | None:
+    """The unit of a field, by its name; None where it has none."""
+    by_ending = (unit for ending, unit in _UNITS_BY_ENDING.items() if field.endswith(ending))
+    return _UNITS.get(field) or next(by_ending, None)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong, such as ``field 'memory_bytes' (bytes): -3 is not ...``."""
+    problem = error.errors(include_url=False)[0]
+    path = list(_path(problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"field {_joined(path)!r} is not known; {_nearest(str(path[-1]))}"
+    units = (_unit_of(part) for part in reversed(path) if isinstance(part, str))
+    unit = next((f" ({unit})" for unit in units if unit), "")
+    field = f"field {_joined(path)!r}{unit}" if path else "the entry"
+    return f"{field}{_complaint(problem)}"
+
+
+def _path(location: tuple[int | str, ...]) -> Iterator[int | str]:
+    """The names and indices that a user wrote, without the tags that pydantic puts between."""
+    for before, part, after in zip(("", *location), location, (*location[1:], ""), strict=False):
+        if before not in _UNIONS and _MAP_KEY not in (part, after):
+            yield part
+
+
+def _joined(path: list[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _nearest(name: str) -> str:
+    known = {field for part in _PARTS for field in part.model_fields}
+    return did_you_mean(name, sorted(known), "leave it out")
+
+
+def _complaint(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "missing":
+            return " is missing; it must be given"
+        case "too_short":
+            return ": it must have at least one entry"
+        case "union_tag_not_found":
+            return ": its 'kind' is missing"
+        case "union_tag_invalid":
+            return f": kind {context['tag']!r} is not known; it must be {context['expected_tags']}"
+        case "value_error":
+            return f": {context['error']}"
+    value, right = shortened(problem["input"]), problem["msg"].replace("Input should", "it must")
+    return f": {value} is not possible; {right[0].lower()}{right[1:]}"
