@@ -63,7 +63,8 @@ def least_read_s(deployment: Deployment) -> float:
 def _token_s(deployment: Deployment, has_prefill: bool) -> float:
     form = deployment.prefill if has_prefill else deployment.decode
     peak = deployment.hardware.peak(form.compute) * deployment.parallel.devices
-    return 2 * _least_params(deployment) / peak
+    skipping = max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
+    return 2 * _least_params(deployment) / (peak * skipping)
 
 
 def _least_params(deployment: Deployment) -> float:

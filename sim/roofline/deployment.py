@@ -6,8 +6,9 @@ from math import ceil
 from typing import Literal
 
 from sim.roofline.efficiency import DEFAULT, Efficiency
-from sim.roofline.formats import BF16, Format
+from sim.roofline.formats import BF16, Format, stored_weight_bytes
 from sim.roofline.links import Link
+from sim.shapes.feed_forward import Experts
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
 from workloads.errors import PolicyError
@@ -23,8 +24,10 @@ class Kernels:
     products do not visit memory, and a layer launches ``launches_per_layer`` kernels; not fused,
     twice as many. ``occupancy``: how far the decode attention fills the device: "full" (whatever
     the batch), "heads" (a block per sequence and KV head), or "split" (and per ``split_tokens``
-    keys: FlashDecoding 2023). ``synchronised``: the pieces of a split share one running maximum
-    (``synchronisation_share`` of the attention's time; FlashDecoding++ 2023 does without).
+    keys: FlashDecoding 2023). ``synchronised``: the pieces of a softmax share one running maximum,
+    which costs a split its reduction and every decode attention ``synchronisation_share`` of its
+    time (0: within the achieved efficiency; FlashDecoding++ 2023 does without).
+    ``attention_slowdown`` multiplies decode attention: what reading blocks by a table costs.
     """
 
     flash_attention: bool = True
@@ -32,8 +35,8 @@ class Kernels:
     launches_per_layer: int = 8
     occupancy: Literal["full", "heads", "split"] = "full"
     split_tokens: int = 256
-    synchronised: bool = False
-    synchronisation_share: float = 0.2
+    synchronised: bool = True
+    synchronisation_share: float = 0.0
     attention_slowdown: float = 1.0
 
 
@@ -47,20 +50,36 @@ class Parallel:
 
     ``tensor`` splits every product (Megatron, Shoeybi 2019), ``pipeline`` the layers, with
     ``micro_batches`` in flight (GPipe 2019; 0: as many as stages), ``sequence`` the prompt (ring
-    attention, Liu 2023), ``expert`` the experts. ``link`` None: the device's own.
+    attention, Liu 2023; ``zig_zag`` pieces give every rank the same share of a causal prompt),
+    ``expert`` the experts. ``link`` None: the device's own.
     """
 
     tensor: int = 1
     pipeline: int = 1
     micro_batches: int = 0
     sequence: int = 1
+    zig_zag: bool = True
     expert: int = 1
     link: Link | None = None
 
     @property
+    def stage_devices(self) -> int:
+        """Devices of one pipeline stage: experts are spread over the others', or over more."""
+        return max(self.tensor * self.sequence, self.expert)
+
+    @property
     def devices(self) -> int:
-        """Devices in all; experts are spread over the others' devices, or over their own."""
-        return max(self.tensor * self.sequence, self.expert) * self.pipeline
+        """Devices in all."""
+        return self.stage_devices * self.pipeline
+
+    @property
+    def groups(self) -> int:
+        """Whole copies of all that is no expert; each serves sequences of its own."""
+        return self.stage_devices // (self.tensor * self.sequence)
+
+    def spread(self, sequences: float) -> float:
+        """How many of the groups have work."""
+        return max(1.0, min(float(self.groups), sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +129,30 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Who drafts: a small model, ``drafts`` tokens a pass (0: nobody, drafts are free).
+    """Who drafts: ``model``, in one step after the other, each with so many rows of a sequence.
 
-    ``placement``: on the same device (draft, then verify), on another ``device`` before it, or on
-    another one ``overlapped`` with the verification of the last drafts.
-    ``context_tokens`` bounds what drafting reads (self-speculation with a short context).
+    A chain has a row per step, a tree as many as its level before. ``placement``: on the same
+    device (draft, then verify), on another ``hardware`` before it, or on another one ``overlapped``
+    with the verification of the last drafts. ``is_part``: the model is a part of the target, with
+    no weights or keys of its own. ``context_tokens`` bounds what drafting reads.
     """
 
-    model: ModelShape | None
-    drafts: int
+    model: ModelShape
+    step_rows: tuple[int, ...]
     placement: Literal["device", "other", "overlapped"] = "device"
     hardware: Hardware | None = None
+    is_part: bool = False
     context_tokens: int | None = None
+
+    @property
+    def takes_memory(self) -> bool:
+        """Whether its weights and keys lie beside the target's."""
+        return self.placement == "device" and not self.is_part
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ (one copy each)."""
+    """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ."""
 
     model: ModelShape
     hardware: Hardware
@@ -164,11 +190,11 @@ class Deployment:
 
     def weight_bytes(self) -> float:
         """Weights of all models, whole, over all devices of a replica."""
-        per_weight = max(self.prefill.weight_bytes, self.decode.weight_bytes)
+        per_weight = stored_weight_bytes(self.prefill, self.decode)
         models = [self.model]
         if self.cascade:
             models.append(self.cascade.small)
-        if self.drafting and self.drafting.model and self.drafting.placement == "device":
+        if self.drafting and self.drafting.takes_memory:
             models.append(self.drafting.model)
         weights = sum(m.params() for m in models)
         shared = self.model.linear_params() * (1 - 1 / self.weight_sharing)
@@ -176,7 +202,21 @@ class Deployment:
 
     def resident_weight_bytes(self) -> float:
         """Weights on the devices, replicas of them counted as often as they are there."""
-        return self.weight_bytes() * self.offload.resident_weights * self.parallel.sequence
+        devices, parallel = self.parallel.stage_devices, self.parallel
+        experts = self._expert_bytes()
+        others = (self.weight_bytes() - experts) * devices / parallel.tensor
+        experts *= devices / max(parallel.tensor, parallel.expert)
+        return (others + experts) * self.offload.resident_weights
+
+    def _expert_bytes(self) -> float:
+        """Of the weights, what lies in experts."""
+        per_weight = stored_weight_bytes(self.prefill, self.decode)
+        params = sum(
+            g.count * g.ffn.experts * g.ffn.expert_params(self.model.width)
+            for g in self.model.layers
+            if isinstance(g.ffn, Experts)
+        )
+        return params * per_weight / self.weight_sharing
 
     def kv_bytes_per_token(self) -> float:
         """Keys and values of one token on the devices, the draft model's included."""
@@ -185,7 +225,7 @@ class Deployment:
             share = self.cascade.small_share
             small = self.cascade.small.kv_elements_per_token()
             elements = share * small + (1 - share) * elements
-        if self.drafting and self.drafting.model and self.drafting.placement == "device":
+        if self.drafting and self.drafting.takes_memory:
             elements += self.drafting.model.kv_elements_per_token()
         return elements * self.kv_element_bytes * self.kv_replication * self.offload.resident_kv
 
@@ -238,3 +278,9 @@ def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:
     if parallel.expert > 1 and (not experts or experts % parallel.expert):
         has = f"{experts} experts" if experts else "no experts"
         raise PolicyError(f"expert parallel: {parallel.expert} ways, but {model.name} has {has}")
+    others = parallel.tensor * parallel.sequence
+    if max(others, parallel.expert) % min(others, parallel.expert):
+        raise PolicyError(
+            f"expert parallel: {parallel.expert} ways and {others} (tensor x sequence) ways do not "
+            "divide one another"
+        )

@@ -21,8 +21,8 @@ class Link:
     def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
         """Sum ``size_bytes`` over ``ranks``.
 
-        Ring: 2 (P - 1) alpha + 2 (P - 1) / P M beta; tree: log2 P (alpha + M beta); "best" is the
-        quicker one, as libraries choose by size.
+        Ring: 2 (P - 1) alpha + 2 (P - 1) / P M beta; tree (recursive doubling): log2 P (alpha +
+        M beta); "best" is the quicker one, as libraries choose by size.
         """
         if ranks <= 1:
             return 0.0
@@ -32,7 +32,8 @@ class Link:
         return {"ring": ring, "tree": tree, "best": min(ring, tree)}[algorithm]
 
     def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
-        """Every rank hands each other one its share of ``size_bytes``."""
-        if ranks <= 1:
-            return 0.0
-        return self.latency_s + (ranks - 1) / ranks * size_bytes / self.bytes_per_s
+        """Every rank hands each other one its share of ``size_bytes``, one after the other.
+
+        Pairwise exchange: (P - 1) (alpha + M / P beta).
+        """
+        return (ranks - 1) * self.send_s(size_bytes / ranks)

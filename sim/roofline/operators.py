@@ -6,18 +6,21 @@ attention on each chunk. Sources: Williams 2009 (roofline), Pope 2022 (transform
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
+import numpy.typing as npt
 
-from sim.roofline.deployment import ACTIVATION_BYTES, Deployment
+from sim.roofline.deployment import ACTIVATION_BYTES, Deployment, Parallel
 from sim.shapes.feed_forward import Dense
 from sim.shapes.mixers import Attention, Mixer
 from sim.shapes.model import LayerGroup, ModelShape
-from sim.step_time import FloatArray
+
+IntArray = npt.NDArray[np.int64]
 
 STATE_BYTES = 2
-STATE_FLOPS = 4
-"""Multiply and add into the state, multiply and add out of it, per element and token."""
+STATE_FLOPS = 2
+"""Multiply and add, per element of a state, token and pass over it."""
 SCORE_PASSES = 4
 """Without FlashAttention: scores written, read by the softmax, written, read by the product."""
 
@@ -36,8 +39,13 @@ class Operator:
         return self.flops / self.moved_bytes if self.moved_bytes else float("inf")
 
 
-def linear_operators(deployment: Deployment, rows: float, has_prefill: bool) -> list[Operator]:
-    """The operators of ``rows`` tokens in all layers; the head is its own."""
+def linear_operators(
+    deployment: Deployment, rows: float, has_prefill: bool, groups: float = 1.0
+) -> list[Operator]:
+    """The operators of ``rows`` tokens in all layers; the head is its own.
+
+    Experts serve all ``groups`` that have so many rows each (``Parallel.spread``).
+    """
     model, ranks = deployment.model, deployment.parallel.tensor
     weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
     computed = read = 1.0
@@ -45,6 +53,7 @@ def linear_operators(deployment: Deployment, rows: float, has_prefill: bool) -> 
         computed = deployment.early_exit.mean_depth()
         read = deployment.early_exit.read_depth(rows)
     shared_rows = rows / deployment.parallel.sequence if has_prefill else rows
+    expert_rows = rows * groups / (_expert_copies(deployment) if has_prefill else 1)
     operators = []
     for group in model.layers:
         count = group.count / ranks
@@ -56,12 +65,8 @@ def linear_operators(deployment: Deployment, rows: float, has_prefill: bool) -> 
                 mixer * weight * count * read,
             )
         )
-        operators.append(_feed_forward(deployment, group, shared_rows, weight, computed, read))
-        state = group.mixer.state_elements() * count
-        if state and not has_prefill:
-            operators.append(
-                Operator("state", STATE_FLOPS * state * rows, 2 * STATE_BYTES * state * rows)
-            )
+        fed_rows = shared_rows if isinstance(group.ffn, Dense) else expert_rows
+        operators.append(_feed_forward(deployment, group, fed_rows, weight, computed, read))
         if not deployment.kernels.fused:
             moved = _activation_elements(group, width) * shared_rows * group.count
             operators.append(Operator("activations", 0, moved * ACTIVATION_BYTES))
@@ -82,35 +87,49 @@ def decode_attention(
 ) -> Operator:
     """``layers`` layers of decodes that attend to ``context_tokens`` in all."""
     flops = mixer.decode_flops_per_pair() / deployment.parallel.tensor
-    moved = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes
     return Operator(
         "decode attention",
         flops * context_tokens * layers / deployment.parallel.sequence,
-        moved / kv_ranks(deployment) * context_tokens * layers,
+        read_kv_bytes(deployment, mixer, context_tokens) * layers,
     )
+
+
+def decode_state(deployment: Deployment, group: LayerGroup, sequences: float) -> Operator:
+    """The states of so many decodes, read and (but where they are fixed) written."""
+    state = group.mixer.state_elements() * group.count / deployment.parallel.tensor * sequences
+    passes = group.mixer.state_passes
+    return Operator("state", STATE_FLOPS * passes * state, STATE_BYTES * passes * state)
+
+
+def read_kv_bytes(deployment: Deployment, mixer: Mixer, tokens: float) -> float:
+    """Keys and values of so many tokens that one layer reads on one device."""
+    per_token = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes
+    return per_token / kv_ranks(deployment) * tokens
 
 
 def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, rows: int) -> Operator:
     """A chunk of ``rows`` tokens behind ``start`` others, in all layers of ``group``."""
     mixer, parallel = group.mixer, deployment.parallel
-    if isinstance(mixer, Attention):
-        pairs, seen = seen_pairs(mixer, start, rows), _seen_keys(mixer, start, rows)
-        heads = mixer.heads
-    else:
-        pairs, seen = full_pairs(start, rows), float(start + rows)
-        heads = getattr(mixer, "heads", 0)
-    flops = mixer.flops_per_pair() * pairs / parallel.tensor / parallel.sequence
-    moved = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes * seen
-    moved /= kv_ranks(deployment)
+    pairs, seen = _rank_pairs(parallel, mixer, start, rows), seen_keys(mixer, start, rows)
+    flops = mixer.flops_per_pair() * pairs / parallel.tensor
+    moved = read_kv_bytes(deployment, mixer, seen) * parallel.sequence  # the ring brings them all
     if not deployment.kernels.flash_attention:
-        scores = heads / parallel.tensor * rows * seen
+        scores = getattr(mixer, "heads", 0) / parallel.tensor * rows * seen
         moved += SCORE_PASSES * ACTIVATION_BYTES * scores / parallel.sequence
-    state = mixer.state_elements()
+    state = decode_state(deployment, group, 1)  # a chunk loads and stores it once
     return Operator(
         "prefill attention",
-        group.count * (flops + STATE_FLOPS * state * rows / parallel.tensor),
-        group.count * (moved + 2 * STATE_BYTES * state),
+        group.count * flops + state.flops * rows,
+        group.count * moved + state.moved_bytes,
     )
+
+
+def _rank_pairs(parallel: Parallel, mixer: Mixer, start: int, rows: int) -> float:
+    """Pairs of the busiest rank: an equal share, or those of the last piece without zig-zag."""
+    if parallel.zig_zag:
+        return seen_pairs(mixer, start, rows) / parallel.sequence
+    piece = ceil(rows / parallel.sequence)
+    return seen_pairs(mixer, start + rows - piece, piece)
 
 
 def full_pairs(start: int, rows: int) -> float:
@@ -118,31 +137,43 @@ def full_pairs(start: int, rows: int) -> float:
     return rows * start + rows * (rows + 1) / 2
 
 
-def seen_pairs(mixer: Attention, start: int, rows: int) -> float:
-    """Pairs within the window: query i sees at most window + sinks tokens, every dilation-th."""
-    if mixer.window_tokens is None:
+def seen_pairs(mixer: Mixer, start: int, rows: int) -> float:
+    """Pairs of a chunk's queries and the keys that each of them sees; a prompt drops none."""
+    if not isinstance(mixer, Attention) or not _is_masked(mixer):
         return full_pairs(start, rows)
-    limit = mixer.window_tokens + mixer.sink_tokens
-    inside = min(max(limit - start, 0), rows)  # queries that see everything before them
-    pairs = full_pairs(start, inside) + (rows - inside) * limit
-    return pairs / mixer.dilation
+    return float(_in_mask(mixer, np.arange(start + 1, start + rows + 1)).sum())
 
 
-def visible(mixer: Attention, contexts: FloatArray) -> FloatArray:
-    """Tokens of each context that a decode reads: the window, every dilation-th, the sinks."""
+def seen_keys(mixer: Mixer, start: int, rows: int) -> int:
+    """Keys that a chunk reads: its own, and what its queries together see before it."""
+    if not isinstance(mixer, Attention) or not _is_masked(mixer):
+        return start + rows
+    reach = start if mixer.window_tokens is None else min(start, mixer.window_tokens - 1)
+    before = reach * min(rows, mixer.dilation) // mixer.dilation
+    return rows + min(start, before + mixer.sink_tokens)
+
+
+def visible(mixer: Mixer, contexts: IntArray) -> IntArray:
+    """Tokens of each context that a decode reads: what the mask and the budget leave of it."""
+    if not isinstance(mixer, Attention):
+        return contexts
+    seen = _in_mask(mixer, contexts)
+    return seen if mixer.budget_tokens is None else np.minimum(seen, mixer.budget_tokens)
+
+
+def _is_masked(mixer: Attention) -> bool:
+    return mixer.window_tokens is not None or mixer.dilation > 1
+
+
+def _in_mask(mixer: Attention, contexts: IntArray) -> IntArray:
+    """The window's tokens, every dilation-th of them, and the sinks."""
+    if not _is_masked(mixer):
+        return contexts
+    window = contexts
     if mixer.window_tokens is not None:
-        window = np.minimum(contexts, mixer.window_tokens) / mixer.dilation
-        return np.minimum(contexts, window + mixer.sink_tokens)
-    if mixer.budget_tokens is not None:
-        return np.minimum(contexts, mixer.budget_tokens)
-    return contexts / mixer.dilation
-
-
-def _seen_keys(mixer: Attention, start: int, rows: int) -> float:
-    """Keys that a chunk reads: its own, and what its first query still sees before it."""
-    if mixer.window_tokens is None:
-        return float(start + rows)
-    return rows + min(start, mixer.window_tokens + mixer.sink_tokens) / mixer.dilation
+        window = np.minimum(contexts, mixer.window_tokens)
+    kept: IntArray = -(-window // mixer.dilation) + mixer.sink_tokens
+    return np.minimum(contexts, kept)
 
 
 def kv_sharing(mixer: Mixer) -> int:
@@ -159,6 +190,12 @@ def kv_ranks(deployment: Deployment) -> float:
 def all_params(model: ModelShape) -> float:
     """Weights that a product uses: the layers and the head."""
     return model.linear_params() + model.head_params()
+
+
+def _expert_copies(deployment: Deployment) -> float:
+    """How often the devices of a stage hold all experts."""
+    parallel = deployment.parallel
+    return parallel.stage_devices / max(parallel.tensor, parallel.expert)
 
 
 def _feed_forward(

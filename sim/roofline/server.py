@@ -64,6 +64,14 @@ class RooflineServer:
         """What reports call it."""
         return self.deployment.name
 
+    def describe(self) -> str:
+        """Model, devices and assumed efficiencies."""
+        achieved = self.deployment.efficiency
+        return (
+            f"roofline {self.name} (assumed: {achieved.compute:.0%} of FLOP/s, "
+            f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step)"
+        )
+
     def step_time(self, layout: KVLayout) -> RooflineStepTimes:
         """The same for every layout."""
         return RooflineStepTimes(self.deployment)
@@ -86,12 +94,17 @@ class RooflineServer:
 
         Raises ``PolicyError`` where the weights do not fit.
         """
-        return memory_settings(self.deployment, PolicyConfig(
-            max_model_len=self.deployment.model.max_model_len,
-            max_seqs=MAX_SEQS,
-            token_budget=TOKEN_BUDGET,
-            block_tokens=BLOCK_TOKENS,
-        ))  # fmt: skip
+        return memory_settings(self.deployment, base_policies(self.deployment))
+
+
+def base_policies(deployment: Deployment) -> PolicyConfig:
+    """Continuous batching on paged memory; how much of it there is remains open."""
+    return PolicyConfig(
+        max_model_len=deployment.model.max_model_len,
+        max_seqs=MAX_SEQS,
+        token_budget=TOKEN_BUDGET,
+        block_tokens=BLOCK_TOKENS,
+    )
 
 
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
@@ -109,9 +122,14 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     per_token = deployment.kv_bytes_per_token()
     limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
     if not limits:
+        if room < state:
+            raise PolicyError(
+                f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one state of "
+                f"{state:.0f} bytes"
+            )
         return replace(
-            config, kv="windowed", kv_tokens=max(1, int(room / state)), block_tokens=1,
-            kv_window_tokens=1, kv_window_share=1.0,
+            config, kv="windowed", kv_tokens=int(room / state), block_tokens=1,
+            kv_window_tokens=1, kv_window_share=1.0, kv_state_tokens=0,
         )  # fmt: skip
     kv_tokens = int(room / per_token)
     if kv_tokens < config.block_tokens:
@@ -120,7 +138,10 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
             f"{config.block_tokens} tokens of {per_token:.0f} bytes"
         )
     if not state and not any(limits):
-        return replace(config, kv_tokens=kv_tokens)
+        return replace(
+            config, kv_tokens=kv_tokens,
+            kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0,
+        )  # fmt: skip
     return replace(
         config,
         kv="windowed",

@@ -6,18 +6,32 @@ mixed batch attention and products sit on opposite sides of the ridge.
 
 from math import ceil
 
+import numpy as np
+
 from sim.roofline.deployment import ACTIVATION_BYTES, Deployment
+from sim.roofline.formats import Format
 from sim.roofline.operators import (
+    IntArray,
     Operator,
     decode_attention,
+    decode_state,
     head_operator,
     linear_operators,
     prefill_attention,
+    read_kv_bytes,
+    seen_keys,
     visible,
 )
-from sim.shapes.feed_forward import Experts
-from sim.shapes.mixers import Attention, Mixer
+from sim.shapes.feed_forward import Experts, FeedForward
+from sim.shapes.mixers import Attention, Mixer, Recurrence
+from sim.shapes.model import LayerGroup
 from sim.step_time import FloatArray
+
+Tokens = float | FloatArray
+"""One value, or one for each row of contexts."""
+
+PARTIAL_BYTES = 4
+"""Of an element of a partial attention result."""
 
 
 class StepCost:
@@ -28,100 +42,137 @@ class StepCost:
         self._bytes_per_s = deployment.hardware.memory_bytes_per_s
         self._attention_flops_per_s = deployment.hardware.peak("bf16")
         self._efficiency = deployment.efficiency
-        self._layers_s: dict[tuple[float, bool], float] = {}
+        self._layers_s: dict[tuple[float, bool, float], float] = {}
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """All that depends on the number of rows: products, messages, launches, overhead."""
-        stages = self.deployment.parallel.pipeline
-        flights = self._flights(logit_rows)
-        batches = rows / flights, logit_rows / flights
-        device_s = self._linear_s(*batches, has_prefill) + self._messages_s(rows / flights)
+        parallel = self.deployment.parallel
+        flights, groups = self._flights(logit_rows), self._groups(logit_rows)
+        part = rows / flights / groups, logit_rows / flights / groups
+        device_s = self._linear_s(*part, has_prefill, groups) + self._messages_s(*part, has_prefill)
         device_s += self._launches_s()
-        device_s *= self._rounds(flights, has_prefill) / stages
-        device_s += (stages - 1) * self._send_s(rows / flights) if stages > 1 else 0.0
+        device_s *= self._rounds(flights, has_prefill) / parallel.pipeline
+        if parallel.pipeline > 1:
+            device_s += (parallel.pipeline - 1) * self._hop_s(part[0], has_prefill)
         return self._efficiency.overhead_s + self._with_streamed_weights(device_s)
+
+    def share(self, sequences: float, has_prefill: bool) -> float:
+        """Of the attention to all sequences, how much lies on a step's path.
+
+        One over the stages that are busy (in steady state; a prompt has GPipe's bubble) and over
+        the groups that have a sequence.
+        """
+        stages, flights = self.deployment.parallel.pipeline, self._flights(sequences)
+        rounds = self._rounds(flights, has_prefill)
+        return rounds / (flights * stages) / self._groups(sequences)
 
     def context_s(self, decodes: float) -> float:
         """Decode attention per token of context, where that does not depend on the context."""
-        share = self._attention_share(decodes, False)
-        total = sum(
-            self._decode_attention_s(group.mixer, _visible_share(group.mixer), group.count)
-            for group in self.deployment.model.layers
-        )
-        return share * total
+        share = self.share(decodes, False)
+        return share * sum(map(self._decode_attention_s, self.deployment.model.layers))
 
-    def attention_s(self, contexts: FloatArray) -> float:
-        """Decode attention of these contexts, windows and occupancy included."""
-        decodes = len(contexts)
+    def attention_s(self, contexts: IntArray) -> FloatArray:
+        """Decode attention of each row of contexts, windows and occupancy included.
+
+        The time of a group of layers is proportional to the tokens that it sees. They are whole
+        numbers, so their sums are exact, and a row does not depend on those beside it.
+        """
+        rows, decodes = contexts.shape
+        total = np.zeros(rows)
         if not decodes:
-            return 0.0
-        total, mean = 0.0, float(contexts.mean())
+            return total
+        parts = self._flights(decodes) * self._groups(decodes)
         for group in self.deployment.model.layers:
-            mixer = group.mixer
-            seen = visible(mixer, contexts) if isinstance(mixer, Attention) else contexts
-            plain_s = self._decode_attention_s(mixer, float(seen.sum()), group.count)
-            total += plain_s / self.occupancy(mixer, decodes, mean)
-            total += group.count * self._reduction_s(mixer, decodes, mean)
-        return total * self._attention_share(decodes, False)
+            seen = visible(group.mixer, contexts).sum(axis=1)
+            part, mean = decodes / parts, seen / decodes
+            plain_s = self._decode_attention_s(group) * seen
+            total += plain_s / self.occupancy(group.mixer, part, mean)
+            total += group.count * parts * self._reduction_s(group.mixer, part, mean)
+        return total * self.share(decodes, False)
+
+    def state_s(self, decodes: float) -> float:
+        """What the states of so many decodes take, whatever their contexts."""
+        states = (decode_state(self.deployment, g, decodes) for g in self.deployment.model.layers)
+        total = sum(self._seconds(state, self._attention_flops_per_s) for state in states)
+        return total * self.share(decodes, False)
 
     def chunk_s(self, start: int, rows: int) -> float:
-        """Attention of one chunk of a prompt."""
+        """Attention of one chunk of a prompt, in all stages."""
         deployment = self.deployment
         total = 0.0
         for group in deployment.model.layers:
             attention = prefill_attention(deployment, group, start, rows)
             computing_s = self._seconds(attention, self._attention_flops_per_s)
-            total += max(computing_s, group.count * self._ring_s(group.mixer, rows))
-        return total * self._attention_share(1, True)
+            keys = seen_keys(group.mixer, start, rows)
+            computing_s = self._with_streamed_kv(computing_s, group, keys)
+            total += max(computing_s, group.count * self._ring_s(group.mixer, start + rows))
+        return total
 
-    def occupancy(self, mixer: Mixer, decodes: float, context_tokens: float) -> float:
+    def occupancy(self, mixer: Mixer, decodes: float, context_tokens: Tokens) -> Tokens:
         """Share of the device that decode attention keeps busy: blocks / SMs, at most 1."""
         kernels, ranks = self.deployment.kernels, self.deployment.parallel.tensor
         if kernels.occupancy == "full" or not decodes:
             return 1.0
         splits = self._splits(context_tokens)
         blocks = decodes * ceil(mixer.kv_groups() / ranks) * splits
-        return min(1.0, blocks / self.deployment.hardware.compute_units)
+        return np.minimum(1.0, blocks / self.deployment.hardware.compute_units)
 
-    def _splits(self, context_tokens: float) -> int:
+    def _splits(self, context_tokens: Tokens) -> Tokens:
         kernels = self.deployment.kernels
         if kernels.occupancy != "split":
-            return 1
-        return max(1, ceil(context_tokens / kernels.split_tokens))
+            return 1.0
+        on_rank = context_tokens / self.deployment.parallel.sequence
+        return np.maximum(1.0, np.ceil(on_rank / kernels.split_tokens))
 
-    def _reduction_s(self, mixer: Mixer, decodes: int, context_tokens: float) -> float:
-        """Of a split attention: partial results, 4 bytes each, out and in again; one launch."""
-        splits = self._splits(context_tokens)
-        if splits == 1 or not isinstance(mixer, Attention):
+    def _reduction_s(self, mixer: Mixer, decodes: float, context_tokens: FloatArray) -> Tokens:
+        """Of a split attention: partial results out and in again, and one launch."""
+        elements = _partial_elements(mixer)
+        if not elements or not self.deployment.kernels.synchronised:
             return 0.0
-        heads = mixer.heads / self.deployment.parallel.tensor
-        moved = 2 * splits * decodes * heads * (mixer.head_dim + 2) * 4
-        return moved / self._bytes_per_s + self.deployment.hardware.kernel_launch_s
+        splits = self._splits(context_tokens)
+        moved = 2 * decodes * elements * PARTIAL_BYTES / self.deployment.parallel.tensor
+        piece_s = self._efficiency.seconds(0.0, moved / self._bytes_per_s)
+        reducing_s = splits * piece_s + self.deployment.hardware.kernel_launch_s
+        return np.where(np.greater(splits, 1), reducing_s, 0.0)
 
-    def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
+    def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
         form = self.deployment.prefill if has_prefill else self.deployment.decode
-        flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
-        key = rows, has_prefill
+        key = rows, has_prefill, groups
         layers_s = self._layers_s.get(key)
         if layers_s is None:
-            operators = linear_operators(self.deployment, rows, has_prefill)
-            layers_s = sum(self._seconds(operator, flops_per_s) for operator in operators)
+            operators = linear_operators(self.deployment, rows, has_prefill, groups)
+            layers_s = sum(self._weighted_s(operator, form) for operator in operators)
             self._layers_s[key] = layers_s
         head = head_operator(self.deployment, logit_rows, has_prefill)
-        return layers_s + self._seconds(head, flops_per_s)
+        return layers_s + self._weighted_s(head, form)
 
-    def _decode_attention_s(self, mixer: Mixer, context_tokens: float, layers: int) -> float:
+    def _weighted_s(self, operator: Operator, form: Format) -> float:
+        """A product with weights, or what only moves numbers: that is no matter of the format."""
+        flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
+        bytes_per_s = self._bytes_per_s * (form.memory_share if operator.flops else 1.0)
+        return self._efficiency.seconds(
+            operator.flops / flops_per_s, operator.moved_bytes / bytes_per_s
+        )
+
+    def _decode_attention_s(self, group: LayerGroup) -> float:
+        """One token of context, seen by every layer of a group."""
         deployment = self.deployment
-        operator = decode_attention(deployment, mixer, context_tokens, layers)
-        offload, kernels = deployment.offload, deployment.kernels
+        operator = decode_attention(deployment, group.mixer, 1, group.count)
+        kernels = deployment.kernels
         seconds = self._seconds(operator, self._attention_flops_per_s) * kernels.attention_slowdown
         if kernels.synchronised:
             seconds /= 1 - kernels.synchronisation_share
         if deployment.early_exit:
             seconds *= deployment.early_exit.mean_depth()
+        return self._with_streamed_kv(seconds, group, 1)
+
+    def _with_streamed_kv(self, seconds: float, group: LayerGroup, tokens: int) -> float:
+        """Attention beside the keys and values that come from the host, or go there."""
+        offload = self.deployment.offload
         if offload.resident_kv == 1:
             return seconds
-        streamed_s = operator.moved_bytes * (1 - offload.resident_kv) / self._host_bytes_per_s()
+        moved = group.count * read_kv_bytes(self.deployment, group.mixer, tokens)
+        streamed_s = moved * (1 - offload.resident_kv) / self._host_bytes_per_s()
         return max(seconds, streamed_s) if offload.prefetch else seconds + streamed_s
 
     def _seconds(self, operator: Operator, flops_per_s: float) -> float:
@@ -129,33 +180,51 @@ class StepCost:
             operator.flops / flops_per_s, operator.moved_bytes / self._bytes_per_s
         )
 
-    def _messages_s(self, rows: float) -> float:
-        """Two all-reduces a layer (tensor), two all-to-alls a layer of experts (expert)."""
-        deployment, link = self.deployment, self.deployment.link
-        parallel, width = deployment.parallel, deployment.model.width
+    def _messages_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
+        """What the layers say to each other's devices; rows that need logits stand for decodes."""
+        parallel = self.deployment.parallel
         if parallel.tensor == parallel.expert == parallel.sequence == 1:
             return 0.0
-        size = rows * width * ACTIVATION_BYTES
-        total = 2 * deployment.model.layer_count * link.all_reduce_s(size, parallel.tensor)
-        for group in deployment.model.layers:
-            if isinstance(group.ffn, Experts):
-                routed = size * group.ffn.top_k / parallel.expert
-                total += 2 * group.count * link.all_to_all_s(routed, parallel.expert)
-            if isinstance(group.mixer, Attention):
-                reduced = rows * group.mixer.heads * (group.mixer.head_dim + 2) * ACTIVATION_BYTES
-                total += group.count * link.all_reduce_s(reduced, parallel.sequence)
-        return total
+        size = self._activation_bytes(rows, has_prefill)
+        return sum(
+            group.count
+            * (self._exchange_s(group.ffn, size) + self._partials_s(group.mixer, logit_rows))
+            for group in self.deployment.model.layers
+        )
 
-    def _ring_s(self, mixer: Mixer, rows: int) -> float:
+    def _exchange_s(self, ffn: FeedForward, size_bytes: float) -> float:
+        """Two all-reduces a layer (tensor); around experts on other devices two all-to-alls."""
+        parallel, link = self.deployment.parallel, self.deployment.link
+        reduced_s = link.all_reduce_s(size_bytes, parallel.tensor)
+        if isinstance(ffn, Experts) and parallel.expert > 1:
+            routed = size_bytes * ffn.top_k / parallel.tensor
+            return reduced_s + 2 * link.all_to_all_s(routed, parallel.expert)
+        has_ffn = ffn.params(self.deployment.model.width) > 0
+        return (1 + has_ffn) * reduced_s
+
+    def _partials_s(self, mixer: Mixer, decodes: float) -> float:
+        """Decodes whose context lies on many ranks: their partial results are summed."""
+        parallel = self.deployment.parallel
+        size = decodes * _partial_elements(mixer) * PARTIAL_BYTES / parallel.tensor
+        return self.deployment.link.all_reduce_s(size, parallel.sequence) if size else 0.0
+
+    def _ring_s(self, mixer: Mixer, tokens: int) -> float:
         """Keys and values of every rank pass every other one (ring attention, Liu 2023)."""
         ranks = self.deployment.parallel.sequence
-        if ranks == 1:
+        if ranks == 1 or not mixer.kv_elements():
             return 0.0
-        size = mixer.kv_elements() * rows / ranks * self.deployment.kv_element_bytes
-        return (ranks - 1) * self.deployment.link.send_s(size)
+        return (ranks - 1) * self.deployment.link.send_s(
+            read_kv_bytes(self.deployment, mixer, tokens)
+        )
 
-    def _send_s(self, rows: float) -> float:
-        return self.deployment.link.send_s(rows * self.deployment.model.width * ACTIVATION_BYTES)
+    def _hop_s(self, rows: float, has_prefill: bool) -> float:
+        """From stage to stage."""
+        return self.deployment.link.send_s(self._activation_bytes(rows, has_prefill))
+
+    def _activation_bytes(self, rows: float, has_prefill: bool) -> float:
+        """What a device of a group has between two layers: all rows, or its piece of a prompt."""
+        here = rows / self.deployment.parallel.sequence if has_prefill else rows
+        return here * self.deployment.model.width * ACTIVATION_BYTES
 
     def _launches_s(self) -> float:
         kernels = self.deployment.kernels
@@ -168,11 +237,12 @@ class StepCost:
 
         Attention is not hidden behind the stream.
         """
-        offload = self.deployment.offload
+        offload, parallel = self.deployment.offload, self.deployment.parallel
         if offload.resident_weights == 1:
             return device_s
         streamed = self.deployment.weight_bytes() * (1 - offload.resident_weights)
-        streamed_s = streamed / self._host_bytes_per_s()
+        links = parallel.devices / parallel.sequence  # sequence ranks all need all weights
+        streamed_s = streamed / links / self._host_bytes_per_s()
         return max(device_s, streamed_s) if offload.prefetch else device_s + streamed_s
 
     def _host_bytes_per_s(self) -> float:
@@ -190,10 +260,14 @@ class StepCost:
         stages = self.deployment.parallel.pipeline
         return flights + stages - 1 if has_prefill else max(float(stages), flights)
 
-    def _attention_share(self, sequences: float, has_prefill: bool) -> float:
-        stages, flights = self.deployment.parallel.pipeline, self._flights(sequences)
-        return self._rounds(flights, has_prefill) / (flights * stages)
+    def _groups(self, sequences: float) -> float:
+        """Groups that have a sequence of each micro-batch."""
+        return self.deployment.parallel.spread(sequences / self._flights(sequences))
 
 
-def _visible_share(mixer: Mixer) -> float:
-    return 1 / mixer.dilation if isinstance(mixer, Attention) else 1.0
+def _partial_elements(mixer: Mixer) -> float:
+    """What a piece of a query's attention yields: a sum per value, a maximum and a sum per head."""
+    if isinstance(mixer, Recurrence):
+        return 0.0
+    values = mixer.head_dim if isinstance(mixer, Attention) else mixer.latent_dim
+    return mixer.heads * (values + 2)

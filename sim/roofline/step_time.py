@@ -12,7 +12,6 @@ import numpy as np
 from policies.batch import BatchShape
 from sim.roofline.deployment import Deployment, Drafting, Offload, Parallel
 from sim.roofline.step_cost import StepCost
-from sim.shapes.mixers import Attention
 from sim.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
 
 Rows = tuple[float, float, bool]
@@ -25,7 +24,7 @@ def roofline_step_time(deployment: Deployment) -> StepTime:
         return UncachedStepTime(deployment)
     if deployment.cascade:
         return CascadeStepTime(deployment)
-    if deployment.kernels.occupancy != "full" or _has_windows(deployment):
+    if deployment.kernels.occupancy != "full" or _sees_a_part(deployment):
         return ContextStepTime(deployment)
     return RooflineStepTime(deployment)
 
@@ -37,9 +36,12 @@ class RooflineStepTime(AffineStepTime):
         self.deployment = deployment
         self.cost = StepCost(deployment)
         self.decodes = Remembered(self._of_decodes)
+        self._states = Remembered(self._of_states)
         self._rows: dict[Rows, int] = {}
         self._chunks: dict[tuple[int, int], int] = {}
-        self._drafts = _Drafts(deployment) if deployment.drafting else None
+        self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
+        drafting = deployment.drafting
+        self._drafts = _Drafts(deployment, drafting) if drafting else None
         host = deployment.offload.bytes_per_s or deployment.hardware.host_link_bytes_per_s
         self._swap_s = deployment.kv_bytes_per_token() / host
 
@@ -63,15 +65,18 @@ class RooflineStepTime(AffineStepTime):
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
         units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
-        for chunk in chunks:
-            units += self._chunk_units(chunk)
-        if self._drafts is None or not drafted:
-            return units
-        context = sum(start for start, _ in chunks[:drafted])
-        return self._drafts.beside(units, drafted, context)
+        attention = sum(map(self._chunk_units, chunks))
+        if self._is_spread:
+            attention = round(attention * self.cost.share(logits, len(chunks) > drafted))
+        units += attention + (self._states[decodes] if decodes else 0)
+        return self._drafts.beside(units, shape) if self._drafts else units
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
-        return self._rows_units((decodes, decodes, False)), to_units(self.cost.context_s(decodes))
+        units = self._rows_units((decodes, decodes, False)) + self._states[decodes]
+        return units, to_units(self.cost.context_s(decodes))
+
+    def _of_states(self, decodes: int) -> int:
+        return to_units(self.cost.state_s(decodes))
 
     def _chunk_units(self, chunk: tuple[int, int]) -> int:
         units = self._chunks.get(chunk)
@@ -89,41 +94,59 @@ class RooflineStepTime(AffineStepTime):
 class _Drafts:
     """What drafting adds to the steps of a target that verifies."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        drafting = deployment.drafting
-        assert drafting is not None
+    def __init__(self, deployment: Deployment, drafting: Drafting) -> None:
         self._drafting = drafting
         self._model = _draft_model(deployment, drafting)
 
-    def beside(self, verify_units: int, sequences: int, context_tokens: int) -> int:
-        """Units of drafting and verifying: one after the other, or the longer where overlapped."""
-        drafting, model = self._drafting, self._model
-        if model is None:
-            return verify_units
-        if drafting.context_tokens is not None:
-            context_tokens = min(context_tokens, sequences * drafting.context_tokens)
-        units, slope = model.decodes[sequences]
-        draft_units = drafting.drafts * (units + slope * context_tokens)
-        if drafting.placement == "overlapped":
-            return max(verify_units, draft_units)
-        return verify_units + draft_units
+    def beside(self, units: int, shape: BatchShape) -> int:
+        """Units of a step whose target takes ``units``: one after the other, or the longer."""
+        reading, drafting = self._reading_units(shape), self._drafting_units(shape)
+        match self._drafting.placement:
+            case "device":
+                return units + reading + drafting
+            case "other":
+                return max(units, reading) + drafting
+            case _:
+                return max(units, reading + drafting)
 
+    def _reading_units(self, shape: BatchShape) -> int:
+        """A model of its own computes the prompts too."""
+        prompts = shape.prefill_chunks[shape.drafted_chunks :]
+        if self._drafting.is_part or not prompts:
+            return 0
+        return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
 
-def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime | None:
-    if drafting.model is None:
-        return None
-    return RooflineStepTime(
-        replace(
-            deployment,
-            model=drafting.model,
-            hardware=drafting.hardware or deployment.hardware,
-            efficiency=replace(deployment.efficiency, overhead_s=0.0),
-            parallel=Parallel(),
-            offload=Offload(),
-            drafting=None,
-            early_exit=None,
+    def _drafting_units(self, shape: BatchShape) -> int:
+        starts = [start for start, _ in shape.prefill_chunks[: shape.drafted_chunks]]
+        if not starts:
+            return 0
+        per_token = self._model.decodes[len(starts)][1]
+        return sum(
+            self._model.decodes[len(starts) * rows][0] + per_token * self._seen(starts, step)
+            for step, rows in enumerate(self._drafting.step_rows)
         )
+
+    def _seen(self, starts: list[int], step: int) -> int:
+        """Tokens that a drafting step attends to, its own included."""
+        limit = self._drafting.context_tokens
+        if limit is None:
+            return sum(starts) + len(starts) * (1 + step)
+        return sum(min(start + 1 + step, limit) for start in starts)
+
+
+def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
+    """A model of its own runs on one device, all of it in memory."""
+    model = replace(
+        deployment,
+        model=drafting.model,
+        hardware=drafting.hardware or deployment.hardware,
+        efficiency=replace(deployment.efficiency, overhead_s=0.0),
+        drafting=None,
+        early_exit=None,
     )
+    if not drafting.is_part:
+        model = replace(model, parallel=Parallel(), offload=Offload())
+    return RooflineStepTime(model)
 
 
 class CascadeStepTime(AffineStepTime):
@@ -148,9 +171,8 @@ class CascadeStepTime(AffineStepTime):
         rows, sequences = shape.rows, shape.sequences
         seconds = self._rows_s(rows, sequences, bool(shape.prefill_chunks))
         for model, share in self._models:
-            seconds += share * sum(
-                model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks
-            )
+            chunks_s = sum(model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks)
+            seconds += share * chunks_s * model.cost.share(sequences, True)
         units = to_units(seconds) + slope * shape.decode_context_tokens
         return units, slope * shape.decode_growing
 
@@ -183,11 +205,9 @@ class ContextStepTime:
         context_s = self._affine.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
         units, _ = self._affine.affine(shape)
         rest = (units - context_s * shape.decode_context_tokens) * 2.0**-48
-        contexts = np.array(shape.decode_contexts, dtype=np.float64)
+        contexts = np.array(shape.decode_contexts, dtype=np.int64)
         grows = np.arange(len(contexts)) < shape.decode_growing
-        return np.array(
-            [rest + self._cost.attention_s(contexts + step * grows) for step in range(steps)]
-        )
+        return rest + self._cost.attention_s(contexts + np.arange(steps)[:, None] * grows)
 
 
 class UncachedStepTime:
@@ -213,8 +233,9 @@ class UncachedStepTime:
         return float(self._seconds(BatchShape(0, 0, 0, anew + prompts))[0])
 
 
-def _has_windows(deployment: Deployment) -> bool:
+def _sees_a_part(deployment: Deployment) -> bool:
+    """Whether some layer's decodes do not see all of their context."""
     return any(
-        isinstance(g.mixer, Attention) and g.mixer.resident_limit() is not None
-        for g in deployment.model.layers
+        mixer.resident_limit() is not None or mixer.dilation > 1
+        for mixer in deployment.model.attentions()
     )

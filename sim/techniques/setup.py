@@ -6,7 +6,7 @@ from policies.config import PolicyConfig
 from sim.acceptance import Acceptance
 from sim.profile import ApiLatencyFit
 from sim.roofline.deployment import Deployment
-from sim.roofline.server import RooflineServer, memory_settings
+from sim.roofline.server import RooflineServer, base_policies, memory_settings
 from sim.scenario import ClusterConfig, Scenario
 
 
@@ -28,7 +28,7 @@ class Setup:
     @classmethod
     def of(cls, deployment: Deployment) -> "Setup":
         """Continuous batching on paged memory, on one replica."""
-        return cls(deployment, RooflineServer(deployment).policy_config())
+        return cls(deployment, base_policies(deployment))
 
     def server(self) -> RooflineServer:
         """The server that the deployment makes."""

@@ -24,8 +24,11 @@ import typer
 from sim.capacity import saturation_rate_per_s
 from sim.predict import run_once
 from sim.profile import load_profile
+from sim.roofline.deployment import Deployment
+from sim.roofline.server import RooflineServer
 from sim.run import Run
 from sim.scenario import Scenario
+from sim.shapes.catalogue import find_hardware, find_model
 from workloads.arrivals import PoissonArrivals
 from workloads.generate import WorkloadSpec, generate
 from workloads.lengths import IndependentLengths, LognormalTokens
@@ -83,11 +86,20 @@ def mooncake() -> Case:
     return Case.of(read_trace(MOONCAKE), prefix_cache=True)
 
 
+def roofline(rate_per_s: float) -> Case:
+    """``poisson`` on the same model and device by their data sheets, under the same policies."""
+    case = poisson(20_000, rate_per_s)
+    server = RooflineServer(Deployment(find_model("llama-3-8b"), find_hardware("h100")))
+    return replace(case, scenario=replace(case.scenario, profile=server))
+
+
 CASES: dict[str, tuple[Callable[[], Case], Path | None]] = {
     "20,000 Poisson 20/s": (lambda: poisson(20_000, 20.0), None),
     "20,000 Poisson 4/s": (lambda: poisson(20_000, 4.0), None),
     "Azure conversation 70 %": (conversation, CONVERSATION),
     "Mooncake, prefix cache": (mooncake, MOONCAKE),
+    "roofline, Poisson 20/s": (lambda: roofline(20.0), None),
+    "roofline, Poisson 4/s": (lambda: roofline(4.0), None),
 }
 """How to make each case, and the public trace it needs."""
 
