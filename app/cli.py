@@ -11,6 +11,7 @@ from app.commands.loadtest import loadtest
 from app.commands.replay import replay
 from app.commands.selftest import selftest
 from app.commands.serve import serve
+from app.commands.techniques import techniques_app
 from app.commands.verify import verify
 from app.commands.workload import workload_app
 
@@ -29,6 +30,7 @@ app.command()(verify)
 app.command()(explain)
 app.command()(selftest)
 app.add_typer(workload_app, name="workload")
+app.add_typer(techniques_app, name="techniques")
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.rooflines import build_setup, parse_efficiency
 from sim.profile import DEFAULT_PROFILE, Profile, load_profile
 from sim.scenario import ClusterConfig, Scenario
 from sim.server_model import ServerModel
 from sim.tables import OperatorTable, PhaseTable, TableProfile
+from sim.techniques.build import build_setup, parse_efficiency
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError
 

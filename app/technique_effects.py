@@ -49,7 +49,7 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
         quality = "0" if effect.technique.lossless else "-"
         yield _row(_label(effect, scenario), [*_signs(effect), quality], 9)
     yield ""
-    yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? not sure. Changes in %, 95 % interval:"
+    yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
     yield ""
     yield _row("technique", list(_HEADS.values()), 11)
     for effect in shown:

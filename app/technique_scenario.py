@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.rooflines import build_setup
 from app.settings import with_settings
+from sim.techniques.build import build_setup
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError, did_you_mean

@@ -23,15 +23,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.profile import Profile, load_profile
+from policies.protocols import KVLayout
+from sim.profile import load_profile
 from sim.queue_cause import QueueCause, queue_cause
 from sim.run import Run, RunError
+from sim.server_model import ServerModel
 from sim.spans import RequestSpans, Span
 from sim.stages import CLIENT_STAGES
 from sim.stalls import Stalls
 from sim.step_time import StepTime
-from workloads.errors import ProfileError
+from workloads.errors import ProfileError, ServetwinError
 
+_LAYOUTS: dict[str, KVLayout] = {
+    "paged": "paged",
+    "windowed": "paged",
+    "contiguous": "contiguous",
+}
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
 _NO_MODEL = (
     "the step-time model of this run is not known: stalls are estimated from the neighbouring "
@@ -91,16 +98,16 @@ class Explanation:
 class Explainer:
     """Explains the requests of one run.
 
-    The step-time model and the API's latency are those of the profile that the run's scenario
+    The step-time model and the API's latency are those of the server that the run's scenario
     names; where it names none that can be read, the notes of an explanation say what that costs.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._policies: Mapping[str, Any] = run.scenario.get("policies") or {}
-        profile = profile_of(run)
-        self.spans = RequestSpans(run, profile.api.model() if profile else None)
-        model = _model(profile, self._policies)
+        server = server_of(run)
+        self.spans = RequestSpans(run, server.api.model() if server else None)
+        model = _model(server, self._policies)
         self._stalls = {r: Stalls(steps, model) for r, steps in self.spans.steps.items()}
         self._modelled = model is not None
         self._outside = self.spans.stages.names == CLIENT_STAGES
@@ -203,19 +210,32 @@ class Explainer:
         return (_NO_MODEL if known else _NO_STALLS,)
 
 
-def profile_of(run: Run) -> Profile | None:
-    """The profile that a run's scenario names; None where it names none that can be read."""
-    name = run.scenario.get("profile")
+def server_of(run: Run) -> ServerModel | None:
+    """The profile or roofline that a run's scenario names; None where none can be had."""
+    from sim.techniques.build import build_setup, parse_efficiency
+
+    scenario = run.scenario
     try:
-        return load_profile(name) if isinstance(name, str) else None
-    except ProfileError:
+        if isinstance(name := scenario.get("profile"), str):
+            return load_profile(name)
+        if not isinstance(scenario.get("model"), str) or scenario.get("tables"):
+            return None
+        efficiency = parse_efficiency(scenario.get("efficiency") or "")
+        names = (scenario["model"], scenario["hardware"], scenario.get("techniques") or ())
+        return build_setup(*names, efficiency).server()
+    except (ServetwinError, KeyError, TypeError):
         return None
 
 
-def _model(profile: Profile | None, policies: Mapping[str, Any]) -> StepTime | None:
-    fits = dict(profile.layouts) if profile else {}
-    fit = fits.get(policies.get("kv", ""))
-    return fit.model() if fit else None
+def _model(server: ServerModel | None, policies: Mapping[str, Any]) -> StepTime | None:
+    layout = _LAYOUTS.get(policies.get("kv", ""))
+    if server is None or layout is None:
+        return None
+    try:
+        model = server.step_time(layout).model()
+    except ProfileError:
+        return None
+    return None if getattr(model, "wants_contexts", False) else model
 
 
 def _nearest(request_id: str, ids: pd.Series) -> str:

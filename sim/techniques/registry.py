@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
+from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
+from sim.techniques.expert_parallel import ExpertParallel
+from sim.techniques.flash_attention import FlashAttention
+from sim.techniques.flash_decoding import FlashDecoding
+from sim.techniques.kernel_fusion import KernelFusion
 from sim.techniques.kv_cache import KVCache
+from sim.techniques.pipeline_parallel import PipelineParallel
+from sim.techniques.sequence_parallel import SequenceParallel
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from sim.techniques.tensor_parallel import TensorParallel
@@ -14,7 +21,14 @@ TECHNIQUES: dict[str, type[Technique]] = {
     technique.name: technique
     for technique in (
         KVCache,
+        FlashAttention,
+        FlashDecoding,
+        AsynchronousSoftmax,
+        KernelFusion,
         TensorParallel,
+        PipelineParallel,
+        SequenceParallel,
+        ExpertParallel,
     )
 }
 

@@ -1,0 +1,111 @@
+"""``servetwin techniques``: what a model computes and moves, and what bounds its time."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from app import options
+
+techniques_app = typer.Typer()
+
+Model = Annotated[
+    str | None, typer.Option(help="A shipped model, or a path: our JSON, or any config.json.")
+]
+Device = Annotated[str | None, typer.Option(help="A shipped device, or the path of one.")]
+WeightFormat = Annotated[
+    str, typer.Option("--format", help="Number format of the weights: bf16, fp8, int4 ...")
+]
+KVFormat = Annotated[str, typer.Option(help="Number format of keys and values: bf16, fp8 ...")]
+
+
+@techniques_app.callback(invoke_without_command=True)
+def techniques(context: typer.Context) -> None:
+    """Intensities, memory and latency of a model, by formula."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@techniques_app.command()
+def intensity(
+    model: Model = None,
+    rows: Annotated[
+        str, typer.Option(metavar="N,...", help="Tokens computed at once, n.")
+    ] = "1,2,4,8,128,512,4096",
+    context: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Keys attended to, l; a token's position.")
+    ] = None,
+    ffn_matrices: Annotated[
+        int | None, typer.Option(help="Count so many matrices an FFN: 2 plain, 3 gated.")
+    ] = None,
+    element_bytes: Annotated[
+        float | None, typer.Option(help="FLOP/byte at so many bytes, rather than FLOP/element.")
+    ] = None,
+    hardware: Device = None,
+    as_json: options.Json = False,
+) -> None:
+    """FLOPs per element of every kind of product; FLOPs and elements per token.
+
+    Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
+    With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
+    """
+    from app.technique_reports import intensity_report
+    from app.technique_tables import intensity_lines
+
+    report = intensity_report(model, rows, context, ffn_matrices, element_bytes, hardware)
+    _echo(report, as_json, intensity_lines)
+
+
+@techniques_app.command()
+def memory(
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this model or path; may be repeated.")
+    ] = None,
+    context: Annotated[int, typer.Option(help="Tokens of a sequence.")] = 4096,
+    form: WeightFormat = "bf16",
+    kv_format: KVFormat = "bf16",
+    hardware: Device = None,
+    as_json: options.Json = False,
+) -> None:
+    """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
+    from app.technique_reports import memory_report
+    from app.technique_tables import memory_lines
+
+    report = memory_report(model or [], context, form, kv_format, hardware)
+    _echo(report, as_json, memory_lines)
+
+
+@techniques_app.command()
+def latency(
+    model: Model = None,
+    hardware: Annotated[str, typer.Option(help="A shipped device, or the path of one.")] = "h100",
+    batch: Annotated[str, typer.Option(metavar="N,...", help="Sequences in a step.")] = "1,64,256",
+    kv_heads: Annotated[
+        str | None, typer.Option(metavar="N,...", help="KV heads to compare; else its own.")
+    ] = None,
+    context: Annotated[int, typer.Option(help="Tokens of every sequence.")] = 1024,
+    form: WeightFormat = "bf16",
+    kv_format: KVFormat = "bf16",
+    tokens_per_day: Annotated[
+        float | None, typer.Option(help="How many devices make so many tokens a day?")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """A decode step as memory over bandwidth, and its throughput, for every batch.
+
+    With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
+    """
+    from app.technique_reports import latency_report
+    from app.technique_tables import latency_lines
+
+    report = latency_report(
+        model, hardware, batch, kv_heads, context, form, kv_format, tokens_per_day
+    )
+    _echo(report, as_json, latency_lines)
+
+
+def _echo(
+    report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], list[str]]
+) -> None:
+    typer.echo(json.dumps(report) if as_json else "\n".join(lines(report)))
