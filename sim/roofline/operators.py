@@ -124,6 +124,33 @@ def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, row
     )
 
 
+def verification_attention(
+    deployment: Deployment, group: LayerGroup, start: int, rows: int
+) -> Operator:
+    """Drafted ``rows`` of a decode behind ``start`` tokens: a decode that reads keys once for all.
+
+    Every row attends to all rows before it, those of a tree to their ancestors only.
+    """
+    mixer, parallel = group.mixer, deployment.parallel
+    pairs = float(visible(mixer, np.arange(start + 1, start + rows + 1)).sum())
+    flops = mixer.decode_flops_per_pair() * pairs / parallel.tensor / parallel.sequence
+    state = decode_state(deployment, group, 1)
+    return Operator(
+        "verification attention",
+        group.count * flops + state.flops * rows,
+        group.count * read_kv_bytes(deployment, mixer, verified_keys(mixer, start, rows))
+        + state.moved_bytes,
+    )
+
+
+def verified_keys(mixer: Mixer, start: int, rows: int) -> int:
+    """Keys that the drafted rows of a decode read; unlike a prompt's, they have a budget."""
+    keys = seen_keys(mixer, start, rows)
+    if not isinstance(mixer, Attention) or mixer.budget_tokens is None:
+        return keys
+    return min(keys, mixer.budget_tokens + rows - 1)
+
+
 def _rank_pairs(parallel: Parallel, mixer: Mixer, start: int, rows: int) -> float:
     """Pairs of the busiest rank: an equal share, or those of the last piece without zig-zag."""
     if parallel.zig_zag:

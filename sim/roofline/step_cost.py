@@ -20,6 +20,8 @@ from sim.roofline.operators import (
     prefill_attention,
     read_kv_bytes,
     seen_keys,
+    verification_attention,
+    verified_keys,
     visible,
 )
 from sim.shapes.feed_forward import Experts, FeedForward
@@ -108,6 +110,21 @@ class StepCost:
             total += max(computing_s, group.count * self._ring_s(group.mixer, start + rows))
         return total
 
+    def verification_s(self, start: int, rows: int, sequences: int) -> float:
+        """Attention of the drafted rows of one of ``sequences`` decodes, in all stages."""
+        total = 0.0
+        parts = self._flights(sequences) * self._groups(sequences)
+        part = sequences / parts
+        for group in self.deployment.model.layers:
+            attention = verification_attention(self.deployment, group, start, rows)
+            keys = verified_keys(group.mixer, start, rows)
+            seconds = self._slowed(self._seconds(attention, self._attention_flops_per_s))
+            seconds = self._with_streamed_kv(seconds, group, keys)
+            total += float(seconds / self.occupancy(group.mixer, part, keys))
+            reducing_s = self._reduction_s(group.mixer, part * rows, np.array(keys))
+            total += float(group.count / part * reducing_s)
+        return total
+
     def occupancy(self, mixer: Mixer, decodes: float, context_tokens: Tokens) -> Tokens:
         """Share of the device that decode attention keeps busy: blocks / SMs, at most 1."""
         kernels, ranks = self.deployment.kernels, self.deployment.parallel.tensor
@@ -158,13 +175,18 @@ class StepCost:
         """One token of context, seen by every layer of a group."""
         deployment = self.deployment
         operator = decode_attention(deployment, group.mixer, 1, group.count)
-        kernels = deployment.kernels
-        seconds = self._seconds(operator, self._attention_flops_per_s) * kernels.attention_slowdown
-        if kernels.synchronised:
-            seconds /= 1 - kernels.synchronisation_share
+        seconds = self._slowed(self._seconds(operator, self._attention_flops_per_s))
         if deployment.early_exit:
             seconds *= deployment.early_exit.mean_depth()
         return self._with_streamed_kv(seconds, group, 1)
+
+    def _slowed(self, seconds: float) -> float:
+        """Decode attention with what reading by a table and updating a maximum cost."""
+        kernels = self.deployment.kernels
+        slowed_s = seconds * kernels.attention_slowdown
+        if kernels.synchronised:
+            slowed_s /= 1 - kernels.synchronisation_share
+        return slowed_s
 
     def _with_streamed_kv(self, seconds: float, group: LayerGroup, tokens: int) -> float:
         """Attention beside the keys and values that come from the host, or go there."""

@@ -39,6 +39,8 @@ class RooflineStepTime(AffineStepTime):
         self._states = Remembered(self._of_states)
         self._rows: dict[Rows, int] = {}
         self._chunks: dict[tuple[int, int], int] = {}
+        self._verifications: dict[tuple[int, int, int], int] = {}
+        self._crowding_matters = deployment.kernels.occupancy != "full"
         self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
         drafting = deployment.drafting
         self._drafts = _Drafts(deployment, drafting) if drafting else None
@@ -65,9 +67,11 @@ class RooflineStepTime(AffineStepTime):
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
         units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
-        attention = sum(map(self._chunk_units, chunks))
+        attention = sum(map(self._chunk_units, chunks[drafted:]))
+        if drafted:
+            attention += self._verification_units(chunks[:drafted])
         if self._is_spread:
-            attention = round(attention * self.cost.share(logits, len(chunks) > drafted))
+            attention = round(attention * self.cost.share(shape.sequences, len(chunks) > drafted))
         units += attention + (self._states[decodes] if decodes else 0)
         return self._drafts.beside(units, shape) if self._drafts else units
 
@@ -83,6 +87,18 @@ class RooflineStepTime(AffineStepTime):
         if units is None:
             self._chunks[chunk] = units = to_units(self.cost.chunk_s(*chunk))
         return units
+
+    def _verification_units(self, chunks: tuple[tuple[int, int], ...]) -> int:
+        together = len(chunks) if self._crowding_matters else 0
+        total = 0
+        for chunk in chunks:
+            key = (*chunk, together)
+            units = self._verifications.get(key)
+            if units is None:
+                units = to_units(self.cost.verification_s(*chunk, len(chunks)))
+                self._verifications[key] = units
+            total += units
+        return total
 
     def _rows_units(self, key: Rows) -> int:
         units = self._rows.get(key)

@@ -5,22 +5,48 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
+from sim.techniques.awq import AWQ
+from sim.techniques.distillation import Distillation
 from sim.techniques.expert_parallel import ExpertParallel
 from sim.techniques.flash_attention import FlashAttention
 from sim.techniques.flash_decoding import FlashDecoding
+from sim.techniques.fp8 import FP8
 from sim.techniques.kernel_fusion import KernelFusion
 from sim.techniques.kv_cache import KVCache
+from sim.techniques.kv_quantisation import KVQuantisation
+from sim.techniques.llm_int8 import LLMInt8
+from sim.techniques.phase_formats import PhaseFormats
 from sim.techniques.pipeline_parallel import PipelineParallel
+from sim.techniques.semi_structured_sparsity import SemiStructuredSparsity
 from sim.techniques.sequence_parallel import SequenceParallel
 from sim.techniques.setup import Setup
+from sim.techniques.smooth_quant import SmoothQuant
+from sim.techniques.structured_pruning import StructuredPruning
 from sim.techniques.technique import Technique
 from sim.techniques.tensor_parallel import TensorParallel
+from sim.techniques.unstructured_pruning import UnstructuredPruning
+from sim.techniques.weight_int4 import WeightInt4
+from sim.techniques.weight_int8 import WeightInt8
+from sim.techniques.weight_sharing import WeightSharing
 from workloads.errors import PolicyError, did_you_mean
 
 TECHNIQUES: dict[str, type[Technique]] = {
     technique.name: technique
     for technique in (
         KVCache,
+        WeightInt8,
+        WeightInt4,
+        AWQ,
+        LLMInt8,
+        SmoothQuant,
+        FP8,
+        KVQuantisation,
+        PhaseFormats,
+        StructuredPruning,
+        UnstructuredPruning,
+        SemiStructuredSparsity,
+        Distillation,
+        WeightSharing,
         FlashAttention,
         FlashDecoding,
         AsynchronousSoftmax,

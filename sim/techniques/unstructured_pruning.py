@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sim.roofline.formats import Format
+from sim.shapes.part import Count
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError
@@ -14,8 +15,9 @@ _BITMAP_BYTES = 1 / 8
 
 
 class UnstructuredPruning(Technique):
-    """``sparsity`` of the weights are zero, in memory a bit each beside the others' values.
+    """Zeros take a bit each in memory, beside the values of the other weights.
 
+    Each of ``rounds`` drops ``sparsity`` of what the last one left, and retrains (Han 2015).
     Products stay dense, so the weights are laid out again for each of them: no time is won.
     """
 
@@ -23,10 +25,11 @@ class UnstructuredPruning(Technique):
     family = "numbers"
     kind = "algorithm"
     lossless = False
-    formula = "weight bytes in memory (1 - s) w + 1/8; time unchanged"
+    formula = "weight bytes in memory (1 - s)^rounds w + 1/8; time unchanged"
     source = "SparseGPT (Frantar 2023)"
 
     sparsity: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    rounds: Count = 1
 
     def apply(self, setup: Setup) -> Setup:
         """Smaller in memory; refused where the bitmap takes more than the zeros did."""
@@ -34,11 +37,11 @@ class UnstructuredPruning(Technique):
         return setup.with_deployment(prefill=prefill, decode=decode)
 
     def _sparse(self, form: Format) -> Format:
-        dense, kept = form.bytes_in_memory, 1 - self.sparsity
+        dense, kept = form.bytes_in_memory, (1 - self.sparsity) ** self.rounds
         stored = kept * dense + _BITMAP_BYTES
         if stored >= dense:
             raise PolicyError(
-                f"{self.name}: {self.sparsity:g} zeros with a bitmap take {stored:.4g} bytes per "
+                f"{self.name}: {1 - kept:.4g} zeros with a bitmap take {stored:.4g} bytes per "
                 f"{form.name} weight, not less than {dense:.4g}; sparsity must be above "
                 f"{_BITMAP_BYTES / dense:.4g}"
             )
