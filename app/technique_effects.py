@@ -1,13 +1,14 @@
 """The effect table of ``servetwin techniques``: signs first, then the figures behind them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import Any, get_args
 
 from app.technique_scenario import TechniqueScenario
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
-from sim.techniques.technique import Technique
+from sim.techniques.registry import TECHNIQUES
+from sim.techniques.technique import Family, Technique
 
 _NAME_WIDTH = 23
 _LEGEND = (
@@ -72,16 +73,50 @@ def effects_as_dict(effects: Iterable[Effect], scenario: TechniqueScenario) -> d
     }
 
 
-def _as_dict(effect: Effect) -> dict[str, Any]:
-    technique = effect.technique
+def catalogue() -> dict[str, Any]:
+    """Every technique, by name."""
+    return {name: _about(technique) for name, technique in TECHNIQUES.items()}
+
+
+def catalogue_lines(found: dict[str, Any]) -> list[str]:
+    """By family: name and parameters, formula, source."""
+    lines = []
+    for family in get_args(Family):
+        lines.append(family)
+        for name, about in found.items():
+            if about["family"] == family:
+                lines += _catalogue_entry(name, about)
+    return lines
+
+
+def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
+    given = ",".join(f"{key}={value}" for key, value in about["parameters"].items())
+    price = "lossless" if about["lossless"] else "changes answers"
+    text = f"{about['formula']}. {about['source']}. {price}"
+    indent = " " * 6
+    return [
+        f"  {name}{':' if given else ''}{given}",
+        *wrap(text, 100, initial_indent=indent, subsequent_indent=indent),
+    ]
+
+
+def _about(technique: type[Technique]) -> dict[str, Any]:
     return {
-        "name": technique.name,
-        "parameters": technique.model_dump(),
         "family": technique.family,
         "kind": technique.kind,
         "lossless": technique.lossless,
         "formula": technique.formula,
         "source": technique.source,
+        "parameters": {key: f.default for key, f in technique.model_fields.items()},
+    }
+
+
+def _as_dict(effect: Effect) -> dict[str, Any]:
+    technique = effect.technique
+    return {
+        "name": technique.name,
+        **_about(type(technique)),
+        "parameters": technique.model_dump(),
         "workload": _workload(effect.experiment),
         "refused": effect.refused,
         "changes": {

@@ -20,7 +20,7 @@ class ContinuousBatching(Technique):
     lossless = True
     formula = "slots used: 1 instead of E[m] / E[max of b m]"
     source = "Orca (Yu 2022), section 3"
-    experiment = Experiment(prompt_tokens=16, output_tokens=512, load=8.0)
+    experiment = Experiment(prompt_tokens=16, output_tokens=1024, load=8.0)
 
     max_seqs: Count = 256
     static_batch: Count = 4
