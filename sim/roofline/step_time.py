@@ -186,6 +186,7 @@ class CascadeStepTime(AffineStepTime):
         slope = self.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
         rows, sequences = shape.rows, shape.sequences
         seconds = self._rows_s(rows, sequences, bool(shape.prefill_chunks))
+        seconds += self._states_s(shape.decode_sequences)
         for model, share in self._models:
             chunks_s = sum(model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks)
             seconds += share * chunks_s * model.cost.share(sequences, True)
@@ -194,7 +195,11 @@ class CascadeStepTime(AffineStepTime):
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         slope = sum(share * model.cost.context_s(decodes) for model, share in self._models)
-        return to_units(self._rows_s(decodes, decodes, False)), to_units(slope)
+        seconds = self._rows_s(decodes, decodes, False) + self._states_s(decodes)
+        return to_units(seconds), to_units(slope)
+
+    def _states_s(self, decodes: int) -> float:
+        return sum(share * model.cost.state_s(decodes) for model, share in self._models if decodes)
 
     def _rows_s(self, rows: int, sequences: int, has_prefill: bool) -> float:
         total = self._overhead_s

@@ -6,27 +6,41 @@ from pydantic import ValidationError
 
 from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
 from sim.techniques.awq import AWQ
+from sim.techniques.cross_layer import CrossLayer
+from sim.techniques.dilated import Dilated
 from sim.techniques.distillation import Distillation
 from sim.techniques.expert_parallel import ExpertParallel
+from sim.techniques.experts import MixtureOfExperts
 from sim.techniques.flash_attention import FlashAttention
 from sim.techniques.flash_decoding import FlashDecoding
 from sim.techniques.fp8 import FP8
+from sim.techniques.grouped_query import GroupedQuery
 from sim.techniques.kernel_fusion import KernelFusion
+from sim.techniques.kv_budget import KVBudget
 from sim.techniques.kv_cache import KVCache
+from sim.techniques.kv_offload import KVOffload
 from sim.techniques.kv_quantisation import KVQuantisation
+from sim.techniques.latent_attention import MultiHeadLatent
+from sim.techniques.linear_attention import LinearAttention
 from sim.techniques.llm_int8 import LLMInt8
+from sim.techniques.low_rank_kv import LowRankKV
+from sim.techniques.multi_query import MultiQuery
 from sim.techniques.phase_formats import PhaseFormats
 from sim.techniques.pipeline_parallel import PipelineParallel
 from sim.techniques.semi_structured_sparsity import SemiStructuredSparsity
 from sim.techniques.sequence_parallel import SequenceParallel
 from sim.techniques.setup import Setup
+from sim.techniques.sliding_window import SlidingWindow
 from sim.techniques.smooth_quant import SmoothQuant
+from sim.techniques.state_space import StateSpace
+from sim.techniques.streaming import Streaming
 from sim.techniques.structured_pruning import StructuredPruning
 from sim.techniques.technique import Technique
 from sim.techniques.tensor_parallel import TensorParallel
 from sim.techniques.unstructured_pruning import UnstructuredPruning
 from sim.techniques.weight_int4 import WeightInt4
 from sim.techniques.weight_int8 import WeightInt8
+from sim.techniques.weight_offload import WeightOffload
 from sim.techniques.weight_sharing import WeightSharing
 from workloads.errors import PolicyError, did_you_mean
 
@@ -47,6 +61,20 @@ TECHNIQUES: dict[str, type[Technique]] = {
         SemiStructuredSparsity,
         Distillation,
         WeightSharing,
+        GroupedQuery,
+        MultiQuery,
+        MultiHeadLatent,
+        CrossLayer,
+        SlidingWindow,
+        Dilated,
+        Streaming,
+        KVBudget,
+        LowRankKV,
+        MixtureOfExperts,
+        StateSpace,
+        LinearAttention,
+        WeightOffload,
+        KVOffload,
         FlashAttention,
         FlashDecoding,
         AsynchronousSoftmax,
