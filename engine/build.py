@@ -1,11 +1,10 @@
 """The core with the bundled runner behind it. Of the serving half, only this needs torch."""
 
-import os
-import time
 from typing import Any
 
 from engine.clock import CoreClock
 from engine.core import EngineCore
+from engine.facts import core_facts
 from engine.model_config import ModelConfig, model_preset
 from engine.runner import Runner, TokenState
 from engine.sampling import random_generator
@@ -32,18 +31,15 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
     runner = _runner(model, scheduler.memory, options)
     _warm_up(runner, scheduler.memory)
     clock = CoreClock()
-    facts = {
-        "model": model.name,
-        "vocab_size": model.vocab_size,
-        "max_model_len": options.policies.max_model_len,
-        "kv_tokens": scheduler.memory.capacity_tokens,
-        "policies": options.policies.as_dict(),
-        "runner": runner.describe(),
-        "step_log": options.step_log and str(options.step_log.resolve()),
-        "process_id": os.getpid(),
-        "clock_zero_s": clock.zero_s,
-        "started_at_unix_s": time.time() - clock(),
-    }
+    facts = core_facts(
+        model.name,
+        model.vocab_size,
+        options.policies,
+        scheduler.memory,
+        runner.describe(),
+        clock,
+        options.step_log,
+    )
     core = EngineCore(
         scheduler,
         runner,

@@ -25,16 +25,16 @@ BuildCore = Callable[[], tuple[EngineCore, dict[str, Any]]]
 CoreProcess = multiprocessing.process.BaseProcess
 
 
-def start_core(options: ServeOptions) -> tuple[CoreProcess, Connection, dict[str, Any]]:
-    """Start the bundled engine's core in a process; returns when it is ready.
-
-    Raises ``EngineError`` with the core's own reason when it cannot start.
-    """
-    return start_process(partial(_build_bundled, options))
+def bundled(options: ServeOptions) -> BuildCore:
+    """Makes the bundled engine's core."""
+    return partial(_build_bundled, options)
 
 
 def start_process(build: BuildCore) -> tuple[CoreProcess, Connection, dict[str, Any]]:
-    """As ``start_core``, for any core."""
+    """Start a core in a process; returns when it is ready.
+
+    Raises ``EngineError`` with the core's own reason when it cannot start.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=True)
     process = context.Process(target=run_core, args=(theirs, build), name="servetwin-core")

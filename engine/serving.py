@@ -1,4 +1,4 @@
-"""Serve the engine: the core in its process, the API in this one, and an orderly end."""
+"""Serve a core: the core in its process, the API in this one, and an orderly end."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ import uvicorn
 
 from engine.api import create_app
 from engine.core_client import CoreClient, Ended
-from engine.core_process import CoreProcess, start_core
+from engine.core_process import BuildCore, CoreProcess, bundled, start_process
 from engine.metrics import Metrics
 from engine.serve_options import ServeOptions
 from workloads.errors import EngineError
@@ -26,15 +26,22 @@ KEEP_ALIVE_S = 120
 
 
 def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
-    """Serve until a signal says stop; ``on_ready`` gets the URL once requests are welcome.
+    """Serve the bundled engine (``serve_core``)."""
+    serve_core(bundled(options), on_ready, options.host, options.port, options.drain_s)
+
+
+def serve_core(
+    build: BuildCore, on_ready: Callable[[str], None], host: str, port: int, drain_s: float
+) -> None:
+    """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are welcome.
 
     The first SIGTERM or SIGINT lets running requests finish (at most ``drain_s``) and refuses new
     ones; the second ends all at once. To be called in the main thread.
 
     Raises ``EngineError`` when the server cannot start, or when its core has died.
     """
-    with _listen(options.host, options.port) as listener:
-        process, connection, facts = start_core(options)
+    with _listen(host, port) as listener:
+        process, connection, facts = start_process(build)
         with closing(connection), _ending(process):
             core = CoreClient(connection, Metrics(facts["model"]))
             config = uvicorn.Config(
@@ -45,7 +52,7 @@ def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
                 timeout_graceful_shutdown=CLOSE_CONNECTIONS_S,
                 timeout_keep_alive=KEEP_ALIVE_S,
             )
-            server = _Server(config, core, options.drain_s, lambda: on_ready(_url(listener)))
+            server = _Server(config, core, drain_s, lambda: on_ready(_url(listener)))
             asyncio.run(server.serve(sockets=[listener]))
             core.stop()
     if core.died.is_set():

@@ -2,6 +2,7 @@
 
 from sim.shapes.mixers import Attention
 from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.mixer_change import change_attention
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -19,6 +20,7 @@ class Dilated(Technique):
     lossless = False
     formula = "ceil(min(l, W) / s) tokens read, min(l, W) kept"
     source = "Longformer (Beltagy 2020), section 3.1"
+    experiment = LONG_PROMPTS
 
     dilation: Count = 2
     window_tokens: Count | None = None

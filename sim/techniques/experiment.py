@@ -92,3 +92,7 @@ class Experiment:
 
 def _trace(requests: Iterable[Request]) -> Trace:
     return Trace(tuple(requests), "experiment")
+
+
+LONG_PROMPTS = Experiment(3000, 128, longest_tokens=3900, loaded=60, saturated=60)
+"""Contexts long enough for what depends on them to show."""

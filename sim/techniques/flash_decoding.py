@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from sim.shapes.part import Count
-from sim.techniques.experiment import Experiment
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.requirements import require_softmax
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -19,7 +19,7 @@ class FlashDecoding(Technique):
     lossless = True
     formula = "occupancy min(1, B k ceil(l / split) / SMs) instead of min(1, B k / SMs)"
     source = "Flash-Decoding (Dao 2023)"
-    experiment = Experiment(3000, 128, longest_tokens=3900, loaded=60, saturated=60)
+    experiment = LONG_PROMPTS
 
     split_tokens: Count = 256
 

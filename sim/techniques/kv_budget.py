@@ -2,6 +2,7 @@
 
 from sim.shapes.mixers import Attention
 from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.mixer_change import change_attention
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -19,9 +20,10 @@ class KVBudget(Technique):
     lossless = False
     formula = "min(l, recent + heavy) tokens kept and read by decodes"
     source = "H2O (Zhang 2023)"
+    experiment = LONG_PROMPTS
 
-    recent_tokens: Count = 1024
-    heavy_tokens: Count = 1024
+    recent_tokens: Count = 512
+    heavy_tokens: Count = 512
 
     def apply(self, setup: Setup) -> Setup:
         """With a budget in every layer."""

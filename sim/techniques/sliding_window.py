@@ -2,6 +2,7 @@
 
 from sim.shapes.mixers import Attention
 from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.mixer_change import OneIn, change_attention
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -16,8 +17,9 @@ class SlidingWindow(Technique):
     lossless = False
     formula = "min(l, W) tokens kept and read per layer; hybrid: 1 / g of l + (1 - 1 / g) of that"
     source = "Longformer (Beltagy 2020); Mistral 7B (2023); Gemma 2 (2024) for hybrids"
+    experiment = LONG_PROMPTS
 
-    window_tokens: Count = 4096
+    window_tokens: Count = 1024
     global_every: OneIn = None
 
     def apply(self, setup: Setup) -> Setup:

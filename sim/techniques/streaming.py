@@ -2,6 +2,7 @@
 
 from sim.shapes.mixers import Attention
 from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.mixer_change import change_attention
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -16,9 +17,10 @@ class Streaming(Technique):
     lossless = False
     formula = "min(l, sinks + W) tokens kept and read"
     source = "StreamingLLM (Xiao 2023)"
+    experiment = LONG_PROMPTS
 
     sink_tokens: Count = 4
-    window_tokens: Count = 4096
+    window_tokens: Count = 1024
 
     def apply(self, setup: Setup) -> Setup:
         """With sinks and a window in every layer."""
