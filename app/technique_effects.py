@@ -90,12 +90,17 @@ def catalogue_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
-    given = ",".join(f"{key}={value}" for key, value in about["parameters"].items())
+    given = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
     price = "lossless" if about["lossless"] else "changes answers"
     text = f"{about['formula']}. {about['source']}. {price}"
     indent = " " * 6
     return [
-        f"  {name}{':' if given else ''}{given}",
+        *wrap(
+            f"{name}{': ' if given else ''}{given}",
+            98,
+            initial_indent="  ",
+            subsequent_indent=indent,
+        ),
         *wrap(text, 100, initial_indent=indent, subsequent_indent=indent),
     ]
 

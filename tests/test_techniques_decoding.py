@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -26,7 +26,14 @@ from sim.formulas.speculation import (
     streamed_pass_s,
 )
 from sim.predict import run_once
-from sim.roofline.deployment import IDEAL_KERNELS, Deployment, Drafting, EarlyExit
+from sim.roofline.deployment import (
+    IDEAL_KERNELS,
+    Deployment,
+    Drafting,
+    EarlyExit,
+    Offload,
+    Parallel,
+)
 from sim.roofline.efficiency import IDEAL
 from sim.roofline.formats import BF16
 from sim.roofline.operators import head_operator, linear_operators
@@ -172,7 +179,10 @@ def test_the_roofline_has_an_optimum_within_too() -> None:
 def test_passes_that_stream_their_weights_have_a_speed_limit(
     streamed_gb: float, law: Chain | None, tokens_per_s: str
 ) -> None:
-    """Llama-2-13B in 7.7 GB, storage of 4 GB/s; the draft is resident and hidden."""
+    """Llama-2-13B in 7.7 GB, storage of 4 GB/s; the draft is resident and hidden.
+
+    Attention is not hidden by the roofline: microseconds of a pass of seconds.
+    """
     pass_s = streamed_pass_s(7.7e9, 7.7e9 - streamed_gb * 1e9, 4e9)
     tokens = law.mean_tokens_per_pass() if law else 1.0
     assert f"{tokens / pass_s:.4f}" == tokens_per_s
@@ -182,13 +192,13 @@ def test_passes_that_stream_their_weights_have_a_speed_limit(
     phone = Setup.of(replace(ideal(model), prefill=stored, decode=stored))
     streaming = WeightOffload(resident_gb=7.7 - streamed_gb, gb_per_s=4).apply(phone)
     if law is None:
-        assert f"{1 / plain_step_s(streaming.deployment, 1, 0):.4f}" == tokens_per_s
+        assert plain_step_s(streaming.deployment, 1, 0) == pytest.approx(pass_s, rel=1e-5)
         return
     technique = SpeculativeDecoding(
         alpha=law.alpha, drafts=law.drafts, draft="tinyllama-1.1b", placement="overlapped"
     )
     drafting = technique.apply(streaming).deployment
-    assert f"{tokens / drafted_pass_s(drafting, law.rows, 1, 0):.4f}" == tokens_per_s
+    assert drafted_pass_s(drafting, law.rows, 1, 0) == pytest.approx(pass_s, rel=1e-5)
 
 
 def test_all_weights_streamed_take_the_printed_time() -> None:
@@ -430,6 +440,7 @@ WINDOWED = SlidingWindow(window_tokens=256).apply(base()).deployment.model
         [{}, {"occupancy": "heads"}, {"occupancy": "split"}, {"attention_slowdown": 1.3}]
     ),
 )
+@example(BlockwiseDecoding(alpha=0, block=3), 1, 510, {"occupancy": "split"})
 def test_drafts_that_are_never_accepted_are_never_faster(
     model: ModelShape,
     technique: DraftedDecoding,
@@ -439,6 +450,27 @@ def test_drafts_that_are_never_accepted_are_never_faster(
 ) -> None:
     setup = base(model=model, **kernels)
     assert gain(technique, setup, sequences, context_tokens) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"parallel": Parallel(tensor=8)},
+        {"parallel": Parallel(pipeline=4)},
+        {"parallel": Parallel(sequence=2)},
+        {"offload": Offload(resident_weights=0.5, prefetch=False)},
+        {"offload": Offload(resident_kv=0.3)},
+    ],
+)
+@pytest.mark.parametrize("technique", [SpeculativeDecoding(alpha=0), SelfSpeculation(alpha=0)])
+def test_nor_are_they_on_several_devices_or_beside_a_host(
+    technique: DraftedDecoding, split: dict[str, Any]
+) -> None:
+    """Neither the two layers nor the twelve heads of the draft could be split like the target."""
+    setup = base().with_deployment(**split)
+    for sequences in (1, 7, 200):
+        for context_tokens in (0, 3000):
+            assert gain(technique, setup, sequences, context_tokens) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -487,7 +519,7 @@ def test_every_request_gets_its_tokens_with_it_and_without(technique: Technique)
 )
 def test_a_request_alone_gains_what_the_closed_form_says(technique: DraftedDecoding) -> None:
     """Truncation included: passes(64) of the law, at the step times of the mean context."""
-    prompt, tokens, count = 500, 64, 120
+    prompt, tokens, count = 500, 64, 1000
     trace, without = apart(count, prompt, tokens + 1), base()
     with_it = technique.apply(without)
     law = law_of(with_it)
@@ -504,7 +536,7 @@ def test_a_request_alone_gains_what_the_closed_form_says(technique: DraftedDecod
     expected = tokens * step_s / (law.passes(tokens) * pass_s)
     ratios = decode_s(plain) / decode_s(drafted).mean()
     error = decode_s(drafted).std(ddof=1) / decode_s(drafted).mean() / np.sqrt(count)
-    assert 4 * error < 0.05
+    assert 4 * error < 0.02
     assert abs(ratios.mean() / expected - 1) <= 4 * error
     assert expected < law.mean_tokens_per_pass() * step_s / pass_s, "truncation costs"
 
@@ -520,12 +552,13 @@ def test_a_large_batch_of_short_contexts_is_served_no_faster() -> None:
 
 def test_the_same_seed_draws_the_same_acceptance_at_any_acceptance_rate() -> None:
     """Common random numbers: a likelier acceptance ends no request later."""
-    trace, runs = apart(20), {}
-    for alpha in (0.5, 0.5, 0.8):
-        setup = SpeculativeDecoding(alpha=alpha).apply(base())
-        runs.setdefault(alpha, []).append(decode_s(run_once(trace, setup.scenario())))
-    assert (runs[0.5][0] == runs[0.5][1]).all()
-    assert (runs[0.8][0] <= runs[0.5][0]).all()
+    once, again, likelier = (
+        decode_s(run_once(apart(20), SpeculativeDecoding(alpha=alpha).apply(base()).scenario()))
+        for alpha in (0.5, 0.5, 0.8)
+    )
+    assert (once == again).all()
+    assert (likelier <= once).all()
+    assert (likelier < once).any()
 
 
 def test_a_sequence_has_one_verification_in_flight() -> None:

@@ -120,8 +120,9 @@ class StepCost:
             keys = verified_keys(group.mixer, start, rows)
             seconds = self._slowed(self._seconds(attention, self._attention_flops_per_s))
             seconds = self._with_streamed_kv(seconds, group, keys)
-            total += float(seconds / self.occupancy(group.mixer, part, keys))
-            reducing_s = self._reduction_s(group.mixer, part * rows, np.array(keys))
+            split = np.array(verified_keys(group.mixer, start, 1))  # as a plain decode's keys are
+            total += float(seconds / self.occupancy(group.mixer, part, split))
+            reducing_s = self._reduction_s(group.mixer, part * rows, split)
             total += float(group.count / part * reducing_s)
         return total
 

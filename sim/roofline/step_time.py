@@ -152,17 +152,19 @@ class _Drafts:
 
 def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
     """A model of its own runs on one device, all of it in memory."""
-    model = replace(
-        deployment,
-        model=drafting.model,
-        hardware=drafting.hardware or deployment.hardware,
-        efficiency=replace(deployment.efficiency, overhead_s=0.0),
-        drafting=None,
-        early_exit=None,
+    is_part = drafting.is_part
+    return RooflineStepTime(
+        replace(
+            deployment,
+            model=drafting.model,
+            hardware=drafting.hardware or deployment.hardware,
+            efficiency=replace(deployment.efficiency, overhead_s=0.0),
+            parallel=deployment.parallel if is_part else Parallel(),
+            offload=deployment.offload if is_part else Offload(),
+            drafting=None,
+            early_exit=None,
+        )
     )
-    if not drafting.is_part:
-        model = replace(model, parallel=Parallel(), offload=Offload())
-    return RooflineStepTime(model)
 
 
 class CascadeStepTime(AffineStepTime):

@@ -38,8 +38,10 @@ class SelfSpeculation(DraftedDecoding):
                 f"{self.name}: a draft of all layers and the whole context costs as much as a "
                 "token; set layer_share below 1 or context_tokens"
             )
+        part = _part_of(setup.deployment.model, self.layer_share)
+        setup.with_deployment(model=part)  # refuses more pipeline stages than it has layers
         drafting = Drafting(
-            _part_of(setup.deployment.model, self.layer_share),
+            part,
             (1,) * self.drafts,
             is_part=True,
             context_tokens=self.context_tokens,
