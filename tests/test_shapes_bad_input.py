@@ -15,7 +15,7 @@ from sim.shapes import wording as words
 from workloads.errors import ShapeError
 
 SHAPES = Path(words.__file__).parent
-DEVICE = json.loads((SHAPES / "hardware" / "h100.json").read_text())
+DEVICE = json.loads((SHAPES / "devices" / "h100.json").read_text())
 MODEL = json.loads((SHAPES / "models" / "llama-2-7b.json").read_text())
 HF = {
     "model_type": "llama",

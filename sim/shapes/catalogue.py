@@ -40,7 +40,7 @@ def find_hardware(name: str) -> Hardware:
 
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
-    text = _text(name, "hardware", "device")
+    text = _text(name, "devices", "device")
     _object(text, name)
     return _checked(Hardware, text, name)
 
@@ -52,7 +52,7 @@ def shipped_models() -> list[str]:
 
 def shipped_hardware() -> list[str]:
     """Names of the devices that come with the package."""
-    return _shipped("hardware")
+    return _shipped("devices")
 
 
 def _folder(folder: str) -> Traversable:
