@@ -139,11 +139,11 @@ class Profile(_Part):
         ranges = self.step_time(layout).ranges
         return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
 
-    def describe(self) -> str:
+    def describe(self) -> list[str]:
         """Name, origin, model and machine."""
         machine = self.machine.get("processor", "unknown machine")
         engine = f"{self.engine.get('model', '?')} on {machine}"
-        return f"profile {self.name} ({self.origin}: {engine})"
+        return [f"profile {self.name} ({self.origin}: {engine})"]
 
     @property
     def acceptance(self) -> None:

@@ -41,8 +41,8 @@ class ServerModel(Protocol):
     def name(self) -> str:
         """What reports call it."""
 
-    def describe(self) -> str:
-        """What it is and where its figures are from, for reports."""
+    def describe(self) -> list[str]:
+        """What it is and where its figures are from: lines of a report."""
 
     @property
     def api(self) -> ApiLatencySource:

@@ -172,7 +172,7 @@ def _report(
     lines = [
         f"{run.scenario['trace']}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
-        *dict.fromkeys(server.describe() for server in scenario.servers()),
+        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
         *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"]),

@@ -64,13 +64,13 @@ class RooflineServer:
         """What reports call it."""
         return self.deployment.name
 
-    def describe(self) -> str:
+    def describe(self) -> list[str]:
         """Model, devices and assumed efficiencies."""
         achieved = self.deployment.efficiency
-        return (
+        return [
             f"roofline {self.name} (assumed: {achieved.compute:.0%} of FLOP/s, "
             f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step)"
-        )
+        ]
 
     def step_time(self, layout: KVLayout) -> RooflineStepTimes:
         """The same for every layout."""

@@ -90,9 +90,9 @@ class TableProfile:
         """What its step times rest on."""
         return TableSource(self.name, self.table)
 
-    def describe(self) -> str:
-        """For reports."""
-        return f"table profile {self.name}"
+    def describe(self) -> list[str]:
+        """Its name, and its parts with their held-out errors."""
+        return [f"table profile {self.name}", *(f"  {line}" for line in self.table.summary())]
 
     def check(self, run: Run) -> None:
         """What was measured has no bound but itself."""
