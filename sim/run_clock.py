@@ -4,11 +4,14 @@ from bisect import bisect_left
 from math import sqrt
 from typing import Protocol
 
+import numpy as np
+
 from policies.batch import BatchShape
-from sim.step_time import AffineStepTime, StepNoise, StepTime
-from sim.ticks import to_ticks
+from sim.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime
 
 _UNIT_BITS = 16
+_MOST_UNITS = 2.0**62
+"""Of 2^-48 s that a 64-bit integer surely holds: four and a half hours in one run."""
 
 
 class RunClock(Protocol):
@@ -96,32 +99,34 @@ class NoisyAffineClock:
 
 
 class SampledClock:
-    """Any model: the durations of a run as an array, in ticks."""
+    """Any model: the durations of a run as an array, each to the nearest 2^-48 s."""
 
     def __init__(self, model: StepTime, noise: StepNoise | None) -> None:
         self._model = model
         self._noise = noise
-        self._ends: list[int] = []
+        self._ends = np.zeros(0, np.int64)
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Ticks that ``steps`` steps take from step ``index`` on."""
         durations_s = self._model.seconds(shape, steps)
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
-        end = 0
-        self._ends = [end := end + to_ticks(seconds) for seconds in durations_s.tolist()]
-        return end
+        units = np.rint(durations_s / UNIT_S)
+        exact = units.astype(np.int64 if units.sum() < _MOST_UNITS else object)
+        self._ends = np.cumsum(exact)
+        return int(self._ends[-1]) << _UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """(k, end) of the least k whose end is at ``ticks`` or later."""
-        place = min(bisect_left(self._ends, ticks), len(self._ends) - 1)
-        return place + 1, self._ends[place]
+        units = -(-ticks >> _UNIT_BITS)
+        place = min(int(np.searchsorted(self._ends, units)), len(self._ends) - 1)
+        return place + 1, int(self._ends[place]) << _UNIT_BITS
 
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
     """The quickest clock that is exact for ``model``."""
+    if noise is not None and noise.is_none():
+        noise = None
     if not isinstance(model, AffineStepTime):
         return SampledClock(model, noise)
-    if noise is None or noise.is_none():
-        return AffineClock(model)
-    return NoisyAffineClock(model, noise)
+    return AffineClock(model) if noise is None else NoisyAffineClock(model, noise)

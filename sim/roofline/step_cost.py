@@ -4,6 +4,7 @@ The step's time is the sum over its operators, each at its own place of the roof
 mixed batch attention and products sit on opposite sides of the ridge.
 """
 
+from functools import cached_property
 from math import ceil
 
 import numpy as np
@@ -71,7 +72,7 @@ class StepCost:
     def context_s(self, decodes: float) -> float:
         """Decode attention per token of context, where that does not depend on the context."""
         share = self.share(decodes, False)
-        return share * sum(map(self._decode_attention_s, self.deployment.model.layers))
+        return share * sum(token_s for _, token_s in self._groups_token_s)
 
     def attention_s(self, contexts: IntArray) -> FloatArray:
         """Decode attention of each row of contexts, windows and occupancy included.
@@ -84,13 +85,20 @@ class StepCost:
         if not decodes:
             return total
         parts = self._flights(decodes) * self._groups(decodes)
-        for group in self.deployment.model.layers:
+        fills = self.deployment.kernels.occupancy == "full"
+        for group, token_s in self._groups_token_s:
             seen = visible(group.mixer, contexts).sum(axis=1)
+            if fills:
+                total += token_s * seen
+                continue
             part, mean = decodes / parts, seen / decodes
-            plain_s = self._decode_attention_s(group) * seen
-            total += plain_s / self.occupancy(group.mixer, part, mean)
+            total += token_s * seen / self.occupancy(group.mixer, part, mean)
             total += group.count * parts * self._reduction_s(group.mixer, part, mean)
         return total * self.share(decodes, False)
+
+    @cached_property
+    def _groups_token_s(self) -> list[tuple[LayerGroup, float]]:
+        return [(g, self._decode_attention_s(g)) for g in self.deployment.model.layers]
 
     def state_s(self, decodes: float) -> float:
         """What the states of so many decodes take, whatever their contexts."""
