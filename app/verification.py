@@ -118,7 +118,7 @@ def verify(
         # other prompts of the same sharing, or the repeat would find the first one's in the cache
         run = run_load_test(replace(endpoint, salt=repeat + 1), scaled)
         measured.append(run)
-        _require_complete(run, keep)
+        require_complete(run, keep)
         tell("calibrating again, so that drift shows on both sides")
         rounds.append(calibrator.run_round())
     profile = make_profile(header, rounds)
@@ -132,7 +132,8 @@ def verify(
     )
 
 
-def _require_complete(run: Run, keep: Path | None) -> None:
+def require_complete(run: Run, keep: Path | None) -> None:
+    """Raise ``EndedEarly`` for a load test that was cut short, once its records are in ``keep``."""
     counts = run.summary()["requests"]
     if counts["finished"] == counts["total"]:
         return

@@ -1,34 +1,38 @@
 """What the endpoint is, and how a request of a trace is said to it."""
 
 import json
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx
 
-from workloads.errors import LoadTestError, Unreachable
+from loadtest.credentials import KEY_VARIABLE, redact, sent_headers, shown_headers
+from loadtest.dialects.dialect import Api, Ask, Dialect, Facts
+from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
+from loadtest.dialects.server import TRY, Server
+from workloads.errors import LoadTestError
 from workloads.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
 
-Api = Literal["completions", "chat"]
+__all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe", "redact"]
+
 Prompt = Literal["ids", "text"]
 
-KEY_VARIABLE = "OPENAI_API_KEY"
 ASSUMED_VOCAB_SIZE = 32_000
 """For token-id prompts to a server that does not tell: the smallest of today's common models."""
 
-_TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible server and the way it is asked.
+    """A server and the way it is asked.
 
-    ``base_url`` ends in ``/v1``. ``prompt`` says whether prompts go as token ids (exact lengths and
-    shared prefixes) or as text of one word per token. ``force_length`` asks for exactly the output
-    length of the trace through ``min_tokens`` and ``ignore_eos``, which are vLLM's extensions.
+    ``base_url`` ends in ``/v1``, whether or not the ``dialect`` has its paths there. ``prompt``
+    says whether prompts go as token ids (exact lengths and shared prefixes) or as text of one word
+    per token. ``force_length`` asks for exactly the output length of the trace, by the fields that
+    the dialect has for that. ``headers`` are those sent beside the usual ones, secrets hidden.
     """
 
     base_url: str
@@ -40,79 +44,68 @@ class Endpoint:
     force_length: bool = True
     salt: int = 0
     """Another salt, other prompts with the same sharing (``workloads.prompts``)."""
+    dialect: str = "openai"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         """Where requests are posted."""
-        return f"{self.base_url}/{'chat/completions' if self.api == 'chat' else 'completions'}"
+        path = DIALECTS[self.dialect].path(self.api, self.model)
+        return f"{self.base_url.removesuffix('/v1')}{path}"
 
     def body(self, request: Request) -> bytes:
         """The JSON body that asks for ``request``."""
-        lengths: dict[str, Any] = {"max_tokens": request.output_tokens}
-        if self.force_length:
-            lengths |= {"min_tokens": request.output_tokens, "ignore_eos": True}
-        fields = {
-            "model": self.model,
-            **self._prompt(request),
-            **lengths,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        ask = Ask(self.model, self._prompt(request), request.output_tokens, self.force_length)
+        fields = DIALECTS[self.dialect].body(self.api, ask)
         return json.dumps(fields, separators=(",", ":")).encode()
 
-    def _prompt(self, request: Request) -> dict[str, Any]:
-        if self.api == "chat":
-            return {"messages": [{"role": "user", "content": prompt_text(request, self.salt)}]}
-        if self.prompt == "ids":
-            vocab_size = self.vocab_size or ASSUMED_VOCAB_SIZE
-            return {"prompt": prompt_token_ids(request, vocab_size, salt=self.salt)}
-        return {"prompt": prompt_text(request, self.salt)}
+    def _prompt(self, request: Request) -> list[int] | str:
+        if self.prompt == "text" or self.api == "chat":
+            return prompt_text(request, self.salt)
+        return prompt_token_ids(request, self.vocab_size or ASSUMED_VOCAB_SIZE, salt=self.salt)
 
 
 def probe(
     url: str,
     *,
     model: str | None = None,
-    api: Api = "completions",
+    api: Api | None = None,
     prompt: Literal["ids", "text", "auto"] = "auto",
     force_length: bool = True,
+    dialect: str | None = None,
     timeout_s: float = 10.0,
 ) -> Endpoint:
-    """Ask ``/v1/models`` what is served there; ``url`` may be given with or without ``/v1``.
+    """Ask the server what it is and what it serves; ``url`` with or without ``/v1``.
 
-    ``prompt="auto"`` takes token ids where the server tells its vocabulary size. Raises
-    ``LoadTestError`` when nothing useful answers or the model is not served.
+    ``dialect`` and ``api`` default to what is recognised and to the dialect's own first choice.
+    ``prompt="auto"`` takes token ids where the server surely takes them. Raises ``LoadTestError``
+    when nothing useful answers, the model is not served, or it cannot be asked so.
     """
-    if api == "chat" and prompt == "ids":
-        raise LoadTestError("--prompt ids: the chat API takes text only; use --api completions")
+    wanted = dialect_named(dialect) if dialect else None
     base_url = _base_url(url)
-    card = _model_card(_models(base_url, timeout_s), model, base_url)
-    vocab_size = _count(card.get("vocab_size"))
-    takes_ids = api == "completions" and (vocab_size is not None or prompt == "ids")
+    with httpx.Client(timeout=timeout_s, **client_settings(base_url)) as client:
+        server = Server(base_url.removesuffix("/v1"), client)
+        spoken = wanted or dialect_of(server)
+        card = _model_card(spoken, server, model, base_url)
+        facts = spoken.facts(server, card)
+    api = _api(spoken, api)
     return Endpoint(
         base_url=base_url,
         model=card["id"],
         api=api,
-        prompt="ids" if takes_ids and prompt != "text" else "text",
-        vocab_size=vocab_size,
-        max_model_len=_count(card.get("max_model_len")),
-        force_length=force_length,
+        prompt=_prompt_kind(spoken, api, prompt, facts),
+        vocab_size=facts.vocab_size,
+        max_model_len=facts.max_model_len,
+        force_length=force_length and spoken.forces_length,
+        dialect=spoken.name,
+        headers=shown_headers(),
     )
 
 
 def client_settings(base_url: str) -> dict[str, Any]:
-    """Settings of every httpx client of ours: the key, and no proxies on the loopback."""
-    headers = {"Accept-Encoding": "identity"}
-    if key := os.environ.get(KEY_VARIABLE):
-        headers["Authorization"] = f"Bearer {key}"
+    """Settings of every httpx client of ours: key and headers, and no proxies on the loopback."""
+    headers = {"Accept-Encoding": "identity", **sent_headers()}
     return {"headers": headers, "trust_env": not _is_loopback(httpx.URL(base_url).host)}
-
-
-def redact(text: str) -> str:
-    """One line of the server's text, without the API key should it repeat it."""
-    key = os.environ.get(KEY_VARIABLE)
-    return " ".join((text.replace(key, "***") if key else text).split())
 
 
 def _is_loopback(host: str) -> bool:
@@ -123,47 +116,59 @@ def _base_url(url: str) -> str:
     try:
         parsed = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL as error:
-        raise LoadTestError(f"{url!r} is not a URL ({error}); {_TRY}") from error
+        raise LoadTestError(f"{url!r} is not a URL ({error}); {TRY}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise LoadTestError(f"{url!r} is not an http URL; {_TRY}")
+        raise LoadTestError(f"{url!r} is not an http URL; {TRY}")
     if parsed.userinfo:
         raise LoadTestError(f"the URL must not hold a password; put the key into {KEY_VARIABLE}")
     base = str(parsed.copy_with(query=None, fragment=None)).rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 
 
-def _models(base_url: str, timeout_s: float) -> list[Any]:
-    asked = f"GET {base_url}/models"
-    try:
-        with httpx.Client(timeout=timeout_s, **client_settings(base_url)) as client:
-            answer = client.get(f"{base_url}/models")
-    except httpx.HTTPError as error:
-        reason = redact(str(error)) or type(error).__name__
-        raise Unreachable(f"{asked}: {reason}; is the server running? {_TRY}") from error
-    if answer.status_code in (401, 403):
-        hint = f"set {KEY_VARIABLE} to a key that it accepts"
-        raise LoadTestError(f"{asked}: answered {answer.status_code}; {hint}")
-    if answer.status_code != 200:
-        raise LoadTestError(f"{asked}: answered {answer.status_code}; {_TRY}")
-    try:
-        models = answer.json()["data"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise LoadTestError(f"{asked}: the answer is no list of models; {_TRY}") from error
-    if not isinstance(models, list):
-        raise LoadTestError(f"{asked}: the answer is no list of models; {_TRY}")
-    return models
-
-
-def _model_card(models: list[Any], model: str | None, base_url: str) -> Mapping[str, Any]:
-    cards = [m for m in models if isinstance(m, Mapping) and isinstance(m.get("id"), str)]
+def _model_card(
+    dialect: Dialect, server: Server, model: str | None, base_url: str
+) -> Mapping[str, Any]:
+    cards = dialect.models(server)
     if not cards:
-        raise LoadTestError(f"GET {base_url}/models: no model is served there")
+        return _unlisted(dialect, server, model)
     for card in cards:
-        if model in (None, card["id"]):
+        if model in (None, card["id"]) or f"{model}:latest" == card["id"]:
             return card
-    served = ", ".join(card["id"] for card in cards)
+    served = _listing([card["id"] for card in cards])
     raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {served}")
 
 
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value > 0 else None
+def _unlisted(dialect: Dialect, server: Server, model: str | None) -> Mapping[str, Any]:
+    """A card for a server without a list of models."""
+    name = model or dialect.usual_model
+    if name:
+        return {"id": name}
+    hint = f"{server.complaint}, or name the model with --model"
+    raise LoadTestError(hint)
+
+
+def _listing(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _api(dialect: Dialect, api: Api | None) -> Api:
+    if api is None:
+        return dialect.apis[0]
+    if api not in dialect.apis:
+        known = " or ".join(dialect.apis)
+        raise LoadTestError(f"--api {api}: the dialect {dialect.name} has {known}")
+    return api
+
+
+def _prompt_kind(
+    dialect: Dialect, api: Api, prompt: Literal["ids", "text", "auto"], facts: Facts
+) -> Prompt:
+    if prompt == "ids" and api == "chat":
+        raise LoadTestError("--prompt ids: the chat API takes text only; use --api completions")
+    if prompt == "ids" and not dialect.takes_ids:
+        raise LoadTestError(f"--prompt ids: the dialect {dialect.name} takes text only")
+    if prompt != "auto":
+        return prompt
+    sure = dialect.guesses_vocab or facts.vocab_size is not None
+    return "ids" if sure and dialect.takes_ids and api != "chat" else "text"

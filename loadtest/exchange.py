@@ -3,12 +3,15 @@
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from loadtest.endpoint import redact
+from loadtest.reads import Reads
+from loadtest.transport import ANSWER, SENT_NS
 
 _MESSAGE_LENGTH = 300
 
@@ -18,7 +21,7 @@ class Failure:
     """Why a request did not end as a complete stream.
 
     ``kind`` is one of connect, timeout, http_429, http_4xx, http_5xx, broken_stream, sse_error,
-    no_token, cancelled.
+    no_token, cancelled, client_lost (``loadtest.shards``).
     """
 
     kind: str
@@ -34,12 +37,13 @@ class Failure:
 class Exchange:
     """What was sent and what came back.
 
-    ``reads`` are (``time.perf_counter_ns`` on arrival, bytes) for each read of a successful answer;
-    ``sent_ns`` is None for a request that was never sent.
+    ``reads`` are (``time.perf_counter_ns`` on arrival, bytes) for each read of a successful answer.
+    ``sent_ns`` was taken before the first byte went to the socket, or before the connection for it
+    was opened; it is None for a request that was never sent.
     """
 
     sent_ns: int | None = None
-    reads: list[tuple[int, bytes]] = field(default_factory=list)
+    reads: Iterable[tuple[int, bytes]] = field(default_factory=Reads)
     headers: httpx.Headers | None = None
     failure: Failure | None = None
 
@@ -63,17 +67,32 @@ async def run_exchange(
 
 async def _receive(client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange) -> None:
     exchange.sent_ns = time.perf_counter_ns()
-    response = await client.send(request, stream=True)
+    try:
+        response = await client.send(request, stream=True)
+    finally:
+        exchange.sent_ns = request.extensions.get(SENT_NS, exchange.sent_ns)
     try:
         if response.status_code != 200:
             await response.aread()
             exchange.failure = _http_failure(response)
             return
         exchange.headers = response.headers
-        async for data in response.aiter_raw():
-            exchange.reads.append((time.perf_counter_ns(), data))
+        await _record(response, exchange)
     finally:
         await response.aclose()
+        # httpx's response and its stream hold each other, and nobody collects garbage meanwhile.
+        response.stream = httpx.ByteStream(b"")
+
+
+async def _record(response: httpx.Response, exchange: Exchange) -> None:
+    """Keep what comes: the transport's own stamps, else those of this task's wake-ups."""
+    if answer := response.extensions.get(ANSWER):
+        exchange.reads = answer.reads
+        await answer.whole()
+        return
+    exchange.reads = reads = Reads()
+    async for data in response.aiter_raw():
+        reads.add(time.perf_counter_ns(), data)
 
 
 def _failure(error: httpx.HTTPError) -> Failure:

@@ -2,13 +2,17 @@
 
 import asyncio
 import gc
+import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class LoopWatch:
-    """A chain of 5 ms timers; how late each one wakes is how late a stamp can be."""
+    """A chain of 5 ms timers; how late each one wakes is how late a stamp can be.
+
+    Not by the loop's own time, which some loops read only once per turn.
+    """
 
     def __init__(self, period_s: float = 0.005) -> None:
         self._period_s = period_s
@@ -26,11 +30,11 @@ class LoopWatch:
                 self._handle.cancel()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        due_s = loop.time() + self._period_s
-        self._handle = loop.call_at(due_s, self._wake, loop, due_s)
+        due_s = time.perf_counter() + self._period_s
+        self._handle = loop.call_later(self._period_s, self._wake, loop, due_s)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
-        self.oversleeps_s.append(loop.time() - due_s)
+        self.oversleeps_s.append(max(0.0, time.perf_counter() - due_s))
         self._arm(loop)
 
 

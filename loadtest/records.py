@@ -10,10 +10,13 @@ from numpy.typing import ArrayLike
 from loadtest.exchange import Exchange, Failure
 from loadtest.schedule import Send
 from loadtest.stream import Stream, read_stream
+from loadtest.token_doubts import token_doubts
 from sim.metrics import REQUEST_COLUMNS, derive
 
 EXTRA_COLUMNS = (
     "first_chunk_tokens",
+    "first_chunk_told",
+    "tokens_from",
     "asked_output_tokens",
     "ttft_sent_s",
     "chunk_s",
@@ -21,7 +24,9 @@ EXTRA_COLUMNS = (
 )
 """Columns of a load test beside ``REQUEST_COLUMNS``.
 
-``first_chunk_tokens`` came with the first token event, ``asked_output_tokens`` stood in the trace,
+``first_chunk_tokens`` came with the first token event: one is assumed unless the server told it
+(``first_chunk_told``). ``tokens_from`` says what ``output_tokens`` rests on (``usage``,
+``token_ids``, or the number of ``events``). ``asked_output_tokens`` stood in the trace,
 ``ttft_sent_s`` is first_token - sent, ``chunk_s`` lists the stamps of all token events,
 ``response_id`` is the server's own name of the answer.
 """
@@ -29,11 +34,18 @@ EXTRA_COLUMNS = (
 LATE_S = 0.020
 """A client later than this at p99, in its schedule or its event loop, is the limit itself."""
 LATE_SHARE_OF_TTFT = 0.01
+LATE_LEAST_S = 0.005
+"""A busy machine wakes anybody this late; nothing is said about an event loop below it."""
+FULL_CPU_SHARE = 0.9
+"""Nobody who has so little time left is on time."""
 
 
-def requests_frame(
+Row = dict[str, Any]
+
+
+def request_rows(
     sends: Sequence[Send], exchanges: Sequence[Exchange], zero_ns: int, unsent: str
-) -> tuple[pd.DataFrame, dict[str, str]]:
+) -> tuple[list[Row], dict[str, str]]:
     """One row per request, all stamps in seconds from zero; and the first message per failure.
 
     ``error`` holds the kind of failure (``loadtest.exchange.Failure``). ``unsent`` says why
@@ -48,12 +60,17 @@ def requests_frame(
         rows.append(_row(send, exchange.sent_ns, stream, zero_ns))
         if stream.failure:
             first_messages.setdefault(stream.failure.kind, stream.failure.message)
+    return rows, first_messages
+
+
+def requests_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows with what is computed from them, in the columns of a load test."""
     frame = derive(pd.DataFrame(rows))
     frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
-    return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]], first_messages
+    return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]]
 
 
-def _row(send: Send, sent_ns: int | None, stream: Stream, zero_ns: int) -> dict[str, Any]:
+def _row(send: Send, sent_ns: int | None, stream: Stream, zero_ns: int) -> Row:
     chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
     prompt_tokens = stream.prompt_tokens
     return {
@@ -70,7 +87,9 @@ def _row(send: Send, sent_ns: int | None, stream: Stream, zero_ns: int) -> dict[
         "queue_s": np.nan,
         "replica": 0,
         "error": stream.failure.kind if stream.failure else None,
-        "first_chunk_tokens": stream.tokens[0] if stream.tokens else 0,
+        "first_chunk_tokens": stream.first_chunk_tokens,
+        "first_chunk_told": stream.first_chunk_told,
+        "tokens_from": stream.tokens_from,
         "asked_output_tokens": send.request.output_tokens,
         "chunk_s": chunk_s,
         "response_id": stream.response_id,
@@ -82,14 +101,25 @@ def delivered(
 ) -> dict[str, Any]:
     """How well the load was delivered: rates, lateness, failures, and whether to trust it.
 
-    ``lag`` is sent - scheduled; ``cpu_share`` the client's CPU time per second. The client is
-    "client limited" when lag p99 exceeds 20 ms and 1 % of the median TTFT, or when its event loop
-    wakes more than 20 ms late at p99.
+    ``lag`` is sent - scheduled; ``cpu_share`` the client's CPU time per second, of the busiest
+    process. The client is "client limited", for the reasons in ``limited_by``, when
+
+    - lag p99 exceeds 20 ms and 1 % of the median TTFT,
+    - its event loop wakes later at p99 than the median TPOT (at least 5 ms, at most 20 ms), for
+      stamps may be as late,
+    - or it uses more than 90 % of a core.
     """
     lag_s = (requests["sent_s"] - requests["scheduled_s"]).dropna()
     lag_p99_s = _percentile(lag_s, 99)
     oversleep_p99_s = _percentile(oversleeps_s, 99)
     failures = requests["error"].value_counts()
+    limits = [
+        _over("schedule lag p99", lag_p99_s, _lag_limit_s(requests)),
+        _over("event loop late p99", oversleep_p99_s, _oversleep_limit_s(requests)),
+        f"CPU {cpu_share:.0%}" if cpu_share > FULL_CPU_SHARE else None,
+    ]
+    limited_by = [limit for limit in limits if limit]
+    verdict = "client limited" if limited_by else "client ok"
     return {
         "offered_per_s": _rate_per_s(requests["scheduled_s"]),
         "sent_per_s": _rate_per_s(requests["sent_s"].dropna()),
@@ -97,19 +127,26 @@ def delivered(
         "lag_p99_s": lag_p99_s,
         "loop_oversleep_p99_s": oversleep_p99_s,
         "client_cpu_share": cpu_share,
-        "verdict": _verdict(lag_p99_s, oversleep_p99_s, _percentile(requests["ttft_s"], 50)),
+        "verdict": verdict if len(lag_s) else "nothing sent",
+        "limited_by": limited_by if len(lag_s) else [],
+        "token_doubts": token_doubts(requests),
         "failures": {str(kind): int(count) for kind, count in failures.items()},
     }
 
 
-def _verdict(
-    lag_p99_s: float | None, oversleep_p99_s: float | None, ttft_p50_s: float | None
-) -> str:
-    if lag_p99_s is None:
-        return "nothing sent"
-    late_s = max(LATE_S, LATE_SHARE_OF_TTFT * (ttft_p50_s or 0.0))
-    limited = lag_p99_s > late_s or (oversleep_p99_s or 0.0) > LATE_S
-    return "client limited" if limited else "client ok"
+def _lag_limit_s(requests: pd.DataFrame) -> float:
+    return max(LATE_S, LATE_SHARE_OF_TTFT * (_percentile(requests["ttft_s"], 50) or 0.0))
+
+
+def _oversleep_limit_s(requests: pd.DataFrame) -> float:
+    tpot_s = _percentile(requests["tpot_s"], 50)
+    return LATE_S if tpot_s is None else min(LATE_S, max(LATE_LEAST_S, tpot_s))
+
+
+def _over(what: str, found_s: float | None, limit_s: float) -> str | None:
+    if found_s is None or found_s <= limit_s:
+        return None
+    return f"{what} {found_s * 1e3:.3g} ms, over {limit_s * 1e3:.3g} ms"
 
 
 def _rate_per_s(stamps_s: pd.Series) -> float | None:

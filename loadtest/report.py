@@ -26,6 +26,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
     blocks = [
         _what_ran(run),
         _load_delivered(summary["delivered"]),
+        *_warnings(summary["delivered"]),
         "",
         _table(run.requests, summary),
         _totals(summary),
@@ -53,12 +54,29 @@ def _what_ran(run: Run) -> str:
 
 
 def _load_delivered(delivered: Mapping[str, Any]) -> str:
-    return (
+    processes = delivered.get("processes", 1)
+    line = (
         f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
         f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {_ms(delivered['lag_p99_s'])}, "
         f"loop late p99 {_ms(delivered['loop_oversleep_p99_s'])}, "
+        f"{f'{processes} processes, ' if processes > 1 else ''}"
         f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
     )
+    return fill(line, 99, subsequent_indent="  ")
+
+
+def _warnings(delivered: Mapping[str, Any]) -> list[str]:
+    """What must be known before the figures are read."""
+    said = []
+    if limits := delivered.get("limited_by"):
+        reasons = "; ".join(limits)
+        said.append(f"CLIENT LIMITED: the latencies below hold the client's own ({reasons})")
+    if lost := delivered.get("lost_processes"):
+        said.append(f"{lost} of {delivered['processes']} processes of the load test died")
+    if resent := delivered.get("resent"):
+        said.append(f"{resent} requests were sent twice: their connection was just being closed")
+    said += delivered.get("token_doubts", [])
+    return [fill(line, 99, subsequent_indent="  ") for line in said]
 
 
 def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
@@ -72,7 +90,8 @@ def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
         ("decode TPS, tokens/s", summary["decode_tps"], 1.0),
         ("request TPS, tokens/s", summary["request_tps"], 1.0),
     ]
-    head = f"{'':22}{'count':>7}" + "".join(f"{point:>11}" for point in _POINTS)
+    title = "(client limited)" if summary["delivered"].get("limited_by") else ""
+    head = f"{title:22}{'count':>7}" + "".join(f"{point:>11}" for point in _POINTS)
     lines = [head, *(_row(name, figures, scale) for name, figures, scale in rows)]
     if any(0 < figures["count"] < _FIRM_P99 for _, figures, _ in rows):
         lines.append(f"* fewer than {_FIRM_P99} values: not a firm p99")

@@ -10,11 +10,13 @@ fitted, for the simulator to draw from.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from policies.batch import BatchShape
 from sim.step_time import FEATURES, FloatArray, features
 from workloads.errors import ProfileError
 
+IntArray = npt.NDArray[np.int64]
 NOISE_QUANTILES = 200
 _ROUNDS = 12
 _BOOTSTRAPS = 40
@@ -56,27 +58,34 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
 
     Raises ``ProfileError`` when there are too few.
     """
-    if len(samples) < 2 * len(FEATURES):
+    matrix = np.array([features(sample.shape) for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    return fit_rows(matrix, seconds, np.array([sample.round for sample in samples]), seed)
+
+
+def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: int = 0) -> Fit:
+    """Fit ``seconds`` to rows of features (``FEATURES`` first, others may follow).
+
+    Raises ``ProfileError`` when there are fewer than two rows to a feature of the model.
+    """
+    if len(seconds) < 2 * len(FEATURES):
         raise ProfileError(
-            f"{len(samples)} measured steps are too few to fit {len(FEATURES)} features; measure "
+            f"{len(seconds)} measured steps are too few to fit {len(FEATURES)} features; measure "
             f"at least {2 * len(FEATURES)}"
         )
     rng = np.random.default_rng(seed)
-    matrix = np.array([features(sample.shape) for sample in samples])
-    seconds = np.array([sample.seconds for sample in samples])
     coefficients = _robust_nnls(matrix, seconds)
     draws = _bootstrap(matrix, seconds, rng)
     ratios = seconds / (matrix @ coefficients)
-    rounds = np.array([sample.round for sample in samples])
     return Fit(
         coefficients=coefficients,
         covariance=np.cov(draws, rowvar=False),
         draws=draws,
-        noise=_noise_quantiles(ratios),
+        noise=noise_quantiles(ratios),
         drift=_drift(ratios, rounds),
         held_out_error=_held_out_error(matrix, seconds, rng),
-        ranges=dict(zip(FEATURES, matrix.max(axis=0).tolist(), strict=True)),
-        steps=len(samples),
+        ranges=dict(zip(FEATURES, matrix.max(axis=0).tolist(), strict=False)),
+        steps=len(seconds),
     )
 
 
@@ -117,14 +126,14 @@ def _bootstrap(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator
     return np.array([_robust_nnls(matrix[rows], seconds[rows]) for rows in resampled])
 
 
-def _noise_quantiles(ratios: FloatArray) -> FloatArray:
+def noise_quantiles(ratios: FloatArray) -> FloatArray:
     """Mid-point quantiles, scaled to keep the mean; a pause of seconds counts as ``_CLIP``."""
     ratios = np.clip(ratios, 0.0, _CLIP)
     points = np.quantile(ratios, (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES)
     return np.asarray(points * ratios.mean() / points.mean(), dtype=np.float64)
 
 
-def _drift(ratios: FloatArray, rounds: FloatArray) -> float:
+def _drift(ratios: FloatArray, rounds: IntArray) -> float:
     medians = [float(np.median(ratios[rounds == number])) for number in np.unique(rounds)]
     return float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
 

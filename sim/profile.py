@@ -141,7 +141,7 @@ class Profile(_Part):
 
     def describe(self) -> list[str]:
         """Name, origin, model and machine."""
-        machine = self.machine.get("processor", "unknown machine")
+        machine = self.machine.get("processor") or self.machine.get("endpoint", "unknown machine")
         engine = f"{self.engine.get('model', '?')} on {machine}"
         return [f"profile {self.name} ({self.origin}: {engine})"]
 

@@ -406,25 +406,62 @@ def test_too_long_requests_are_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag_s", "oversleep_s", "ttft_s", "verdict"),
+    ("lag_s", "oversleep_s", "ttft_s", "tpot_s", "cpu_share", "limited_by"),
     [
-        (0.001, 0.001, 0.1, "client ok"),
-        (0.021, 0.001, 0.1, "client limited"),
-        (0.021, 0.001, 3.0, "client ok"),
-        (0.031, 0.001, 3.0, "client limited"),
-        (0.001, 0.021, 3.0, "client limited"),
-        (np.nan, 0.001, np.nan, "nothing sent"),
+        (0.001, 0.001, 0.1, 0.01, 0.25, []),
+        (0.021, 0.001, 0.1, 0.01, 0.25, ["schedule lag p99 21 ms, over 20 ms"]),
+        (0.021, 0.001, 3.0, 0.01, 0.25, []),
+        (0.031, 0.001, 3.0, 0.01, 0.25, ["schedule lag p99 31 ms, over 30 ms"]),
+        (0.001, 0.004, 3.0, 0.001, 0.25, []),
+        (0.001, 0.006, 3.0, 0.001, 0.25, ["event loop late p99 6 ms, over 5 ms"]),
+        (0.001, 0.011, 3.0, 0.01, 0.25, ["event loop late p99 11 ms, over 10 ms"]),
+        (0.001, 0.019, 3.0, 0.05, 0.25, []),
+        (0.001, 0.021, 3.0, 0.05, 0.25, ["event loop late p99 21 ms, over 20 ms"]),
+        (0.001, 0.021, 3.0, np.nan, 0.25, ["event loop late p99 21 ms, over 20 ms"]),
+        (0.001, 0.001, 0.1, 0.01, 0.91, ["CPU 91%"]),
     ],
 )
 def test_the_verdict_on_the_client(
-    lag_s: float, oversleep_s: float, ttft_s: float, verdict: str
+    lag_s: float,
+    oversleep_s: float,
+    ttft_s: float,
+    tpot_s: float,
+    cpu_share: float,
+    limited_by: list[str],
 ) -> None:
-    scheduled = np.array([1.0, 2.0, 3.0])
-    frame = pd.DataFrame(
-        {"scheduled_s": scheduled, "sent_s": scheduled + lag_s, "ttft_s": ttft_s, "error": None}
-    )
-    found = delivered(frame, [oversleep_s] * 5, cpu_share=0.25)
-    assert found["verdict"] == verdict
+    found = delivered(sent_late(lag_s, ttft_s, tpot_s), [oversleep_s] * 5, cpu_share)
+    assert found["verdict"] == ("client limited" if limited_by else "client ok")
+    assert found["limited_by"] == limited_by
     assert found["offered_per_s"] == 1.0
-    assert found["sent_per_s"] == (None if np.isnan(lag_s) else pytest.approx(1.0))
-    assert found["client_cpu_share"] == 0.25
+    assert found["sent_per_s"] == pytest.approx(1.0)
+    assert found["client_cpu_share"] == cpu_share
+
+
+def test_nothing_is_said_of_a_client_that_sent_nothing() -> None:
+    found = delivered(sent_late(np.nan, np.nan, np.nan), [0.001], 0.99)
+    assert (found["verdict"], found["limited_by"]) == ("nothing sent", [])
+    assert found["sent_per_s"] is None
+
+
+def sent_late(lag_s: float, ttft_s: float, tpot_s: float) -> pd.DataFrame:
+    scheduled = np.array([1.0, 2.0, 3.0])
+    columns = {"scheduled_s": scheduled, "sent_s": scheduled + lag_s, "error": None}
+    return pd.DataFrame({**columns, "ttft_s": ttft_s, "tpot_s": tpot_s})
+
+
+def test_requests_leave_no_cycles_behind() -> None:
+    """The garbage collector is off while the load runs: what only it could free would pile up."""
+    left: list[int] = []
+
+    def count(state: Progress) -> None:
+        kinds = (httpx.Response, httpx.Request)
+        left.append(sum(type(found) in kinds for found in gc.get_objects()))
+
+    gc.collect()
+    count(Progress(0, 0, 0, 0, 0))
+    with ScriptedServer(lambda body: stream_of(2)).running() as server:
+        trace = trace_of(*(index * 0.002 for index in range(100)))
+        options = LoadOptions(progress_every_s=10.0)
+        run_load_test(probe(server.url), trace, options=options, on_progress=count)
+    before, after = left
+    assert after < before + 20

@@ -172,3 +172,21 @@ def test_a_run_in_which_nothing_finished_has_a_report() -> None:
     assert "load delivered: offered -/s, sent -/s" in lines[2]
     assert lines[5].split() == ["TTFT,", "ms", "0", *"------"]
     assert "1 requests: 1 failed" in lines
+
+
+def test_the_figures_of_a_limited_client_are_marked() -> None:
+    reasons = ["schedule lag p99 31 ms, over 20 ms", "CPU 97%"]
+    lines = render_report(run_of(100, verdict="client limited", limited_by=reasons)).splitlines()
+    assert " ".join(" ".join(lines[2:6]).split()).endswith(
+        "CPU 41%: client limited CLIENT LIMITED: the latencies below hold the client's own "
+        "(schedule lag p99 31 ms, over 20 ms; CPU 97%)"
+    )
+    assert lines[7].startswith("(client limited)        count")
+    assert max(map(len, lines)) <= 100
+
+
+def test_what_the_client_did_besides_is_said() -> None:
+    lines = render_report(run_of(3, processes=4, lost_processes=1, resent=2)).splitlines()
+    assert "4 processes, CPU 41%: client ok" in " ".join(" ".join(lines[2:4]).split())
+    assert "1 of 4 processes of the load test died" in lines
+    assert "2 requests were sent twice: their connection was just being closed" in lines

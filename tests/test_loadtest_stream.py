@@ -68,6 +68,33 @@ WHOLE = {
         [1, 2],
         2,
     ),
+    "usage with every event of several tokens": Shape(
+        (
+            event(choices=[{"delta": {"role": "assistant"}}], usage={"completion_tokens": 0}),
+            event(choices=[{"delta": {"content": "a b c"}}], usage={"completion_tokens": 3}),
+            event(choices=[{"delta": {"content": "d e"}}], usage={"completion_tokens": 5}),
+            DONE,
+        ),
+        [2, 3],
+        5,
+        3,
+    ),
+    "usage says of an empty text that it is none": Shape(
+        (
+            event(choices=[{"text": ""}], usage={"completion_tokens": 0}),
+            event(choices=[{"text": "a"}], usage={"completion_tokens": 1}),
+            DONE,
+        ),
+        [2],
+        1,
+    ),
+    "empty texts that are no tokens by the usage": Shape(
+        (text(""), text(""), text("a"), text(""), text("b", "stop"), usage(2), DONE), [3, 5], 2
+    ),
+    "empty texts that may be tokens": Shape(
+        (text(""), text(""), text("a"), text("b", "stop"), usage(3), DONE), [1, 2, 3, 4], 3
+    ),
+    "all tokens in one event": Shape((text("a b c", "stop"), usage(3), DONE), [1], 3, 3),
     "null usage": Shape((event(choices=[{"text": "a"}], usage=None), DONE), [1], 1),
     "token with empty text": Shape((text(""), text("a"), text("b", "stop"), DONE), [1, 2, 3], 3),
     "empty end is no token": Shape((text("a"), text("", "stop"), usage(1), DONE), [1], 1),
@@ -107,7 +134,29 @@ def test_whole_streams(shape: Shape) -> None:
     assert stream.failure is None
     assert stream.stamps_ns == shape.stamps
     assert stream.output_tokens == shape.output_tokens
-    assert stream.tokens[0] == shape.first_chunk_tokens
+    assert stream.first_chunk_tokens == shape.first_chunk_tokens
+
+
+IDS = (text("ab", token_ids=[5, 6]), text("c", "length", token_ids=[7]))
+
+
+@pytest.mark.parametrize(
+    ("segments", "tokens_from", "first_chunk_told"),
+    [
+        ((*THREE, usage(3)), "usage", False),
+        ((*IDS, usage(3)), "usage", True),
+        (IDS, "token_ids", True),
+        ((IDS[0], THREE[2]), "events", True),
+        (THREE, "events", False),
+        ((THREE[2], usage(9)), "usage", True),  # whatever it holds, the first event holds it all
+        ((), "events", False),
+    ],
+)
+def test_what_counts_rest_on(
+    segments: tuple[bytes, ...], tokens_from: str, first_chunk_told: bool
+) -> None:
+    stream = read(*segments)
+    assert (stream.tokens_from, stream.first_chunk_told) == (tokens_from, first_chunk_told)
 
 
 ERROR = event(error={"message": "out of\nmemory", "type": "server_error"})

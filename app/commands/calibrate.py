@@ -1,4 +1,4 @@
-"""``servetwin calibrate``: measure the bundled engine and write a profile."""
+"""``servetwin calibrate``: measure an engine, the bundled one or any endpoint; write a profile."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
+from app.commands.loadtest import ApiChoice, PromptChoice
 from app.options import PolicyOptions
+from app.outside import options as outside
 
 if TYPE_CHECKING:
     from app.calibration import Observed
+    from loadtest.endpoint import Endpoint
     from policies.config import PolicyConfig
     from sim.profile import Profile
 
@@ -19,11 +22,24 @@ CALIBRATED_BATCHING = ("continuous", "static")
 
 def calibrate(
     out: Annotated[Path, typer.Option(help="Profile to write.")] = Path("profile.json"),
-    model: Annotated[str, typer.Option(help="Model preset.")] = "base",
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenAI-compatible endpoint, measured from outside; default: bundled engine.",
+            rich_help_panel=outside.PANEL,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model preset (base), or with --url the served model.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the profile; default its file's.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of bursts per server.", min=1)] = 2,
+    max_minutes: outside.MaxMinutes = 5.0,
+    max_requests: outside.MaxRequests = 400,
+    api: outside.Api = ApiChoice.completions,
+    prompt: outside.Prompt = PromptChoice.auto,
     kv_tokens: options.KVTokens = None,
     block_tokens: options.BlockTokens = None,
     max_model_len: options.MaxModelLen = None,
@@ -35,9 +51,21 @@ def calibrate(
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts."""
+    """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts.
+
+    With --url: drive any OpenAI-compatible endpoint, and learn its step time, policies and limits
+    from what its clients see; the API key comes from OPENAI_API_KEY.
+    """
     from policies.config import PolicyConfig
 
+    if url is not None:
+        from loadtest.endpoint import probe
+
+        endpoint = probe(url, model=model, api=api.value, prompt=prompt.value)
+        measure_outside(
+            endpoint, out, name or out.stem, rounds, max_minutes, max_requests, seed, json
+        )
+        return
     options.require_engine()
     given = PolicyOptions(
         kv_tokens=kv_tokens,
@@ -46,7 +74,7 @@ def calibrate(
         max_seqs=max_seqs,
         token_budget=token_budget,
     )
-    engine = options.EngineChoice(model, device, dtype, threads, seed)
+    engine = options.EngineChoice(model or "base", device, dtype, threads, seed)
     profile = measure(given.over(PolicyConfig()), engine, rounds, name or out.stem)
     profile.save(out)
     if json:
@@ -55,6 +83,38 @@ def calibrate(
     for line in describe_profile(profile):
         typer.echo(line)
     typer.echo(f"profile: {out}\nnext: servetwin replay TRACE --profile {out}")
+
+
+def measure_outside(
+    endpoint: "Endpoint",
+    out: Path,
+    name: str,
+    rounds: int,
+    max_minutes: float,
+    max_requests: int,
+    seed: int,
+    json: bool,
+) -> None:
+    """Calibrate a live endpoint, write what was learned, say what was not; 1 if it ended early."""
+    from app.outside.sender import LiveSender
+    from app.outside.verification import outside_calibrator, outside_profile
+
+    def tell(line: str) -> None:
+        typer.echo(line, err=True)
+
+    sender = LiveSender(endpoint)
+    calibrator = outside_calibrator(endpoint, sender, 60 * max_minutes, max_requests, seed, tell)
+    calibrator.identify(rounds)
+    profile = outside_profile(calibrator, endpoint, sender, name)
+    profile.save(out)
+    if json:
+        typer.echo(profile.model_dump_json(by_alias=True))
+    else:
+        lines = [*describe_profile(profile), *calibrator.findings.lines()]
+        typer.echo("\n".join([*lines, f"profile: {out}"]))
+    if calibrator.broken:
+        tell(f"servetwin: calibration ended early: {calibrator.broken}")
+        raise typer.Exit(1)
 
 
 def measure(
@@ -97,8 +157,7 @@ def _rounds(
 
 def describe_profile(profile: "Profile") -> list[str]:
     """What the profile says, part by part."""
-    machine = profile.machine.get("processor", "?")
-    lines = [f"{profile.engine['model']} ({profile.engine['dtype']}) on {machine}"]
+    lines = profile.describe()
     for layout, fit in profile.layouts.items():
         error = 100 * (fit.held_out_error or 0)
         lines.append(

@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 
     Compared = tuple[Comparison, RequestDifferences]
 
+_PANEL = "Endpoint"
+
 
 class ApiChoice(StrEnum):
-    """Which OpenAI API is asked."""
+    """Which API is asked: one of OpenAI's, or the server's own."""
 
     completions = "completions"
     chat = "chat"
+    native = "native"
+
+
+class TooLongChoice(StrEnum):
+    """What becomes of requests that are longer than the server's context."""
+
+    drop = "drop"
+    clip = "clip"
 
 
 class PromptChoice(StrEnum):
@@ -37,20 +47,58 @@ class PromptChoice(StrEnum):
 
 
 def loadtest(
-    url: Annotated[str, typer.Argument(help="OpenAI-compatible server, with or without /v1.")],
+    url: Annotated[str, typer.Argument(help="LLM server, with or without /v1.")],
     trace: Annotated[Path, typer.Option(help="Azure CSV, Mooncake JSONL or our JSON Lines.")],
-    api: Annotated[ApiChoice, typer.Option(help="The API to ask.")] = ApiChoice.completions,
-    model: Annotated[str | None, typer.Option(help="Served model; default the first.")] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            help="openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; "
+            "default what is recognised.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    api: Annotated[
+        ApiChoice | None,
+        typer.Option(help="The API to ask; default the dialect's own.", rich_help_panel=_PANEL),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Served model; default the first.", rich_help_panel=_PANEL),
+    ] = None,
     prompt: Annotated[
-        PromptChoice, typer.Option(help="Token ids (exact lengths) or text.")
+        PromptChoice,
+        typer.Option(help="Token ids (exact lengths) or text.", rich_help_panel=_PANEL),
     ] = PromptChoice.auto,
     force_length: Annotated[
         bool,
         typer.Option(
             "--force-length/--no-force-length",
-            help="Ask for the trace's exact output lengths (min_tokens, ignore_eos).",
+            help="Ask for the trace's exact output lengths, where the dialect can.",
+            rich_help_panel=_PANEL,
         ),
     ] = True,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable with the API key; default OPENAI_API_KEY.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME: VALUE'",
+            help="Also send this header; repeatable. Secret values are not stored.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    on_too_long: Annotated[
+        TooLongChoice | None,
+        typer.Option(
+            help="Requests longer than the server's context: leave them out or shorten them.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(help="Run folder of a prediction to compare with.")
     ] = None,
@@ -73,9 +121,11 @@ def loadtest(
 ) -> None:
     """Send TRACE to URL, each request at its time, and report what every client saw.
 
-    The API key, where one is needed, comes from the environment variable OPENAI_API_KEY.
+    The API key, where one is needed, comes from an environment variable.
     """
     from loadtest.client import LoadOptions
+    from loadtest.context_limit import within_context
+    from loadtest.credentials import use_headers, use_key_of
     from loadtest.endpoint import probe
     from loadtest.slo import parse_slo
 
@@ -84,19 +134,44 @@ def loadtest(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
         rate_scale, rate, seed,
     ).read()  # fmt: skip
-    predicted = _prediction(against, requests)
+    if api_key_env:
+        use_key_of(api_key_env)
+    if header:
+        use_headers(header)
     endpoint = probe(
-        url, model=model, api=api.value, prompt=prompt.value, force_length=force_length
-    )
+        url, model=model, api=api.value if api else None, prompt=prompt.value, force_length=force_length,
+        dialect=dialect,
+    )  # fmt: skip
+    requests = within_context(requests, endpoint, on_too_long.value if on_too_long else None)
+    predicted = _prediction(against, requests)
+    typer.echo(_asked_how(endpoint), err=True)
     folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
     run = _run(endpoint, requests, LoadOptions(timeout_s=timeout))
     run.scenario["seed"] = seed
+    _note_prompt_lengths(run, requests)
     run.save(folder)
     compared = _compared(run, predicted) if predicted else None
     typer.echo((_as_json if json else _as_text)(run, limits, folder, compared))
     if complaint := _complaint(run, compared, folder):
         typer.echo(f"servetwin: {complaint}", err=True)
         raise typer.Exit(1)
+
+
+def _asked_how(endpoint: "Endpoint") -> str:
+    """How the endpoint will be asked, before anything is sent."""
+    prompts = {"ids": "token ids", "text": "text"}[endpoint.prompt]
+    length = "forced" if endpoint.force_length else "free"
+    return (
+        f"endpoint: {endpoint.url}, dialect {endpoint.dialect} ({endpoint.api}), model "
+        f"{endpoint.model}, prompts as {prompts}, output length {length}"
+    )
+
+
+def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
+    from loadtest.prompt_lengths import prompt_lengths_note
+
+    if note := prompt_lengths_note(run.requests, trace):
+        run.scenario["notes"].append(note)
 
 
 def _prediction(against: Path | None, trace: "Trace") -> "Run | None":
@@ -162,6 +237,8 @@ def _as_json(run: "Run", slo: "SLO | None", folder: Path, compared: "Compared | 
 
 def _complaint(run: "Run", compared: "Compared | None", folder: Path) -> str | None:
     """Why the exit code is 1, or None where all is well."""
+    from loadtest.hints import hint
+
     delivered = run.extra["delivered"]
     finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
     kept = f"{finished} of {total} requests kept in {folder}"
@@ -170,7 +247,8 @@ def _complaint(run: "Run", compared: "Compared | None", folder: Path) -> str | N
     if delivered["stopped"]:
         return f"stopped: {delivered['stopped']}; {kept}"
     if not finished:
-        return "no request finished"
+        advice = hint(delivered["first_messages"])
+        return "no request finished" + (f": {advice}" if advice else "")
     if compared and not compared[0].holds:
         return "the prediction does not hold"
     return None

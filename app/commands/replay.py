@@ -166,6 +166,7 @@ def _report(
     scenario: "Scenario",
 ) -> list[str]:
     from app.provenance import rests_line
+    from app.sparkline import sparkline_lines
     from app.tables import counts_line, error_lines, latency_table, note_lines
 
     speed, config = summary["simulation"], scenario.policies
@@ -178,6 +179,8 @@ def _report(
         *error_lines(run.requests["error"]),
         "",
         *latency_table(summary, intervals),
+        "",
+        *sparkline_lines(run.requests),
         "",
         f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
         f"{summary['makespan_s']:.1f} s, prefix hits "

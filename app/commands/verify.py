@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
+from app.commands.loadtest import ApiChoice, PromptChoice
 from app.options import EngineChoice, PolicyOptions, read_or_sample
+from app.outside import options as outside
 
 if TYPE_CHECKING:
+    from app.engines import LiveEngine
+    from app.outside.verification import OutsideVerification
     from app.verification import Plan, Verification
     from policies.config import PolicyConfig
     from workloads.trace import Trace
@@ -20,16 +24,35 @@ def verify(
         Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="A running bundled engine; default: start one.")
+        str | None, typer.Option(help="A running endpoint; default: start the bundled engine.")
     ] = None,
+    from_outside: Annotated[
+        bool,
+        typer.Option(
+            "--outside",
+            help="With --url: use no step log, only what clients see (so for foreign endpoints).",
+            rich_help_panel=outside.PANEL,
+        ),
+    ] = False,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="Such as static+contiguous or continuous+paged+prefix; repeatable."),
     ] = None,
-    model: Annotated[str, typer.Option(help="Model preset.")] = "base",
+    model: Annotated[
+        str | None, typer.Option(help="Model preset (base), or with --url the served model.")
+    ] = None,
     utilisation: Annotated[
-        float, typer.Option(help="Share of the predicted capacity offered.", min=0.05, max=0.95)
-    ] = 0.7,
+        float | None,
+        typer.Option(
+            help="Share of the predicted capacity offered (0.7; from outside 0.5, then 0.7).",
+            min=0.05,
+            max=0.95,
+        ),
+    ] = None,
+    max_minutes: outside.MaxMinutes = 5.0,
+    max_requests: outside.MaxRequests = 400,
+    api: outside.Api = ApiChoice.completions,
+    prompt: outside.Prompt = PromptChoice.auto,
     repeats: Annotated[int, typer.Option(help="Load tests per policy.", min=1)] = 2,
     reservation: options.ReservationOption = None,
     kv_tokens: options.KVTokens = None,
@@ -51,8 +74,13 @@ def verify(
     out: options.Out = None,
     json: options.Json = False,
 ) -> None:
-    """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed."""
+    """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed.
+
+    An endpoint without a step log that can be read here is calibrated from outside.
+    """
+    from app.outside.verification import OutsidePlan, verify_outside
     from app.verification import Plan
+    from loadtest.endpoint import probe
     from policies.config import PolicyConfig
 
     requests = read_or_sample(
@@ -72,12 +100,21 @@ def verify(
     )  # fmt: skip
     base = given.over(PolicyConfig())
     configs = [policy_of(label, base) for label in policy or ["continuous+paged"]]
-    plan = Plan(utilisation=utilisation, repeats=repeats, seed=seed)
-    choice = EngineChoice(model, device, dtype, threads, seed)
-    if url:
-        finish([_verify_at(url, requests, plan, out)], out, json)
-    else:
+    plan = Plan(utilisation=utilisation or 0.7, repeats=repeats, seed=seed)
+    if url is None:
+        choice = EngineChoice(model or "base", device, dtype, threads, seed)
         finish(verify_policies(configs, choice, requests, plan, out), out, json)
+        return
+    endpoint = probe(url, model=model, api=api.value, prompt=prompt.value)
+    if not from_outside and (engine := _with_step_log(url)):
+        finish([_verify_at(engine, requests, plan, out)], out, json)
+        return
+    shares = (0.5, 0.7) if utilisation is None else (utilisation,)
+    outside_plan = OutsidePlan(
+        shares, repeats, seed=seed, max_s=60 * max_minutes, max_requests=max_requests
+    )
+    keep = out and out / "interrupted"
+    _finish_outside(verify_outside(endpoint, requests, outside_plan, tell, keep), out, json)
 
 
 def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
@@ -143,11 +180,43 @@ def tell(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _verify_at(url: str, trace: "Trace", plan: "Plan", out: Path | None) -> "Verification":
+def _with_step_log(url: str) -> "LiveEngine | None":
+    """The bundled engine at ``url`` if its step log can be read here."""
     from app.engines import engine_at
+    from workloads.errors import EngineError
+
+    try:
+        return engine_at(url)
+    except EngineError as error:
+        tell(f"{error}; calibrating from outside")
+        return None
+
+
+def _verify_at(
+    engine: "LiveEngine", trace: "Trace", plan: "Plan", out: Path | None
+) -> "Verification":
     from app.verification import verify as verify_engine
 
-    return verify_engine(engine_at(url), trace, plan, tell, out and out / "interrupted")
+    return verify_engine(engine, trace, plan, tell, out and out / "interrupted")
+
+
+def _finish_outside(found: "OutsideVerification", out: Path | None, json: bool) -> None:
+    """Save and print; exit with 1 if a prediction failed."""
+    from json import dumps
+
+    from app.commands.calibrate import describe_profile
+    from app.outside.verification import verdict_lines
+
+    if out:
+        found.save(out)
+        tell(f"run folders: {out}")
+    if json:
+        typer.echo(dumps(found.as_dict()))
+    else:
+        lines = [*describe_profile(found.profile), *verdict_lines(found)]
+        typer.echo("\n".join(lines))
+    if not found.holds:
+        raise typer.Exit(1)
 
 
 def _verify_bundled(

@@ -1,0 +1,58 @@
+"""``servetwin report``: a run, or several side by side, as one HTML file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import options
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders of replay, loadtest or verify --out."),
+    ],
+    slo: Annotated[str | None, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    json: options.Json = False,
+) -> None:
+    """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.
+
+    A prediction and load tests of the same requests are compared.
+    """
+    require_plotly()
+    from app.html_report import render_html
+    from app.report_folders import find_runs
+    from loadtest.slo import parse_slo
+
+    limits = parse_slo(slo) if slo else None
+    found, trials = find_runs(runs)
+    size_bytes = _write(out, render_html(found, trials, limits))
+    if json:
+        import json as json_module
+
+        names = [named.name for named in found]
+        typer.echo(json_module.dumps({"file": str(out), "bytes": size_bytes, "runs": names}))
+    else:
+        several = "1 run" if len(found) == 1 else f"{len(found)} runs"
+        typer.echo(f"{out}: {several}, {size_bytes / 1e6:.1f} MB; open it in a browser")
+
+
+def require_plotly() -> None:
+    """Raise ``RunError`` saying how to install it, where plotly is missing."""
+    from importlib.util import find_spec
+
+    from sim.run import RunError
+
+    if find_spec("plotly") is None:
+        raise RunError("an HTML report needs plotly: pip install 'servetwin[app]'")
+
+
+def _write(path: Path, page: str) -> int:
+    from sim.run import RunError
+
+    try:
+        return path.write_bytes(page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise RunError(f"--out {path}: cannot be written ({error.strerror})") from error

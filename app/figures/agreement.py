@@ -1,0 +1,104 @@
+"""A prediction beside what was measured: percentile by percentile, and request by request."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas, marker_of
+from app.figures.over_time import ARRIVAL, MOST_POINTS
+from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.sampling import FloatArray, as_float32, evenly
+from app.figures.text import plain
+from app.metric_words import METRICS
+
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+BAND = 0.1
+"""Relative error that the shaded band allows."""
+
+
+def predicted_against_measured(
+    predicted: pd.DataFrame,
+    measured: Mapping[str, pd.DataFrame],
+    metric: str,
+    looks: Mapping[str, Look],
+) -> Figure:
+    """Percentiles of a metric, measured to the right and predicted upwards; right is the diagonal.
+
+    The band is 10 % to either side.
+    """
+    shown = METRICS[metric]
+    figure = canvas(f"measured {shown.title}", f"predicted {shown.title}", "")
+    said = [f"Percentiles of {shown.label}, predicted against measured."]
+    tops = [0.0]
+    predicted_points = _percentiles(predicted, metric) * shown.factor
+    for run, frame in measured.items():
+        points = _percentiles(frame, metric) * shown.factor
+        tops += [*points, *predicted_points]
+        figure.add_scatter(
+            x=as_float32(points),
+            y=as_float32(predicted_points),
+            text=[f"p{q}" for q in PERCENTILES],
+            textposition="top left",
+            name=run,
+            mode="markers+text",
+            marker={**marker_of(looks[run]), "size": 9, "opacity": 1.0},
+            hovertemplate="%{text}: measured %{x:.4g}, predicted %{y:.4g} "
+            f"{shown.unit}<extra>%{{fullData.name}}</extra>",
+        )
+        said.append(f"{run}: " + _median_error(predicted_points, points))
+    _add_diagonal(figure, float(np.nanmax(tops)))
+    figure.update_layout(meta={"alt": " ".join(said)})
+    return figure
+
+
+def differences_over_time(
+    differences: Mapping[str, pd.DataFrame], metric: str, looks: Mapping[str, Look]
+) -> Figure:
+    """Predicted - measured of single requests by their arrival, evenly sampled.
+
+    A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
+    (``loadtest.comparison.compare_requests``).
+    """
+    shown = METRICS[metric]
+    title = f"predicted - measured {shown.title}"
+    figure = canvas(ARRIVAL, title, f"{title} of single requests by their arrival.")
+    for run, frame in differences.items():
+        points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
+        points = evenly(points, MOST_POINTS)
+        figure.add_scatter(
+            x=as_float32(points["scheduled_s"]),
+            y=as_float32(points[f"{metric}_difference"] * shown.factor),
+            text=[plain(name) for name in points["request_id"]],
+            name=run,
+            mode="markers",
+            marker=marker_of(looks[run]),
+            hovertemplate=f"%{{text}}: %{{y:+.4g}} {shown.unit}<extra>%{{fullData.name}}</extra>",
+        )
+    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    return figure
+
+
+def _percentiles(requests: pd.DataFrame, metric: str) -> FloatArray:
+    values = requests.loc[requests["status"] == "finished", metric].dropna().to_numpy(dtype=float)
+    return np.percentile(values, PERCENTILES) if len(values) else np.full(len(PERCENTILES), np.nan)
+
+
+def _median_error(predicted: FloatArray, measured: FloatArray) -> str:
+    middle = PERCENTILES.index(50)
+    error = predicted[middle] / measured[middle] - 1 if measured[middle] else np.nan
+    return f"the median is off by {error:+.1%}." if np.isfinite(error) else "no value."
+
+
+def _add_diagonal(figure: Figure, top: float) -> None:
+    ends = [0.0, top * 1.05]
+    for slope, fill in ((1 + BAND, None), (1 - BAND, "tonexty")):
+        figure.add_scatter(
+            x=ends, y=[slope * end for end in ends], mode="lines", line={"width": 0}, fill=fill,
+            fillcolor="rgba(128,128,128,0.18)", name=f"within {BAND:.0%}", hoverinfo="skip",
+            showlegend=fill is not None,
+        )  # fmt: skip
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", line={"color": LIMIT_COLOUR, "dash": "dash", "width": 1.5},
+        name="equal", hoverinfo="skip",
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""The empty figure, its light and dark templates, and its alternative text.
+
+All other modules draw with the methods of what they get here. Colours of text, grid and background
+are the template's, so that one figure fits both pages.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import plotly.graph_objects as go  # type: ignore[import-untyped]
+from plotly.subplots import make_subplots  # type: ignore[import-untyped]
+
+from app.figures.palette import COLOURS, DARK_PAGE, LIGHT_PAGE, Look
+
+Figure: TypeAlias = Any
+"""A ``plotly.graph_objects.Figure``; plotly has no type hints."""
+
+_EMPTY = go.layout.Template()
+_HEIGHT_PX = 340
+
+
+def _template(page: str, ink: str, grid: str) -> Figure:
+    axis = {"gridcolor": grid, "linecolor": grid, "zerolinecolor": grid, "automargin": True}
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": page,
+            "plot_bgcolor": page,
+            "font": {"color": ink, "family": "system-ui, sans-serif"},
+            "colorway": COLOURS,
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {"bgcolor": page, "font": {"color": ink}, "bordercolor": grid},
+            "legend": {"bgcolor": "rgba(0,0,0,0)"},
+        }
+    )
+
+
+LIGHT = _template(LIGHT_PAGE, "#1f2430", "#d9dce3")
+DARK = _template(DARK_PAGE, "#e6e8ee", "#363c4a")
+
+
+def canvas(x: str, y: str, alt: str) -> Figure:
+    """An empty figure with titles of its axes and a text for who cannot see it."""
+    figure = go.Figure(layout=_layout(alt))
+    figure.update_xaxes(title=x)
+    figure.update_yaxes(title=y, rangemode="tozero")
+    return figure
+
+
+def stacked_canvas(x: str, ys: Sequence[str], alt: str) -> Figure:
+    """Panels one below the other on the same ``x``."""
+    figure = make_subplots(rows=len(ys), cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    figure.update_layout({**_layout(alt), "height": 170 * len(ys) + 90})
+    for row, y in enumerate(ys, start=1):
+        figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
+    figure.update_xaxes(title=x, row=len(ys), col=1)
+    return figure
+
+
+def alt_text(figure: Figure) -> str:
+    """What a figure of ours says to who cannot see it."""
+    text: str = figure.layout.meta["alt"]
+    return text
+
+
+def line_of(look: Look) -> dict[str, Any]:
+    """A line's colour and dash."""
+    return {"color": look.colour, "dash": look.dash, "width": 2}
+
+
+def marker_of(look: Look) -> dict[str, Any]:
+    """Points' colour and symbol; small, for there are many."""
+    return {"color": look.colour, "symbol": look.symbol, "size": 5, "opacity": 0.55}
+
+
+def _layout(alt: str) -> dict[str, Any]:
+    return {
+        "template": _EMPTY,
+        "meta": {"alt": alt},
+        "height": _HEIGHT_PX,
+        "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "closest",
+    }

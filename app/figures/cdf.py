@@ -1,0 +1,88 @@
+"""Distributions: which share of the requests is at or below a latency."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas, line_of
+from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.sampling import as_float32, cdf_points
+from app.metric_words import METRICS, Metric
+
+
+def latency_cdf(
+    requests: Mapping[str, pd.DataFrame],
+    metric: str,
+    looks: Mapping[str, Look],
+    limit_s: float | None = None,
+) -> Figure:
+    """CDF of ``ttft_s``, ``tpot_s``, ``e2e_s`` ... of finished requests, one line per run.
+
+    ``limit_s`` draws the SLO.
+    """
+    return _cdf({n: _finished(r)[metric] for n, r in requests.items()}, metric, looks, limit_s)
+
+
+def chunk_gap_cdf(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+    """CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
+    return _cdf({n: gaps_s(r) for n, r in requests.items()}, "gap_s", looks, None)
+
+
+def gaps_s(requests: pd.DataFrame) -> pd.Series:
+    """The gaps between consecutive chunks of finished requests, all together."""
+    gaps = [np.diff(stamps) for stamps in _finished(requests)["chunk_s"]]
+    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
+
+
+def _finished(requests: pd.DataFrame) -> pd.DataFrame:
+    return requests[requests["status"] == "finished"]
+
+
+def _cdf(
+    values: Mapping[str, pd.Series], name: str, looks: Mapping[str, Look], limit_s: float | None
+) -> Figure:
+    metric = METRICS[name]
+    figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s))
+    smallest = np.inf
+    for run, of_run in values.items():
+        x, shares = cdf_points(of_run * metric.factor)
+        smallest = min(smallest, x.min(initial=np.inf))
+        figure.add_scatter(
+            x=as_float32(x),
+            y=as_float32(100 * shares),
+            name=run,
+            mode="lines",
+            line=line_of(looks[run]),
+            hovertemplate=f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}"
+            "<extra>%{fullData.name}</extra>",
+        )
+    if limit_s is not None:
+        _add_limit(figure, limit_s * metric.factor, metric)
+    figure.update_xaxes(type="log" if 0 < smallest < np.inf else "linear")
+    figure.update_yaxes(range=[0, 101])
+    return figure
+
+
+def _add_limit(figure: Figure, limit: float, metric: Metric) -> None:
+    """A line of two points: unlike a shape it is in the legend, and right on a log axis."""
+    said = f"SLO {limit:.4g} {metric.unit}"
+    figure.add_scatter(
+        x=[limit, limit],
+        y=[0, 100],
+        name=said,
+        mode="lines",
+        line={"color": LIMIT_COLOUR, "dash": "dash", "width": 1.5},
+        hovertemplate=f"{said}<extra></extra>",
+    )
+
+
+def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None) -> str:
+    parts = [f"Cumulative distribution of {metric.label} in {metric.unit}."]
+    for run, of_run in values.items():
+        middle, high = (of_run.quantile(q) * metric.factor for q in (0.5, 0.99))
+        found = f"median {middle:.4g}, p99 {high:.4g}" if of_run.notna().any() else "no value"
+        parts.append(f"{run}: {found}.")
+    if limit_s is not None:
+        parts.append(f"The SLO is {limit_s * metric.factor:.4g}.")
+    return " ".join(parts)

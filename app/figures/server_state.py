@@ -1,0 +1,84 @@
+"""What the server was doing: requests running and waiting, and KV memory in use, on one axis.
+
+A state is a frame of ``at_s``, ``running``, ``waiting``, ``kv_usage`` (0 to 1). A simulation's
+comes from its steps, a load test's from what it scraped (``loadtest.server_metrics``).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, line_of, stacked_canvas
+from app.figures.palette import Look
+from app.figures.sampling import FloatArray, as_float32, bucket_edges
+
+MOMENTS = 600
+_PANELS = (
+    ("running", "running, requests", 1.0),
+    ("waiting", "waiting, requests", 1.0),
+    ("kv_usage", "KV memory in use, %", 100.0),
+)
+_STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
+
+
+def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
+    """The state at 600 moments, over all replicas; ``kv_tokens`` is the KV memory of each, None
+    where it is not known.
+
+    Between steps a replica has nothing to do. Memory counts as used when it cannot be given out,
+    so a prefix that nobody uses now does not.
+    """
+    if steps.empty or not set(steps) >= _STEP_COLUMNS:  # of an older version
+        return pd.DataFrame(columns=["at_s", *(name for name, _, _ in _PANELS)], dtype=float)
+    at_s = bucket_edges(float(steps["start_s"].min()), float(steps["end_s"].max()), MOMENTS)
+    replicas = [_state_of_replica(of, at_s, kv_tokens) for _, of in steps.groupby("replica")]
+    total = sum(replicas[1:], start=replicas[0])
+    total["kv_usage"] /= len(replicas)
+    total.insert(0, "at_s", at_s)
+    return total
+
+
+def server_over_time(states: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+    """Three panels on the same time axis; a run that does not know one leaves it empty."""
+    said = [_peak(run, state) for run, state in states.items()]
+    alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(said)}"
+    figure = stacked_canvas("time, s", [title for _, title, _ in _PANELS], alt)
+    for run, state in states.items():
+        for row, (name, _, factor) in enumerate(_PANELS, start=1):
+            figure.add_scatter(
+                x=as_float32(state["at_s"]),
+                y=as_float32(state[name] * factor),
+                name=run,
+                legendgroup=run,
+                showlegend=row == 1,
+                mode="lines",
+                line={**line_of(looks[run]), "shape": "hv"},
+                hovertemplate="%{y:.4g} at %{x:.4g} s<extra>%{fullData.name}</extra>",
+                row=row,
+                col=1,
+            )
+    return figure
+
+
+def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | None) -> pd.DataFrame:
+    ordered = steps.sort_values("start_s")
+    rows = np.searchsorted(ordered["start_s"], at_s, side="right") - 1
+    now = ordered.iloc[rows.clip(0)]
+    busy = (rows >= 0) & (at_s < now["end_s"].to_numpy())
+    used = 1 - now["free_kv_tokens"].to_numpy() / (kv_tokens or np.nan)
+    return pd.DataFrame(
+        {
+            "running": np.where(busy, now["running"], 0.0),
+            "waiting": np.where(busy, now["waiting"], 0.0),
+            "kv_usage": used * busy,
+        }
+    )
+
+
+def _peak(run: str, state: pd.DataFrame) -> str:
+    known = {name: state[name].max() for name, _, _ in _PANELS if state[name].notna().any()}
+    said = ", ".join(
+        f"{name.replace('kv_usage', 'KV share')} {top:.4g}" for name, top in known.items()
+    )
+    return f"{run}: at most {said or 'nothing known'}."

@@ -1,0 +1,55 @@
+"""HTML built as a tree, so that every text is escaped: nothing of a trace can become markup."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+
+Child = ET.Element | str | None
+
+
+def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
+    """An element; None children are left out. ``class_`` is class, ``aria_label`` aria-label."""
+    made = ET.Element(tag, {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()})
+    for child in children:
+        if isinstance(child, ET.Element):
+            made.append(child)
+        elif child and len(made):
+            made[-1].tail = (made[-1].tail or "") + child
+        elif child:
+            made.text = (made.text or "") + child
+    return made
+
+
+def table(
+    head: Sequence[Child],
+    rows: Iterable[Sequence[Child]],
+    caption: str | None = None,
+    class_: str = "figures",
+) -> ET.Element:
+    """A table whose first column names its rows; it scrolls where the page is narrow."""
+    columns = element("tr", *(element("th", cell, scope="col") for cell in head))
+    made = element(
+        "table",
+        element("caption", caption) if caption else None,
+        element("thead", columns),
+        element("tbody", *(_row(cells) for cells in rows)),
+        class_=class_,
+    )
+    return element("div", made, class_="scroll")
+
+
+def defined(word: str, definition: str) -> ET.Element:
+    """A word whose definition is one hover, or one tab, away."""
+    return element("abbr", word, title=definition, tabindex="0")
+
+
+def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
+    """A whole page."""
+    page = element("html", element("head", *head), element("body", *body), lang="en")
+    return "<!DOCTYPE html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
+
+
+def _row(cells: Sequence[Child]) -> ET.Element:
+    first, *others = cells
+    return element(
+        "tr", element("th", first, scope="row"), *(element("td", cell) for cell in others)
+    )

@@ -1,0 +1,1 @@
+"""Calibrate and verify an endpoint from outside: nothing is known but its URL."""

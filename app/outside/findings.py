@@ -1,0 +1,67 @@
+"""What a calibration from outside found out about a server's policies, and what it could not."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from policies.config import PolicyConfig
+
+UNSEEN_TOKENS = 1 << 20
+"""Stands for a limit that no load reached: larger than any step or memory it is held against."""
+LEAST_MAX_SEQS = 256
+
+
+@dataclass(slots=True)
+class Findings:
+    """Settings of ``PolicyConfig`` that were identified, and why others were not.
+
+    ``longest`` is the longest request (prompt and output) that may be sent, in tokens.
+    """
+
+    longest: int
+    identified: dict[str, Any] = field(default_factory=dict)
+    not_identified: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def found(self, **settings: Any) -> None:
+        """Settle these."""
+        self.identified.update(settings)
+        for name in settings:
+            self.not_identified.pop(name, None)
+
+    def unknown(self, why: str, *names: str) -> None:
+        """Say why these stay open, unless they are settled."""
+        for name in names:
+            if name not in self.identified:
+                self.not_identified[name] = why
+
+    def policies(self) -> PolicyConfig:
+        """The identified policies; a limit that was never reached never binds."""
+        known = self.identified
+        longest = known.get("max_model_len", self.longest)
+        max_seqs = known.get("max_seqs") or LEAST_MAX_SEQS
+        batching = known.get("batching", "chunked")
+        prefix_cache = bool(known.get("prefix_cache", False))
+        return PolicyConfig(
+            batching=batching,
+            prefix_cache=prefix_cache,
+            max_model_len=longest,
+            max_seqs=max_seqs,
+            token_budget=max(max_seqs, known.get("token_budget") or UNSEEN_TOKENS),
+            kv_tokens=known.get("kv_tokens") or max_seqs * (longest + 16),
+            wait_limit_s=known.get("wait_limit_s", 0.0),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a profile's ``engine["identified"]``."""
+        return {
+            "identified": dict(self.identified),
+            "not identified": dict(self.not_identified),
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        known = [f"  {name:<16}{value}" for name, value in self.identified.items()]
+        open_ = [f"  {name:<16}{why}" for name, why in self.not_identified.items()]
+        notes = [f"note: {note}" for note in self.notes]
+        return ["identified:", *known, *(["not identified:", *open_] if open_ else []), *notes]

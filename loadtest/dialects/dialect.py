@@ -1,0 +1,65 @@
+"""What every dialect tells: paths and bodies, abilities, and how to recognise its servers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from loadtest.dialects.piece import count
+from loadtest.dialects.server import Server
+
+Api = Literal["completions", "chat", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, its prompt ready: token ids or text. Lengths are forced where asked for."""
+
+    model: str
+    prompt: Sequence[int] | str
+    output_tokens: int
+    force_length: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a server tells about its model; None where it does not."""
+
+    vocab_size: int | None = None
+    max_model_len: int | None = None
+
+
+class Dialect:
+    """How servers of one kind are asked; the first of ``apis`` unless another is wanted.
+
+    ``owners`` are names by which these servers sign their models (``owned_by``). ``guesses_vocab``:
+    token ids may be sent although the server does not tell its vocabulary, for it surely takes ids.
+    ``usual_model`` is taken where servers list none.
+    """
+
+    name: ClassVar[str]
+    owners: ClassVar[frozenset[str]] = frozenset()
+    apis: ClassVar[tuple[Api, ...]]
+    takes_ids: ClassVar[bool] = False
+    guesses_vocab: ClassVar[bool] = False
+    forces_length: ClassVar[bool] = False
+    usual_model: ClassVar[str | None] = None
+
+    def recognises(self, server: Server) -> bool:
+        """Whether a page that only these servers have says that it is one."""
+        return False
+
+    def models(self, server: Server) -> list[Mapping[str, Any]]:
+        """The cards of the models served, each with its ``id``."""
+        return server.models
+
+    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+        """What is told about the model of this card."""
+        return Facts(count(card.get("vocab_size")), count(card.get("max_model_len")))
+
+    def path(self, api: Api, model: str) -> str:
+        """Where requests are posted, below the server's root."""
+        raise NotImplementedError
+
+    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+        """The JSON that asks for a streamed answer, greedily sampled."""
+        raise NotImplementedError

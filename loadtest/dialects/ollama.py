@@ -1,0 +1,68 @@
+"""Ollama: its native ``/api/generate``, and OpenAI's API.
+
+Follows Ollama's API documentation: prompts are text, sent ``raw`` (without the model's template);
+``options.num_predict`` limits the length, and nothing forces it. The stream is one JSON object per
+line; each with text in ``response`` (or ``thinking``) counts as a token, and the last has the
+counts. ``prompt_eval_count`` is the length of the prompt after Ollama has cut it to its context.
+Tested against a server that answers as documented, not against Ollama.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loadtest.dialects.dialect import Api, Ask, Facts
+from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.piece import Piece, count, usage_of
+from loadtest.dialects.server import Server
+
+MARK = "done"
+
+
+class Ollama(OpenAI):
+    """Ollama."""
+
+    name = "ollama"
+    apis = ("native", "completions", "chat")
+    takes_ids = False
+    forces_length = False
+
+    def recognises(self, server: Server) -> bool:
+        """Its own list of models, and its version."""
+        listed = isinstance(server.page("/api/tags").get("models"), list)
+        return listed and "version" in server.page("/api/version")
+
+    def models(self, server: Server) -> list[Mapping[str, Any]]:
+        """Its own list where there is no other."""
+        return server.models or _named(server.page("/api/tags").get("models"))
+
+    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+        """The context of the model, where it is loaded."""
+        loaded = _named(server.page("/api/ps").get("models"))
+        lengths = [m.get("context_length") for m in loaded if m["id"] == card["id"]]
+        return Facts(max_model_len=count(lengths[0]) if lengths else None)
+
+    def path(self, api: Api, model: str) -> str:
+        """Native or OpenAI's."""
+        return "/api/generate" if api == "native" else super().path(api, model)
+
+    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+        """Native or OpenAI's."""
+        if api != "native":
+            return super().body(api, ask)
+        options = {"num_predict": ask.output_tokens, "temperature": 0}
+        prompt = {"model": ask.model, "prompt": ask.prompt, "raw": True}
+        return {**prompt, "options": options, "stream": True}
+
+
+def _named(models: object) -> list[Mapping[str, Any]]:
+    """Ollama's entries as cards."""
+    entries = models if isinstance(models, list) else []
+    named = (m for m in entries if isinstance(m, Mapping) and isinstance(m.get("name"), str))
+    return [{**entry, "id": entry["name"]} for entry in named]
+
+
+def read(event: dict[str, Any]) -> Piece:
+    """A line of ``/api/generate``. The counts of the last one are its usage."""
+    usage = usage_of(event.get("prompt_eval_count"), event.get("eval_count"))
+    text = bool(event.get("response") or event.get("thinking"))
+    return Piece(text=text, ends=event[MARK] is True, usage=usage)

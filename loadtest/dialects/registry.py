@@ -1,0 +1,73 @@
+"""All dialects: by name, by the server that speaks them, by the events of their streams."""
+
+from collections.abc import Callable
+from typing import Any
+
+from loadtest.dialects import llamacpp, ollama, sglang, tgi, triton
+from loadtest.dialects.dialect import Dialect
+from loadtest.dialects.llamacpp import LlamaCpp
+from loadtest.dialects.mlc import Mlc
+from loadtest.dialects.ollama import Ollama
+from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.piece import Piece
+from loadtest.dialects.server import Server
+from loadtest.dialects.sglang import SGLang
+from loadtest.dialects.tensorrt_llm import TensorRTLLM
+from loadtest.dialects.tgi import Tgi
+from loadtest.dialects.triton import Triton
+from loadtest.dialects.vllm import Vllm
+from workloads.errors import LoadTestError, did_you_mean
+
+_OPENAI = OpenAI()
+_ALL: tuple[Dialect, ...] = (
+    _OPENAI,
+    Vllm(),
+    SGLang(),
+    Tgi(),
+    LlamaCpp(),
+    TensorRTLLM(),
+    Triton(),
+    Mlc(),
+    Ollama(),  # last: others answer on its pages too
+)
+DIALECTS = {dialect.name: dialect for dialect in _ALL}
+
+_READERS: dict[str, Callable[[dict[str, Any]], Piece]] = {
+    module.MARK: module.read for module in (sglang, tgi, llamacpp, triton, ollama)
+}
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of this name. Raises ``LoadTestError`` for an unknown one."""
+    if name not in DIALECTS:
+        hint = did_you_mean(name, DIALECTS, f"there are {', '.join(DIALECTS)}")
+        raise LoadTestError(f"--dialect {name}: unknown; {hint}")
+    return DIALECTS[name]
+
+
+def dialect_of(server: Server) -> Dialect:
+    """What this server speaks: by the name on its models, else by its pages, else OpenAI's.
+
+    Raises the server's own ``LoadTestError`` where that is not even so.
+    """
+    for dialect in _ALL:
+        if server.owner in dialect.owners:
+            return dialect
+    for dialect in _ALL:
+        if dialect.recognises(server):
+            return dialect
+    if server.complaint:
+        raise server.complaint
+    return _OPENAI
+
+
+def read_native(event: dict[str, Any]) -> Piece | None:
+    """What an event of a native stream says; None for an event of OpenAI's API or of no known kind.
+
+    The event itself tells its kind, so that a stream is read right whatever was thought of the
+    server.
+    """
+    if "choices" in event:
+        return None
+    read = next((_READERS[mark] for mark in _READERS if mark in event), None)
+    return read(event) if read else None

@@ -1,0 +1,111 @@
+"""A server as it presents itself: its list of models, and pages that tell what it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from loadtest.credentials import key_variable, redact
+from loadtest.dialects.piece import fields_of
+from workloads.errors import LoadTestError, Unreachable
+
+TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+MODELS = "/v1/models"
+_PAGE_TIMEOUT_S = 3.0
+
+
+class Server:
+    """Asks for each page once.
+
+    ``models`` are the cards of ``/v1/models`` that have an ``id``; where there are none,
+    ``complaint`` says why. Raises ``Unreachable`` where nothing answers, ``LoadTestError`` where
+    the key is not accepted.
+    """
+
+    def __init__(self, root: str, client: httpx.Client) -> None:
+        self._root = root
+        self._client = client
+        self._pages: dict[str, Mapping[str, Any]] = {}
+        self.complaint: LoadTestError | None = None
+        self.headers: Mapping[str, str] = {}
+        self.models = self._models()
+        client.timeout = httpx.Timeout(_PAGE_TIMEOUT_S)
+
+    @property
+    def owner(self) -> str:
+        """Who signed the first model."""
+        return str(self.models[0].get("owned_by", "")) if self.models else ""
+
+    def page(self, path: str) -> Mapping[str, Any]:
+        """The JSON object at this path, empty where there is none."""
+        if path not in self._pages:
+            self._pages[path] = self._page(path)
+        return self._pages[path]
+
+    def _page(self, path: str) -> Mapping[str, Any]:
+        try:
+            answer = self._client.get(f"{self._root}{path}")
+            return fields_of(answer.json()) if answer.status_code == 200 else {}
+        except (httpx.HTTPError, ValueError):
+            return {}
+
+    def _models(self) -> list[Mapping[str, Any]]:
+        asked = f"GET {self._root}{MODELS}"
+        try:
+            answer = self._client.get(f"{self._root}{MODELS}")
+        except httpx.HTTPError as error:
+            raise _unreachable(asked, error, self._client.timeout.read) from error
+        self.headers = answer.headers
+        if answer.status_code in (401, 403):
+            hint = f"set {key_variable()} to a key that it accepts"
+            raise LoadTestError(f"{asked}: answered {answer.status_code}; {hint}")
+        cards, problem = _cards(answer)
+        if problem:
+            self.complaint = LoadTestError(f"{asked}: {problem}{self._elsewhere(answer)}")
+        return cards
+
+    def _elsewhere(self, answer: httpx.Response) -> str:
+        """Where the list of models is instead, for a URL with a path too many."""
+        origin = str(httpx.URL(self._root).copy_with(path="/")).rstrip("/")
+        if answer.status_code != 404 or origin == self._root:
+            return ""
+        try:
+            found, _ = _cards(self._client.get(f"{origin}{MODELS}"))
+        except httpx.HTTPError:
+            return ""
+        return f"; there is one at {origin}/v1" if found else ""
+
+
+def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The cards, and where there are none, why."""
+    if answer.status_code != 200:
+        return [], f"answered {answer.status_code}; {TRY}"
+    if "text/html" in answer.headers.get("content-type", ""):
+        return [], f"answered with a web page, not with JSON; {TRY}"
+    try:
+        models = answer.json()["data"]
+    except (ValueError, KeyError, TypeError):
+        models = None
+    if not isinstance(models, list):
+        return [], f"the answer is no list of models; {TRY}"
+    cards = [m for m in models if isinstance(m, Mapping) and isinstance(m.get("id"), str)]
+    return cards, None if cards else "no model is served there"
+
+
+_REASONS = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted; name its CA in SSL_CERT_FILE",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS there; try http://",
+    "record layer failure": "it does not speak TLS there; try http://",
+    "SSL": "the TLS handshake failed; is this the server's TLS port?",
+    "disconnected": "it hung up without an answer; does it want https://?",
+}
+
+
+def _unreachable(asked: str, error: httpx.HTTPError, timeout_s: float | None) -> Unreachable:
+    if isinstance(error, httpx.ReadTimeout):
+        hint = "it takes connections and stays silent: is its model still loading?"
+        return Unreachable(f"{asked}: no answer within {timeout_s:g} s; {hint}")
+    reason = redact(str(error)) or type(error).__name__
+    known = (hint for words, hint in _REASONS.items() if words in reason)
+    hint = next(known, f"is the server running? {TRY}")
+    return Unreachable(f"{asked}: {reason}; {hint}")

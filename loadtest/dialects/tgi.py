@@ -1,0 +1,57 @@
+"""Hugging Face's text-generation-inference: its native ``/generate_stream``, and OpenAI's API.
+
+Follows TGI's documentation and published schema: prompts are text, and nothing forces a length
+beyond ``max_new_tokens``. Each event holds one token, special ones included; the last has
+``details`` with the counts. Tested against a server that answers as documented, not against TGI.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loadtest.dialects.dialect import Api, Ask, Facts
+from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.piece import Piece, count, fields_of, usage_of
+from loadtest.dialects.server import Server
+
+MARK = "token"
+
+
+class Tgi(OpenAI):
+    """text-generation-inference."""
+
+    name = "tgi"
+    apis = ("native", "completions", "chat")
+    takes_ids = False
+    forces_length = False
+
+    def recognises(self, server: Server) -> bool:
+        """The page about the model, with the limits of its router."""
+        info = server.page("/info")
+        return "model_id" in info and "max_total_tokens" in info
+
+    def models(self, server: Server) -> list[Mapping[str, Any]]:
+        """The one of the page about the model."""
+        model = server.page("/info").get("model_id")
+        return [{"id": model}] if isinstance(model, str) else server.models
+
+    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+        """The limit of prompt and output together."""
+        return Facts(max_model_len=count(server.page("/info").get("max_total_tokens")))
+
+    def path(self, api: Api, model: str) -> str:
+        """Native or OpenAI's."""
+        return "/generate_stream" if api == "native" else super().path(api, model)
+
+    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+        """Native or OpenAI's."""
+        if api != "native":
+            return super().body(api, ask)
+        parameters = {"max_new_tokens": ask.output_tokens, "do_sample": False, "details": True}
+        return {"inputs": ask.prompt, "parameters": parameters}
+
+
+def read(event: dict[str, Any]) -> Piece:
+    """An event of ``/generate_stream``."""
+    details = fields_of(event.get("details"))
+    usage = usage_of(details.get("input_length"), details.get("generated_tokens"))
+    return Piece(tokens=1, ends=event.get("generated_text") is not None, usage=usage)

@@ -1,0 +1,42 @@
+"""NVIDIA Triton with its TensorRT-LLM backend: ``generate_stream``.
+
+Follows the documentation of Triton's generate extension and of its TensorRT-LLM backend:
+``text_input``, ``max_tokens``, ``stream``. Prompts are text, and no length is forced. The stream
+tells neither tokens nor usage, nor that it has ended: an event with text counts as one token, a
+connection that closes in order as the end. Models are not listed; ``ensemble`` is the backend's
+usual one. Tested against a server that answers as documented, not against Triton.
+"""
+
+from typing import Any, ClassVar
+
+from loadtest.dialects.dialect import Api, Ask, Dialect
+from loadtest.dialects.piece import Piece
+from loadtest.dialects.server import Server
+
+MARK = "text_output"
+
+
+class Triton(Dialect):
+    """Triton."""
+
+    name = "triton"
+    apis: ClassVar[tuple[Api, ...]] = ("native",)
+    usual_model = "ensemble"
+
+    def recognises(self, server: Server) -> bool:
+        """The page of its metadata."""
+        return server.page("/v2").get("name") == "triton"
+
+    def path(self, api: Api, model: str) -> str:
+        """Of the model."""
+        return f"/v2/models/{model}/generate_stream"
+
+    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+        """The inputs of the backend's ensemble."""
+        inputs = {"text_input": ask.prompt, "max_tokens": ask.output_tokens, "stream": True}
+        return {**inputs, "bad_words": "", "stop_words": ""}
+
+
+def read(event: dict[str, Any]) -> Piece:
+    """An event of ``generate_stream``: any may be the last one."""
+    return Piece(text=bool(event[MARK]), ends=True)

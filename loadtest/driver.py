@@ -1,0 +1,107 @@
+"""One process' share of a load test: its client, its open loop, its watch, and what it measured."""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from loadtest.endpoint import Endpoint
+from loadtest.event_loop import loop_name
+from loadtest.http_client import open_client
+from loadtest.loop_watch import LoopWatch
+from loadtest.open_loop import OpenLoop
+from loadtest.options import LoadOptions, Progress
+from loadtest.records import Row, request_rows
+from loadtest.schedule import Send, Zero
+
+
+@dataclass(slots=True)
+class Part:
+    """What one process measured: a row per request of its schedule, and how it fared itself.
+
+    ``resent`` counts requests that went out twice (``loadtest.transport``). ``lost`` is set for a
+    process that never handed in its part: its requests have failed as client_lost.
+    """
+
+    rows: list[Row]
+    first_messages: dict[str, str]
+    oversleeps_s: Sequence[float] = field(default_factory=lambda: array("d"))
+    cpu_share: float = 0.0
+    interrupted: bool = False
+    stopped: str | None = None
+    resent: int = 0
+    transport: str = ""
+    event_loop: str = ""
+    lost: bool = False
+
+
+class Driver:
+    """Sends a schedule when told the zero; can be interrupted at any time; then read out.
+
+    An asynchronous context: it opens connections, and loads what is loaded on a first request,
+    before the clock starts.
+    """
+
+    def __init__(self, endpoint: Endpoint, sends: Sequence[Send], options: LoadOptions) -> None:
+        self._endpoint = endpoint
+        self._sends = sends
+        self._options = options
+        self._client, self._transport, self._way = open_client(endpoint, options)
+        self._loop = OpenLoop(
+            self._client,
+            endpoint.url,
+            sends,
+            timeout_s=options.timeout_s,
+            give_up_after=options.give_up_after,
+        )
+        self._watch = LoopWatch()
+        self._cpu_share = 0.0
+        self._loop_name = loop_name()
+
+    async def __aenter__(self) -> Self:
+        asks = (
+            self._client.get(f"{self._endpoint.base_url}/models")
+            for _ in range(self._options.warm_connections)
+        )
+        await asyncio.gather(*asks, return_exceptions=True)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.aclose()
+
+    async def run(self, zero: Zero) -> None:
+        """Send everything and wait for every answer."""
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        with self._watch.running():
+            await self._loop.run(zero)
+        self._cpu_share = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+
+    def interrupt(self) -> None:
+        """Send no more and give up what is in flight."""
+        self._loop.interrupt()
+
+    def progress(self) -> Progress:
+        """Where it stands."""
+        loop = self._loop
+        elapsed_s = (time.perf_counter_ns() - loop.zero_ns) / 1e9 if loop.zero_ns else 0.0
+        return Progress(max(elapsed_s, 0.0), len(self._sends), loop.sent, loop.ended, loop.failed)
+
+    def part(self) -> Part:
+        """What was measured; only now is parsed what came."""
+        loop = self._loop
+        rows, first_messages = request_rows(
+            self._sends, loop.exchanges, loop.zero_ns, loop.stopped or ""
+        )
+        return Part(
+            rows=rows,
+            first_messages=first_messages,
+            oversleeps_s=self._watch.oversleeps_s,
+            cpu_share=self._cpu_share,
+            interrupted=loop.interrupted,
+            stopped=loop.stopped,
+            resent=self._transport.resent if self._transport else 0,
+            transport=self._way,
+            event_loop=self._loop_name,
+        )

@@ -1,0 +1,125 @@
+"""Answers that are none: late, broken, refused, or never there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from loadtest.mock.answer import Answer, Event, Style, encode, error, sse, told
+from loadtest.mock.ask import Ask
+from loadtest.mock.fault import Count, Fault, NotNegative, OfEvery, Tokens
+
+_PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
+_HALF = b'data: {"id":"mock","choices":[{"index":0,"te'
+
+
+class Freeze(Fault):
+    """The whole server stands still for ``for_s``, ``at_s`` after the first request came.
+
+    Nothing is read or written meanwhile; afterwards all that was due is late by as much.
+    """
+
+    name: ClassVar[str] = "freeze"
+    at_s: NotNegative = 2.0
+    for_s: NotNegative = 2.0
+
+
+class SlowStart(Fault):
+    """The first requests get everything ``extra_ms`` later, as from a server still cold."""
+
+    name: ClassVar[str] = "slow-start"
+    requests: Count = 1
+    extra_ms: NotNegative = 1000.0
+
+    def hits(self, ask: Ask) -> bool:
+        """The first to arrive."""
+        return ask.index < self.requests
+
+    def answer(self, answer: Answer) -> Answer:
+        """Later."""
+        return answer.delayed(self.extra_ms / 1e3)
+
+
+class Cut(OfEvery):
+    """The connection closes after so many tokens."""
+
+    name: ClassVar[str] = "cut"
+    after: Tokens = 8
+
+    def answer(self, answer: Answer) -> Answer:
+        """The beginning of it."""
+        return replace(answer, events=_until(answer, self.after), ending="cut")
+
+
+class ErrorObject(OfEvery):
+    """An error object after so many tokens, then the connection closes."""
+
+    name: ClassVar[str] = "error"
+    after: Tokens = 8
+
+    def answer(self, answer: Answer) -> Answer:
+        """The beginning of it, and the error."""
+        return replace(answer, events=self._events(answer), ending="cut")
+
+    def _events(self, answer: Answer) -> Iterator[Event]:
+        at_s = 0.0
+        for event in _until(answer, self.after):
+            at_s = event.at_s
+            yield event
+        failure = {"object": "error", **error("the mock was told to fail", "server_error")}
+        yield Event(at_s, sse(encode(failure), Style()))
+
+
+class Status(OfEvery):
+    """Another HTTP status than 200, at once; ``retry_after_s`` adds the header Retry-After."""
+
+    name: ClassVar[str] = "status"
+    code: Annotated[int, Field(ge=400, le=599)] = 500
+    retry_after_s: Tokens | None = None
+
+    def answer(self, answer: Answer) -> Answer:
+        """An error object instead."""
+        wait = self.retry_after_s
+        headers = {} if wait is None else {"Retry-After": str(wait)}
+        kind = "rate_limit_exceeded" if self.code == 429 else "server_error"
+        return told(self.code, error(f"the mock was told to answer {self.code}", kind), headers)
+
+
+class Garbage(OfEvery):
+    """Status 200 and a page of HTML, or an event that ends in the middle of its JSON."""
+
+    name: ClassVar[str] = "garbage"
+    kind: Literal["html", "json"] = "html"
+
+    def answer(self, answer: Answer) -> Answer:
+        """That instead."""
+        if self.kind == "html":
+            return Answer(headers={"Content-Type": "text/html"}, events=[Event(0.0, _PAGE)])
+        return replace(answer, events=[Event(0.0, _HALF + b"\n\n")])
+
+
+class Never(OfEvery):
+    """No answer, not even a status; the connection stays open."""
+
+    name: ClassVar[str] = "never"
+
+    def answer(self, answer: Answer) -> Answer:
+        """Nothing."""
+        return Answer(ending="silent")
+
+
+class Refuse(Fault):
+    """After so many requests no connection is accepted, and idle ones close."""
+
+    name: ClassVar[str] = "refuse"
+    after: Tokens = 0
+
+
+def _until(answer: Answer, tokens: int) -> Iterator[Event]:
+    made = 0
+    for event in answer.events:
+        made += event.tokens
+        if made > tokens:
+            return
+        yield event

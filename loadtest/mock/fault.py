@@ -1,0 +1,51 @@
+"""What a fault is: a change to the answers of some requests."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from loadtest.mock.answer import Answer, Piece, Style
+from loadtest.mock.ask import Ask
+from sim.shapes.part import Count, Part
+
+NotNegative = Annotated[float, Field(ge=0)]
+Tokens = Annotated[int, Field(ge=0)]
+
+__all__ = ["Count", "Fault", "NotNegative", "OfEvery", "Tokens"]
+
+
+class Fault(Part):
+    """One fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.
+
+    An answer is made in three stages, and a fault may change each: the pieces of text, the style
+    in which they are written down, and the answer. A fault without effect on a stage leaves it.
+    """
+
+    name: ClassVar[str]
+
+    def hits(self, ask: Ask) -> bool:
+        """Whether this request is answered with the fault."""
+        return True
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """The text."""
+        return pieces
+
+    def style(self, style: Style) -> Style:
+        """How it is written down."""
+        return style
+
+    def answer(self, answer: Answer) -> Answer:
+        """What goes out."""
+        return answer
+
+
+class OfEvery(Fault):
+    """A fault that hits the ``every``-th request, and each ``every`` after it."""
+
+    every: Count = 1
+
+    def hits(self, ask: Ask) -> bool:
+        """Counted in the order of arrival."""
+        return (ask.index + 1) % self.every == 0

@@ -1,0 +1,123 @@
+"""Plans as people write them: ``NAME:KEY=VALUE,...`` on the command line, or a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from loadtest.mock.errors import MockError
+from loadtest.mock.failures import (
+    Cut,
+    ErrorObject,
+    Freeze,
+    Garbage,
+    Never,
+    Refuse,
+    SlowStart,
+    Status,
+)
+from loadtest.mock.fault import Fault
+from loadtest.mock.plan import MockPlan
+from loadtest.mock.stream_faults import (
+    CRLF,
+    Chunks,
+    Comments,
+    Empty,
+    NoDone,
+    Reasoning,
+    Role,
+    Split,
+    Usage,
+)
+from sim.shapes.part import Part
+from workloads.errors import did_you_mean
+
+_Part = TypeVar("_Part", bound=Part)
+
+FAULTS: dict[str, type[Fault]] = {
+    fault.name: fault
+    for fault in (
+        Freeze, SlowStart, Cut, ErrorObject, Status, Garbage, Never, Refuse,
+        Role, Empty, Reasoning, Chunks, Usage, Comments, CRLF, Split, NoDone,
+    )
+}  # fmt: skip
+
+
+def parse_fault(text: str, where: str = "--fault") -> Fault:
+    """A fault by name, its settings after a colon: ``cut:every=2,after=8``.
+
+    Raises ``MockError`` that names ``where``, the part that is wrong and what is valid.
+    """
+    name, _, given = text.partition(":")
+    settings = {}
+    for part in filter(None, given.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise MockError(f"{where} {name}: {part!r} is not KEY=VALUE")
+        settings[key] = value
+    return build_fault(name, settings, where)
+
+
+def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:
+    """The same from its parts."""
+    if name not in FAULTS:
+        hint = did_you_mean(name, FAULTS, f"known are {', '.join(FAULTS)}")
+        raise MockError(f"{where}: unknown fault {name!r}; {hint}")
+    return _build(FAULTS[name], settings, f"{where} {name}")
+
+
+def read_plan(path: Path | None, given: Mapping[str, Any]) -> MockPlan:
+    """The plan in a YAML or JSON file with the options ``given`` laid over it.
+
+    The file has the fields of ``MockPlan``; a fault in it is a text as on the command line, or a
+    mapping with its ``name`` and settings. Faults of both places are put together. Raises
+    ``MockError`` that names the file and key.
+    """
+    fields = _fields(path) if path else {}
+    where = str(path) if path else "--mock"
+    listed = fields.pop("faults", [])
+    if not isinstance(listed, list):
+        raise MockError(f"{where}: faults: a list is expected")
+    faults = (*(_listed(fault, where) for fault in listed), *given.get("faults", ()))
+    return _build(MockPlan, {**fields, **given, "faults": faults}, where)
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        fields = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise MockError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise MockError(f"{path}: neither YAML nor JSON ({_line(error)})") from error
+    if not isinstance(fields, dict):
+        raise MockError(f"{path}: a mapping with {', '.join(MockPlan.model_fields)} is expected")
+    return fields
+
+
+def _listed(fault: Any, where: str) -> Fault:
+    if isinstance(fault, str):
+        return parse_fault(fault, where)
+    if isinstance(fault, dict) and isinstance(fault.get("name"), str):
+        settings = {key: value for key, value in fault.items() if key != "name"}
+        return build_fault(fault["name"], settings, where)
+    raise MockError(f"{where}: faults: {fault!r} is neither a text nor a mapping with a name")
+
+
+def _build(kind: type[_Part], settings: Mapping[str, Any], where: str) -> _Part:
+    for key in settings:
+        if key not in kind.model_fields:
+            takes = ", ".join(kind.model_fields) or "none"
+            hint = did_you_mean(str(key), kind.model_fields, f"known are {takes}")
+            raise MockError(f"{where}: unknown key {key!r}; {hint}")
+    try:
+        return kind(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise MockError(f"{where}: {key}: {first['input']!r}: {first['msg']}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

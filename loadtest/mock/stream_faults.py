@@ -1,0 +1,168 @@
+"""Whole streams that are easily misread: other shapes of the same text."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import ClassVar, Literal
+
+from loadtest.mock.answer import Answer, Event, Piece, Style
+from loadtest.mock.ask import Ask
+from loadtest.mock.fault import Count, Fault, NotNegative
+
+
+class Role(Fault):
+    """Chat only: an event with the role alone, ``at_ms`` after the request came."""
+
+    name: ClassVar[str] = "role"
+    at_ms: NotNegative = 50.0
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """One more, and never after the first token."""
+        if not ask.chat:
+            return pieces
+        return _before(pieces, self.at_ms / 1e3, [{"role": "assistant"}])
+
+
+class Empty(Fault):
+    """``count`` events with empty content, ``at_ms`` after the request came."""
+
+    name: ClassVar[str] = "empty"
+    count: Count = 2
+    at_ms: NotNegative = 0.0
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """Before the first token."""
+        return _before(pieces, self.at_ms / 1e3, [{"content": ""}] * self.count)
+
+
+class Reasoning(Fault):
+    """Chat only: the first tokens in another channel."""
+
+    name: ClassVar[str] = "reasoning"
+    tokens: Count = 8
+    channel: Literal["reasoning_content", "reasoning"] = "reasoning_content"
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """The channel of the first ones changed."""
+        return self._renamed(pieces) if ask.chat else pieces
+
+    def _renamed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        made = 0
+        for piece in pieces:
+            reasons = piece.tokens and made < self.tokens
+            yield piece._replace(channels={self.channel: piece.text}) if reasons else piece
+            made += piece.tokens
+
+
+class Chunks(Fault):
+    """Several tokens in one event, at the time of the first of them.
+
+    The first event is so the TTFT after the request, and the others ``tokens`` intervals apart.
+    With ``ids`` an event lists the ids of its tokens.
+    """
+
+    name: ClassVar[str] = "chunks"
+    tokens: Count = 4
+    ids: bool = False
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """Joined."""
+        group: list[Piece] = []
+        for piece in pieces:
+            if not piece.tokens:
+                yield piece
+                continue
+            group.append(piece)
+            if len(group) == self.tokens or piece.finish:
+                yield _joined(group)
+                group = []
+
+    def style(self, style: Style) -> Style:
+        """With ids or without."""
+        return replace(style, token_ids=self.ids)
+
+
+class Usage(Fault):
+    """Usage never, though asked for, or with each event."""
+
+    name: ClassVar[str] = "usage"
+    send: Literal["never", "each"] = "never"
+
+    def style(self, style: Style) -> Style:
+        """Other usage."""
+        return replace(style, usage=self.send)
+
+
+class Comments(Fault):
+    """SSE comments at once and before each event, as gateways send them against timeouts."""
+
+    name: ClassVar[str] = "comments"
+
+    def style(self, style: Style) -> Style:
+        """With comments."""
+        return replace(style, comments=True)
+
+
+class CRLF(Fault):
+    """Line ends of two characters."""
+
+    name: ClassVar[str] = "crlf"
+
+    def style(self, style: Style) -> Style:
+        """Other line ends."""
+        return replace(style, crlf=True)
+
+
+class NoDone(Fault):
+    """No ``[DONE]`` at the end."""
+
+    name: ClassVar[str] = "no-done"
+
+    def style(self, style: Style) -> Style:
+        """Without it."""
+        return replace(style, done=False)
+
+
+class Split(Fault):
+    """Events cut within a character of four bytes; the first part comes ``gap_ms`` earlier."""
+
+    name: ClassVar[str] = "split"
+    gap_ms: NotNegative = 5.0
+
+    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+        """Text with something to cut."""
+        for piece in pieces:
+            channels = {channel: f"{text}\N{FOX FACE}" for channel, text in piece.channels.items()}
+            yield piece._replace(channels=channels) if piece.tokens else piece
+
+    def answer(self, answer: Answer) -> Answer:
+        """Each event in two."""
+        return replace(answer, events=self._halves(iter(answer.events)))
+
+    def _halves(self, events: Iterator[Event]) -> Iterator[Event]:
+        before_s = 0.0
+        for event in events:
+            middle = _within_a_character(event.data)
+            yield Event(max(before_s, event.at_s - self.gap_ms / 1e3), event.data[:middle])
+            yield event._replace(data=event.data[middle:])
+            before_s = event.at_s
+
+
+def _before(
+    pieces: Iterator[Piece], at_s: float, channels: list[dict[str, str]]
+) -> Iterator[Piece]:
+    first = next(pieces)
+    at_s = min(at_s, first.at_s)
+    return chain((Piece(at_s, channel) for channel in channels), [first], pieces)
+
+
+def _joined(group: list[Piece]) -> Piece:
+    first, text = group[0], "".join(piece.text for piece in group)
+    channels = dict.fromkeys(first.channels, text)
+    return Piece(first.at_s, channels, sum(piece.tokens for piece in group), group[-1].finish)
+
+
+def _within_a_character(data: bytes) -> int:
+    """Where to cut: after the second byte of the first character that has several."""
+    long = next((at for at, byte in enumerate(data) if byte > 127), None)
+    return len(data) // 2 if long is None else long + 2

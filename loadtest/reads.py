@@ -1,0 +1,37 @@
+"""What came over the network and when, packed: 16 bytes beside the data, no object per read."""
+
+from array import array
+from collections.abc import Iterator
+from itertools import pairwise
+
+
+class Reads:
+    """Pieces of bytes in the order of their arrival, each with its ``time.perf_counter_ns``."""
+
+    def __init__(self) -> None:
+        self._stamps_ns = array("q")
+        self._ends = array("q", [0])
+        self._data = bytearray()
+
+    def add(self, stamp_ns: int, data: bytes) -> None:
+        """One more piece."""
+        self._data += data
+        self._stamps_ns.append(stamp_ns)
+        self._ends.append(len(self._data))
+
+    def __len__(self) -> int:
+        return len(self._stamps_ns)
+
+    def __getitem__(self, index: int) -> tuple[int, bytes]:
+        """Stamp and bytes of the piece that came as number ``index``, from 0."""
+        start, end = self._ends[index], self._ends[index + 1]
+        return self._stamps_ns[index], bytes(self._data[start:end])
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for stamp_ns, (start, end) in zip(self._stamps_ns, pairwise(self._ends), strict=True):
+            yield stamp_ns, bytes(self._data[start:end])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all pieces."""
+        return len(self._data)

@@ -1,0 +1,117 @@
+"""How well an endpoint is predicted that is known by its URL alone.
+
+``python -m tests.benchmarks.outside`` serves each server of ``SERVERS`` in a process of its own,
+calibrates it from outside, predicts a scaled Azure window at 50 % and 70 % of capacity, load-tests
+it, and prints a table. About 12 minutes per server; let nothing else run.
+"""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.outside.verification import Level, OutsidePlan, OutsideVerification, verify_outside
+from loadtest.comparison import MetricComparison
+from loadtest.endpoint import probe
+from sim.run import machine_facts
+from tests.benchmarks.simulator import CONVERSATION
+from workloads.errors import EndedEarly
+from workloads.reading import read_trace
+from workloads.trace import Trace
+from workloads.transform import limit, scale_tokens, window
+
+SERVERS = {
+    "simulated": "--simulated base-cpu",
+    "continuous": "--model base",
+    "chunked+prefix": "--model base --batching chunked --prefix-cache",
+}
+COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve", "--port", "0"]
+METRICS = ("output_throughput_tokens_per_s", "tpot_s.mean", "ttft_s.mean")
+
+
+def azure_window() -> Trace:
+    """The window of the README's table: 200 requests, a tenth of the tokens."""
+    found = limit(window(read_trace(CONVERSATION), 600.0, float("inf")), 200)
+    return scale_tokens(found, prompt=0.1, output=0.1)
+
+
+@contextmanager
+def served(arguments: str) -> Iterator[str]:
+    """The URL of ``servetwin serve ARGUMENTS``, for as long as it lasts."""
+    command = [*COMMAND, *shlex.split(arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            words = next(line for line in process.stdout if line.startswith("serving")).split()
+            yield words[words.index("at") + 1]
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def row(name: str, found: OutsideVerification, level: Level) -> str:
+    """One line of the table."""
+    by_name = {metric.metric: metric for metric in level.comparison.metrics}
+    cells = [
+        name,
+        f"{100 * level.utilisation:.0f} %",
+        f"{level.trace.rate_per_s:.2f}/s",
+        *(_cell(by_name[metric]) for metric in METRICS),
+        "holds" if level.comparison.holds else "fails",
+        ", ".join(found.not_identified) or "-",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(metric: MetricComparison) -> str:
+    assert metric.predicted is not None
+    assert metric.measured is not None
+    scale = 1e3 if "_s." in metric.metric else 1.0
+    noise = "-" if metric.noise is None else f"{100 * metric.noise:.1f} %"
+    error = "-" if metric.error is None else f"{100 * metric.error:+.1f} %"
+    values = f"{scale * metric.predicted.value:.1f} / {scale * metric.measured:.1f}"
+    return f"{values} ({error}, {noise})"
+
+
+def say(line: str) -> None:
+    """A line of the table, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def progress(line: str) -> None:
+    """What is being done."""
+    typer.echo(line, err=True)
+
+
+def main(
+    server: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(SERVERS)}.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs.")] = None,
+    repeats: int = 2,
+) -> None:
+    """Verify each server from outside and print the table."""
+    trace, plan = azure_window(), OutsidePlan(repeats=repeats)
+    head = ("server", "load", "rate", "throughput tokens/s", "TPOT ms", "TTFT ms", "", "open")
+    facts: dict[str, Any] = machine_facts()
+    say(f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}")
+    say(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for name in server or SERVERS:
+        with served(SERVERS[name]) as url:
+            try:
+                found = verify_outside(probe(url), trace, plan, progress)
+            except EndedEarly as error:
+                say(f"| {name} | {error} |")
+                continue
+        if out:
+            found.save(out / name)
+        say("\n".join(row(name, found, level) for level in found.levels))
+
+
+if __name__ == "__main__":
+    typer.run(main)

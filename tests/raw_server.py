@@ -1,0 +1,79 @@
+"""A server for the transport's tests: it says the very bytes of a script to whoever comes."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+Handler = Callable[["Caller"], Awaitable[None]]
+
+
+@dataclass
+class Caller:
+    """One connection: ``await ask()`` for its next request, ``say`` bytes, or hang up."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    requests: list[bytes] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self) -> bytes:
+        """The next request, head and body. Raises ``EOFError`` when there is none."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+        body = await self.reader.readexactly(int(fields.get(b"content-length", 0)))
+        self.requests.append(head + body)
+        return head + body
+
+    async def say(self, *parts: bytes) -> None:
+        """Each part in a segment of its own, as far as that can be had."""
+        for part in parts:
+            self.writer.write(part)
+            await self.writer.drain()
+            await asyncio.sleep(0.001)
+
+
+@dataclass
+class RawServer:
+    """``callers`` in the order in which they came."""
+
+    port: int = 0
+    callers: list[Caller] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1/x?y=1"
+
+
+@asynccontextmanager
+async def raw_server(
+    handle: Handler, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawServer]:
+    """Serves in the running event loop; a handler that returns hangs up."""
+    found = RawServer()
+    tasks = set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        tasks.add(task)
+        caller = Caller(reader, writer)
+        found.callers.append(caller)
+        with contextlib.suppress(EOFError, OSError, asyncio.CancelledError):
+            await handle(caller)
+        with contextlib.suppress(OSError):
+            writer.close()
+        caller.gone.set()
+        tasks.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    found.port = server.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        server.close()
+        for task in tuple(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
