@@ -9,6 +9,7 @@ from app.commands.demo import demo
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
 from app.commands.replay import replay
+from app.commands.report import report
 from app.commands.selftest import selftest
 from app.commands.serve import serve
 from app.commands.techniques import techniques_app
@@ -28,6 +29,7 @@ app.command()(calibrate)
 app.command()(loadtest)
 app.command()(verify)
 app.command()(explain)
+app.command()(report)
 app.command()(selftest)
 app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")

@@ -96,7 +96,7 @@ Techniques = Annotated[
     typer.Option(
         "--technique",
         metavar="NAME:KEY=VALUE,...",
-        help="With --model: tensor-parallel:ways=2, int4 ...; several are applied in turn.",
+        help="With --model: tensor-parallel:ways=2, weight-int4 ...; several are applied in turn.",
         rich_help_panel="Server",
     ),
 ]

@@ -56,6 +56,7 @@ class Verification:
     comparison: Comparison
     fidelity: Fidelity
     """Of all that the engine did since its start, calibration included."""
+    seed: int = 0
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -70,7 +71,9 @@ class Verification:
             "notes": list(self.trace.notes),
             "profile": str((folder / "profile.json").resolve()),
             "policies": self.config.as_dict(),
+            "seed": self.seed,
         }
+        self.prediction.run.meta = machine_facts()
         self.prediction.run.save(folder / "predicted")
         for number, run in enumerate(self.measured, start=1):
             run.save(folder / f"measured-{number}")
@@ -128,7 +131,15 @@ def verify(
     log = read_step_log(engine.step_log)[1]
     fidelity = check_fidelity(read_arrivals(engine.step_log), config, log)
     return Verification(
-        config, profile, scaled, capacity_per_s, prediction, measured, comparison, fidelity
+        config,
+        profile,
+        scaled,
+        capacity_per_s,
+        prediction,
+        measured,
+        comparison,
+        fidelity,
+        plan.seed,
     )
 
 

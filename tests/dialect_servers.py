@@ -190,6 +190,7 @@ def kinds() -> dict[str, Kind]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     kind: Kind
 
     def version_string(self) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from loadtest.client import run_load_test
+from loadtest.client import LoadOptions, run_load_test
 from loadtest.context_limit import within_context
 from loadtest.credentials import use_headers, use_key_of
 from loadtest.dialects.dialect import Api
@@ -48,22 +48,6 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ every server, end to end
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_load_test_of_every_kind_of_server(name: str) -> None:
-    """Recognised, asked in its own way, and counted right without a word from the user."""
-    kind = kinds()[name]
-    with running(kind) as url:
-        endpoint = probe(url)
-        run = run_load_test(endpoint, TRACE)
-    rows = run.requests
-    assert endpoint.dialect == name
-    assert rows["error"].isna().all(), run.extra["delivered"]["first_messages"]
-    assert rows["output_tokens"].tolist() == [5, 3]
-    assert rows["prompt_tokens"].tolist() == [7, 9]
-    assert [len(stamps) for stamps in rows["chunk_s"]] == [5, 3]
-    assert run.scenario["endpoint"]["dialect"] == name
-
-
 FACTS: dict[str, tuple[Api, str, bool, int | None, str]] = {
     # API, prompt, length forced, context, path of the request
     "openai": ("completions", "text", True, None, "/v1/completions"),
@@ -79,12 +63,22 @@ FACTS: dict[str, tuple[Api, str, bool, int | None, str]] = {
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_what_is_found_out(name: str) -> None:
-    with running(kinds()[name]) as url:
-        found = probe(url)
+def test_a_load_test_of_every_kind_of_server(name: str) -> None:
+    """Recognised, asked in its own way, and counted right without a word from the user."""
+    kind = kinds()[name]
+    with running(kind) as url:
+        endpoint = probe(url)
+        run = run_load_test(endpoint, TRACE, options=LoadOptions(lead_s=0.01))
+    rows = run.requests
+    assert endpoint.dialect == name
+    assert rows["error"].isna().all(), run.extra["delivered"]["first_messages"]
+    assert rows["output_tokens"].tolist() == [5, 3]
+    assert rows["prompt_tokens"].tolist() == [7, 9]
+    assert [len(stamps) for stamps in rows["chunk_s"]] == [5, 3]
+    assert run.scenario["endpoint"]["dialect"] == name
     api, prompt, forced, context, path = FACTS[name]
-    assert (found.api, found.prompt, found.force_length) == (api, prompt, forced)
-    assert (found.max_model_len, found.url) == (context, f"{url}{path}")
+    assert (endpoint.api, endpoint.prompt, endpoint.force_length) == (api, prompt, forced)
+    assert (endpoint.max_model_len, endpoint.url) == (context, f"{url}{path}")
 
 
 @pytest.mark.parametrize(("name", "api"), [(n, a) for n, d in DIALECTS.items() for a in d.apis])
@@ -96,6 +90,19 @@ def test_every_api_of_every_kind_of_server(name: str, api: Api) -> None:
     stream = read_stream(Exchange(0, [(1, answer.content)]))
     assert answer.status_code == 200
     assert (stream.failure, stream.output_tokens, len(stream.stamps_ns)) == (None, 5, 5)
+
+
+def test_the_page_has_a_row_for_every_dialect() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "load-testing.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {cells[0].strip("| `"): cells[1:4] for cells in rows if len(cells) == 6}
+    assert list(told) == list(DIALECTS)
+    for name, (apis, prompts, length) in told.items():
+        dialect = DIALECTS[name]
+        assert apis == ", ".join(dialect.apis)
+        assert prompts.startswith("token ids") == dialect.guesses_vocab
+        assert ("token ids" in prompts) == dialect.takes_ids
+        assert (length == "cannot be forced") == (not dialect.forces_length)
 
 
 # ------------------------------------------------------------------ bodies
@@ -241,7 +248,7 @@ def test_a_server_without_a_list_of_models_is_asked_for_the_one_named() -> None:
     kind = Kind(answers={"/v1/completions": openai_answer})
     with running(kind) as url:
         assert probe(url, dialect="openai", model="mine").model == "mine"
-        with pytest.raises(LoadTestError, match="answered 404.*or name the model with --model"):
+        with pytest.raises(LoadTestError, match=r"answered 404.*or name the model with --model"):
             probe(url, dialect="openai")
 
 

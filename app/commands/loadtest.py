@@ -139,9 +139,13 @@ def loadtest(
     if header:
         use_headers(header)
     endpoint = probe(
-        url, model=model, api=api.value if api else None, prompt=prompt.value, force_length=force_length,
+        url,
+        model=model,
+        api=api.value if api else None,
+        prompt=prompt.value,
+        force_length=force_length,
         dialect=dialect,
-    )  # fmt: skip
+    )
     requests = within_context(requests, endpoint, on_too_long.value if on_too_long else None)
     predicted = _prediction(against, requests)
     typer.echo(_asked_how(endpoint), err=True)

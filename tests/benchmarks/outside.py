@@ -22,7 +22,6 @@ from loadtest.comparison import MetricComparison
 from loadtest.endpoint import probe
 from sim.run import machine_facts
 from tests.benchmarks.simulator import CONVERSATION
-from workloads.errors import EndedEarly
 from workloads.reading import read_trace
 from workloads.trace import Trace
 from workloads.transform import limit, scale_tokens, window
@@ -103,11 +102,7 @@ def main(
     say(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for name in server or SERVERS:
         with served(SERVERS[name]) as url:
-            try:
-                found = verify_outside(probe(url), trace, plan, progress)
-            except EndedEarly as error:
-                say(f"| {name} | {error} |")
-                continue
+            found = verify_outside(probe(url), trace, plan, progress)
         if out:
             found.save(out / name)
         say("\n".join(row(name, found, level) for level in found.levels))
