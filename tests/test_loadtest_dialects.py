@@ -356,6 +356,13 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], list[int], list[int], int, str]] = {
     "Ollama, no line end at the end": (
         (ollama("a"), ollama("b"), ollama_end(2)[:-1]), [1, 2], [1, 1], 2, "usage",
     ),
+    "OpenAI's events with fields of others": (
+        (
+            b'data: {"choices": [{"text": "a"}], "stop": false, "done": true, "token": 5}\n\n',
+            b'data: {"choices": [{"text": "b", "finish_reason": "stop"}], "text_output": ""}\n\n',
+        ),
+        [1, 2], [1, 1], 2, "events",
+    ),
     "an answer in one piece": (
         (
             b'{"choices": [{"text": "abc", "finish_reason": "length"}],'
