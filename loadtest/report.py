@@ -45,11 +45,12 @@ def _what_ran(run: Run) -> str:
     scenario, endpoint = run.scenario, run.scenario["endpoint"]
     length = "forced" if endpoint["force_length"] else "free"
     prompts = {"ids": "token ids", "text": "text"}[endpoint["prompt"]]
+    api = f"{endpoint.get('dialect', 'openai')} {endpoint['api']}"
     return (
         f"load test of {endpoint['model']} at {endpoint['base_url']}\n"
         f"{scenario['requests']} requests of {scenario['trace']} "
         f"at {scenario['rate_per_s']:.4g}/s; "
-        f"{endpoint['api']}, prompts as {prompts}, output length {length}"
+        f"{api}, prompts as {prompts}, output length {length}"
     )
 
 

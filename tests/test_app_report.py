@@ -295,7 +295,7 @@ def test_what_cannot_be_is_one_line(folders: Path, tmp_path: Path) -> None:
         report([folders / "predicted"], out=tmp_path)
     with pytest.raises(ServetwinError, match="unknown limit 'tbt'"):
         report([folders / "predicted"], "tbt=1s", tmp_path / "page.html")
-    with no_plotly(), pytest.raises(RunError, match=r"pip install 'servetwin\[app\]'"):
+    with no_plotly(), pytest.raises(RunError, match=r"pip install 'servetwin\[report\]'"):
         report([folders / "predicted"], out=tmp_path / "page.html")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
+from app.commands.report import require_plotly, write_html
 from app.options import TraceOptions
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ def loadtest(
     timeout: Annotated[
         float, typer.Option(help="Seconds for one request in all.", min=0.001)
     ] = 600,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="That share the load; default what its peak rate needs.", min=1),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the report as one HTML file.")
+    ] = None,
     rate_scale: options.RateScale = None,
     rate: options.Rate = None,
     prompt_scale: options.PromptScale = 1.0,
@@ -127,8 +135,11 @@ def loadtest(
     from loadtest.context_limit import within_context
     from loadtest.credentials import use_headers, use_key_of
     from loadtest.endpoint import probe
+    from loadtest.server_metrics import save_server_metrics, watch_server
     from loadtest.slo import parse_slo
 
+    if html:
+        require_plotly()
     limits = parse_slo(slo) if slo else None
     requests = TraceOptions(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
@@ -150,12 +161,19 @@ def loadtest(
     predicted = _prediction(against, requests)
     typer.echo(_asked_how(endpoint), err=True)
     folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
-    run = _run(endpoint, requests, LoadOptions(timeout_s=timeout))
+    load = LoadOptions(timeout_s=timeout, processes=processes)
+    with watch_server(endpoint.base_url) as watch:
+        run = _run(endpoint, requests, load)
     run.scenario["seed"] = seed
     _note_prompt_lengths(run, requests)
     run.save(folder)
+    typer.echo(save_server_metrics(watch, run, folder), err=True)
     compared = _compared(run, predicted) if predicted else None
     typer.echo((_as_json if json else _as_text)(run, limits, folder, compared))
+    if predicted and not json:
+        typer.echo("\n" + _as_sent(predicted, run, requests))
+    if html:
+        write_html([folder, *([against] if against else [])], slo, html)
     if complaint := _complaint(run, compared, folder):
         typer.echo(f"servetwin: {complaint}", err=True)
         raise typer.Exit(1)
@@ -217,11 +235,25 @@ def _compared(run: "Run", predicted: "Run") -> "Compared":
     return compare(predicted, [run]), compare_requests(predicted, run)
 
 
+def _as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
+    """The prediction again, on the send times that the load test recorded."""
+    from app.replayed import replay_as_sent
+    from loadtest.comparison_report import render_comparison
+    from workloads.errors import ServetwinError
+
+    try:
+        again = replay_as_sent(predicted, run, trace)
+    except ServetwinError as error:
+        return f"not simulated again on the recorded send times: {error}"
+    return "simulated again on the recorded send times\n" + render_comparison(again.comparison)
+
+
 def _as_text(run: "Run", slo: "SLO | None", folder: Path, compared: "Compared | None") -> str:
+    from app.sparkline import sparkline_lines
     from loadtest.comparison_report import render_comparison, render_requests
     from loadtest.report import render_report
 
-    blocks = [render_report(run, slo, folder)]
+    blocks = [render_report(run, slo, folder), "\n".join(sparkline_lines(run.requests))]
     if compared:
         comparison, differences = compared
         blocks += [render_comparison(comparison), render_requests(differences)]

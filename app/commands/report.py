@@ -1,7 +1,7 @@
 """``servetwin report``: a run, or several side by side, as one HTML file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,22 +21,28 @@ def report(
 
     A prediction and load tests of the same requests are compared.
     """
+    written = write_html(runs, slo, out)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(written))
+    else:
+        count = len(written["runs"])
+        several = "1 run" if count == 1 else f"{count} runs"
+        typer.echo(f"{out}: {several}, {written['bytes'] / 1e6:.1f} MB; open it in a browser")
+
+
+def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any]:
+    """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
     from app.html_report import render_html
     from app.report_folders import find_runs
     from loadtest.slo import parse_slo
 
     limits = parse_slo(slo) if slo else None
-    found, trials = find_runs(runs)
+    found, trials = find_runs(folders)
     size_bytes = _write(out, render_html(found, trials, limits))
-    if json:
-        import json as json_module
-
-        names = [named.name for named in found]
-        typer.echo(json_module.dumps({"file": str(out), "bytes": size_bytes, "runs": names}))
-    else:
-        several = "1 run" if len(found) == 1 else f"{len(found)} runs"
-        typer.echo(f"{out}: {several}, {size_bytes / 1e6:.1f} MB; open it in a browser")
+    return {"file": str(out), "bytes": size_bytes, "runs": [named.name for named in found]}
 
 
 def require_plotly() -> None:
@@ -46,7 +52,7 @@ def require_plotly() -> None:
     from sim.run import RunError
 
     if find_spec("plotly") is None:
-        raise RunError("an HTML report needs plotly: pip install 'servetwin[app]'")
+        raise RunError("an HTML report needs plotly: pip install 'servetwin[report]'")
 
 
 def _write(path: Path, page: str) -> int:
