@@ -100,8 +100,8 @@ def test_the_whole_report() -> None:
     lines = render_report(run_of(100), SLO(ttft_s=0.5), Path("runs/one")).splitlines()
     assert lines[:19] == [
         "load test of base at http://h/v1",
-        "100 requests of sample.jsonl at 1/s; openai completions, prompts as token ids, output length "
-        "forced",
+        "100 requests of sample.jsonl at 1/s; openai completions, prompts as token ids, "
+        "output length forced",
         "load delivered: offered 1/s, sent 0.998/s, lag p99 1.25 ms, loop late p99 2 ms, CPU 41%: "
         "client ok",
         "",

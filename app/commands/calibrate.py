@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
-from app.commands.loadtest import ApiChoice, PromptChoice
+from app.commands.loadtest import PromptChoice
 from app.options import PolicyOptions
 from app.outside import options as outside
 
@@ -38,7 +38,7 @@ def calibrate(
     rounds: Annotated[int, typer.Option(help="Rounds of bursts per server.", min=1)] = 2,
     max_minutes: outside.MaxMinutes = 5.0,
     max_requests: outside.MaxRequests = 400,
-    api: outside.Api = ApiChoice.completions,
+    api: outside.Api = None,
     prompt: outside.Prompt = PromptChoice.auto,
     kv_tokens: options.KVTokens = None,
     block_tokens: options.BlockTokens = None,
@@ -61,7 +61,7 @@ def calibrate(
     if url is not None:
         from loadtest.endpoint import probe
 
-        endpoint = probe(url, model=model, api=api.value, prompt=prompt.value)
+        endpoint = probe(url, model=model, api=api.value if api else None, prompt=prompt.value)
         measure_outside(
             endpoint, out, name or out.stem, rounds, max_minutes, max_requests, seed, json
         )

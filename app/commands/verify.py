@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
-from app.commands.loadtest import ApiChoice, PromptChoice
+from app.commands.loadtest import PromptChoice
 from app.options import EngineChoice, PolicyOptions, read_or_sample
 from app.outside import options as outside
 
@@ -51,7 +51,7 @@ def verify(
     ] = None,
     max_minutes: outside.MaxMinutes = 5.0,
     max_requests: outside.MaxRequests = 400,
-    api: outside.Api = ApiChoice.completions,
+    api: outside.Api = None,
     prompt: outside.Prompt = PromptChoice.auto,
     repeats: Annotated[int, typer.Option(help="Load tests per policy.", min=1)] = 2,
     reservation: options.ReservationOption = None,
@@ -105,7 +105,7 @@ def verify(
         choice = EngineChoice(model or "base", device, dtype, threads, seed)
         finish(verify_policies(configs, choice, requests, plan, out), out, json)
         return
-    endpoint = probe(url, model=model, api=api.value, prompt=prompt.value)
+    endpoint = probe(url, model=model, api=api.value if api else None, prompt=prompt.value)
     if not from_outside and (engine := _with_step_log(url)):
         finish([_verify_at(engine, requests, plan, out)], out, json)
         return

@@ -16,5 +16,8 @@ MaxMinutes = Annotated[
 MaxRequests = Annotated[
     int, typer.Option(help="... and sends no more requests.", min=20, rich_help_panel=PANEL)
 ]
-Api = Annotated[ApiChoice, typer.Option(help="The API to ask.", rich_help_panel=PANEL)]
+Api = Annotated[
+    ApiChoice | None,
+    typer.Option(help="The API to ask; default the dialect's own.", rich_help_panel=PANEL),
+]
 Prompt = Annotated[PromptChoice, typer.Option(help="Token ids or text.", rich_help_panel=PANEL)]
