@@ -79,8 +79,13 @@ def simulated_engine(
     Raises ``PolicyError`` for impossible policies, ``ProfileError`` where nothing is known of their
     KV layout, ``EngineError`` for what a core cannot serve.
     """
-    server = servers.base().profile
-    config = policies.over(server.policy_config())
+    base = servers.base()
+    server, config = base.profile, policies.over(base.policies)
+    if base.cluster.splits:
+        raise EngineError(
+            "technique prefill-decode-split cannot be served: it needs several servers; use "
+            "servetwin replay"
+        )
     if config.batching == "speculative":
         raise EngineError(
             "batching 'speculative' cannot be served: a core sends one token of a sequence per "

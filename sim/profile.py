@@ -149,7 +149,7 @@ class Profile(_Part):
     def acceptance(self) -> None:
         """No profile knows of drafts."""
 
-    def check(self, run: Run) -> None:
+    def check(self, run: Run, replica: int) -> None:
         """What was measured has no bound but itself."""
 
     def policy_config(self) -> PolicyConfig:

@@ -168,8 +168,8 @@ def replicate(
             on_arrival=on_arrival,
             verifier=None if law is None else Verifier(law, draft_seed),
         )
-    if len(profiles) == 1:
-        scenario.profile.check(run)
+    for replica, server in enumerate(scenario.servers()):
+        server.check(run, replica)
     return run
 
 

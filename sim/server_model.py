@@ -64,5 +64,5 @@ class ServerModel(Protocol):
     def kv_bytes_per_token(self) -> float:
         """Size of the keys and values of one token."""
 
-    def check(self, run: Run) -> None:
-        """Raise where a run did what this machine cannot do."""
+    def check(self, run: Run, replica: int) -> None:
+        """Raise where that replica of a run did what this machine cannot do."""

@@ -44,6 +44,7 @@ from sim.step_time import FloatArray, LinearStepTime, StepNoise, StepTime
 from tests.command import refused, servetwin
 from tests.core_story import FakeClock, Script, ScriptedInbox, add
 from tests.live_server import wait_until
+from workloads.errors import EngineError
 from workloads.request import Request
 from workloads.trace import Trace
 
@@ -262,6 +263,20 @@ def test_every_server_model_reaches_the_core_as_it_is(server: dict[str, Any]) ->
     assert there.policies == base.policy_config()
     assert there.runner["simulated"] == base.describe()
     assert there.model == (server.get("model") or "llama-3-8b")
+
+
+def test_a_technique_of_the_scheduler_is_served_too() -> None:
+    there = engine(model="llama-3-8b", hardware="h100", techniques=("chunked-prefill",))
+    assert there.policies.batching == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("technique", "reason"),
+    [("speculative", "one token of a sequence"), ("prefill-decode-split", "several servers")],
+)
+def test_a_technique_that_one_core_cannot_serve_is_refused(technique: str, reason: str) -> None:
+    with pytest.raises(EngineError, match=reason):
+        engine(model="llama-3-8b", hardware="h100", techniques=(technique,))
 
 
 def test_policy_options_are_laid_over_those_of_the_profile() -> None:

@@ -163,6 +163,15 @@ def test_every_roofline_run_is_checked_against_the_data_sheet() -> None:
         run_once(trace(), replace(scenario, profile=TooFast(SHEET)))
 
 
+def test_every_pool_is_checked_against_its_own_data_sheet() -> None:
+    slow, fast = SHEET, replace(SHEET, hardware=find_hardware("h200"))
+    scenario = replace(Setup.of(slow).scenario(), more_profiles=(RooflineServer(fast),))
+    run = run_once(trace(), scenario)
+    RooflineServer(fast).check(run, 1)
+    with pytest.raises(BoundBroken):
+        RooflineServer(slow).check(run, 1)
+
+
 def test_saturated_throughput_stays_below_both_bounds() -> None:
     scenario = Setup.of(SHEET).scenario()
     run = run_once(trace(200, 0.0), scenario)

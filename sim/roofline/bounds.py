@@ -36,7 +36,7 @@ def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
     if len(broken):
         first = int(broken[0])
         raise BoundBroken(
-            f"step row {first} at {steps['start_s'].iloc[first]:.6f} s took "
+            f"step row {steps.index[first]} at {steps['start_s'].iloc[first]:.6f} s took "
             f"{elapsed_s[first] * 1e3:.6g} ms; {deployment.name} needs at least "
             f"{least_s[first] * 1e3:.6g} ms for its {rows[first]:.0f} tokens"
         )

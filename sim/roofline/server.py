@@ -85,9 +85,9 @@ class RooflineServer:
         state = self.deployment.model.state_elements() * STATE_BYTES
         return self.deployment.kv_bytes_per_token() or state
 
-    def check(self, run: Run) -> None:
-        """No step was faster than the devices can be; raises ``BoundBroken``."""
-        check_bounds(run.steps, self.deployment)
+    def check(self, run: Run, replica: int) -> None:
+        """No step of the replica was faster than the devices can be; raises ``BoundBroken``."""
+        check_bounds(run.steps[run.steps["replica"] == replica], self.deployment)
 
     def policy_config(self) -> PolicyConfig:
         """Continuous batching on paged memory, as much of it as the weights leave.

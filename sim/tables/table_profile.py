@@ -94,7 +94,7 @@ class TableProfile:
         """Its name, and its parts with their held-out errors."""
         return [f"table profile {self.name}", *(f"  {line}" for line in self.table.summary())]
 
-    def check(self, run: Run) -> None:
+    def check(self, run: Run, replica: int) -> None:
         """What was measured has no bound but itself."""
 
     def policy_config(self) -> PolicyConfig:

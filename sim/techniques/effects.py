@@ -15,7 +15,7 @@ from scipy import stats
 
 from sim.metrics import figure
 from sim.run import Run
-from sim.scenario import replicate
+from sim.scenario import Scenario, replicate
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -133,16 +133,18 @@ def measure(
 
     saturated = run(experiment.all_at_once(trace_seed)).summary()
     rate = sustained_per_s or saturated["request_throughput_per_s"]
-    alone = run(experiment.one_at_a_time(trace_seed))
-    loaded = run(experiment.steady(trace_seed, rate))
+    run_alone = run(experiment.one_at_a_time(trace_seed))
+    run_loaded = run(experiment.steady(trace_seed, rate))
+    alone, loaded = run_alone.summary(), run_loaded.summary()
+    kv_bytes = _most_kv_bytes(run_alone, scenario) if setup.deployment.kv_cache else 0.0
     return {
-        "ttft_alone": figure(alone.summary(), "ttft_s.mean"),
-        "ttft_loaded": figure(loaded.summary(), "ttft_s.mean"),
-        "ttft_from_admission": _from_admission_s(loaded),
-        "tps_alone": figure(alone.summary(), "decode_tps.mean"),
-        "tps_loaded": figure(loaded.summary(), "decode_tps.mean"),
+        "ttft_alone": figure(alone, "ttft_s.mean"),
+        "ttft_loaded": figure(loaded, "ttft_s.mean"),
+        "ttft_from_admission": _from_admission_s(run_loaded),
+        "tps_alone": figure(alone, "decode_tps.mean"),
+        "tps_loaded": figure(loaded, "decode_tps.mean"),
         "throughput": figure(saturated, "output_throughput_tokens_per_s"),
-        "memory": setup.deployment.resident_weight_bytes() + _most_kv_bytes(alone, setup),
+        "memory": setup.deployment.resident_weight_bytes() + kv_bytes,
         "sustained_per_s": rate,
     }
 
@@ -178,9 +180,6 @@ def _from_admission_s(run: Run) -> float | None:
     return float(waited.mean()) if len(waited) else None
 
 
-def _most_kv_bytes(run: Run, setup: Setup) -> float:
-    if not setup.deployment.kv_cache:
-        return 0.0
-    scenario = setup.scenario()
+def _most_kv_bytes(run: Run, scenario: Scenario) -> float:
     held = scenario.policies.kv_tokens - run.steps["free_kv_tokens"].min()
     return float(held) * scenario.profile.kv_bytes_per_token()
