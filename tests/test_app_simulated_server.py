@@ -276,7 +276,7 @@ def test_a_technique_of_the_scheduler_is_served_too() -> None:
 )
 def test_a_technique_that_one_core_cannot_serve_is_refused(technique: str, reason: str) -> None:
     with pytest.raises(EngineError, match=reason):
-        engine(model="llama-3-8b", hardware="h100", techniques=(technique,))
+        engine(model="llama-2-7b", hardware="h100", techniques=(technique,))
 
 
 def test_policy_options_are_laid_over_those_of_the_profile() -> None:
