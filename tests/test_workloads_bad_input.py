@@ -135,7 +135,7 @@ GZIPPED = gzip.compress((HEADER + GOOD * 50).encode(), mtime=0)
 FILES = [
     (b"", ": empty, a trace has at least one row"),
     (b"\n \n", ": empty, a trace has at least one row"),
-    (gzip.compress(b""), ": empty, a trace has at least one row"),
+    (gzip.compress(b"", mtime=0), ": empty, a trace has at least one row"),
     (HEADER.encode(), ": no requests"),
     (
         GZIPPED[:-20],
