@@ -5,6 +5,7 @@ import sys
 import typer
 
 from app.commands.calibrate import calibrate
+from app.commands.dashboard import dashboard
 from app.commands.demo import demo
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
@@ -30,6 +31,7 @@ app.command()(loadtest)
 app.command()(verify)
 app.command()(explain)
 app.command()(report)
+app.command()(dashboard)
 app.command()(selftest)
 app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")

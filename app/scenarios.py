@@ -60,23 +60,27 @@ def build_scenario(
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings.update(named.policies)
     around.update({**named.preset_cluster, **cluster.given(), **named.cluster})
-    config = _fit_to_trace(with_settings(servers.policies, settings), trace, settings)
+    config, note = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
+    if note:
+        typer.echo(f"note: {note}", err=True)
     _warn_of_free_swaps(config, servers.servers())
     return replace(servers, policies=config, cluster=ClusterConfig(**around))
 
 
-def _fit_to_trace(config: PolicyConfig, trace: Trace, settings: dict[str, Any]) -> PolicyConfig:
-    """Where nobody sets the model length, it grows to the trace's longest request."""
+def fit_to_trace(
+    config: PolicyConfig, trace: Trace, settings: Mapping[str, Any]
+) -> tuple[PolicyConfig, str | None]:
+    """Where nobody sets the model length, it grows to the trace's longest request; and a note that
+    says so."""
     longest = max((request.total_tokens for request in trace), default=0)
     if "max_model_len" in settings or longest <= config.max_model_len:
-        return config
+        return config, None
     grown = 1 << (longest - 1).bit_length()
-    typer.echo(
-        f"note: the trace's longest request has {longest} tokens; model length raised from "
-        f"{config.max_model_len} to {grown} (--max-model-len sets it)",
-        err=True,
+    note = (
+        f"the trace's longest request has {longest} tokens; model length raised from "
+        f"{config.max_model_len} to {grown} (--max-model-len sets it)"
     )
-    return replace(config, max_model_len=grown)
+    return replace(config, max_model_len=grown), note
 
 
 def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> None:

@@ -24,14 +24,14 @@ class NamedPolicies(NamedTuple):
     cluster: dict[str, Any]
 
 
-def parse_settings(texts: Iterable[str], where: str) -> dict[str, Any]:
-    """``KEY=VALUE`` texts as settings of ``PolicyConfig``.
+def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts as settings of the classes ``of``, by default ``PolicyConfig``.
 
     Raises ``PolicyError`` that names ``where``, the key and what would be right.
     """
     from policies.config import PolicyConfig
 
-    known = get_type_hints(PolicyConfig)
+    known = {key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()}
     return dict(_parse_setting(text, where, known) for text in texts)
 
 

@@ -8,7 +8,7 @@ Where the fitted model leaves what its calibration measured, the replications al
 unmeasured part costs (``sim.widened``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from sim.metrics import figure
+from sim.metrics import SLO, figure
 from sim.provenance import Formula, Source, Sourced, rests_on
 from sim.run import Run
 from sim.scenario import Scenario, replicate
@@ -52,11 +52,7 @@ class Prediction:
 
     def interval(self, metric: str) -> Interval | None:
         """A figure (``ttft_s.p90``) with its interval; None where it is undefined."""
-        values = [v for s in self.summaries if (v := figure(s, metric)) is not None]
-        if not values:
-            return None
-        low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
-        return Interval(float(middle), float(low), float(high))
+        return interval(self.summaries, metric)
 
 
 def predict_once(
@@ -105,8 +101,34 @@ def predict_scenario(
 ) -> Prediction:
     """``predict`` of a whole scenario."""
     run = run_once(trace, scenario, seed=seed)
+    drawn = summaries_over_seeds(trace, scenario, run, seed=seed, replications=replications)
+    return Prediction(run, list(drawn))
+
+
+def summaries_over_seeds(
+    trace: Trace,
+    scenario: Scenario,
+    run: Run,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+    slo: SLO | None = None,
+) -> Iterator[dict[str, Any]]:
+    """One by one, the summaries of replications over drawn coefficients and noise.
+
+    ``run`` is ``run_once`` of the same: it tells whether the step times were extrapolated.
+    """
     draws = _draws(trace, scenario, seed, replications, _is_outside(run))
-    return Prediction(run, [drawn.summary() for drawn in draws])
+    return (drawn.summary(slo) for drawn in draws)
+
+
+def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
+    """A figure (``ttft_s.p90``) over the replications; None where it is undefined."""
+    values = [v for s in summaries if (v := figure(s, metric)) is not None]
+    if not values:
+        return None
+    low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
+    return Interval(float(middle), float(low), float(high))
 
 
 def runs_over_seeds(

@@ -1,0 +1,63 @@
+"""``servetwin dashboard``: the what-if dashboard in a browser."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MAIN = Path(__file__).parents[1] / "dashboard" / "main.py"
+
+
+def dashboard(
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65_535)] = 8501,
+    headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets others in.")
+    ] = "127.0.0.1",
+    profile: Annotated[
+        list[Path] | None, typer.Option(help="Also offer this profile (.json); repeatable.")
+    ] = None,
+    batching: Annotated[
+        list[str] | None, typer.Option(help="Also offer this scheduler (path.py:Class).")
+    ] = None,
+    kv: Annotated[
+        list[str] | None, typer.Option(help="Also offer this KV memory (path.py:Class).")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+) -> None:
+    """Open the what-if dashboard; Ctrl-C ends it."""
+    _require_streamlit()
+    from app.dashboard.offers import Additions
+    from sim.profile import load_profile
+
+    for path in profile or ():
+        load_profile(str(path))
+    added = Additions(
+        tuple(str(path.resolve()) for path in profile or ()), tuple(batching or ()),
+        tuple(kv or ()), str(runs.resolve()),
+    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "streamlit", "run", str(MAIN),
+        "--server.port", str(port), "--server.address", host,
+        "--server.headless", str(headless).lower(), "--", added.as_argument(),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, check=False)
+    except KeyboardInterrupt:
+        return
+    raise typer.Exit(done.returncode)
+
+
+def _require_streamlit() -> None:
+    """Say how to install what the dashboard needs, where it is missing."""
+    from importlib.util import find_spec
+
+    from workloads.errors import ServetwinError
+
+    missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
+    if missing:
+        raise ServetwinError(
+            f"the dashboard needs {', '.join(missing)}: pip install 'servetwin[app]'"
+        )

@@ -1,0 +1,14 @@
+"""A figure on a page: its alternative text, its place, no buttons that nobody needs."""
+
+from typing import Any
+
+import streamlit as st
+
+from app.figures import Figure, alt_text
+
+_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
+
+
+def chart(figure: Figure, key: str, **options: Any) -> Any:
+    """Draw ``figure`` in the colours of the page; ``key`` keeps its place between reruns."""
+    return st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt_text(figure), **options)

@@ -1,0 +1,207 @@
+"""The scenario as flat controls: their names are the keys of the session and of the link.
+
+``as_controls`` and ``from_controls`` go both ways; what has no control of its own stands in ``set``
+as KEY=VALUE.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.dashboard.offers import offered, require_offered
+from app.scenario_file import GENERATED, PROFILE, SAMPLE, ScenarioFile, parse_scenario_dict
+from app.settings import parse_settings
+from policies.config import PolicyConfig
+from policies.presets import PRESETS
+from sim.scenario import ClusterConfig
+from sim.techniques.registry import TECHNIQUES
+from workloads.errors import PolicyError
+
+CALIBRATED, DATA_SHEET = "calibrated", "data sheet"
+OWN = "server's own"
+"""A choice that leaves a setting to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What a control takes; ``many`` values, or one."""
+
+    kind: Any
+    many: bool = False
+
+
+def _number(low: float, high: float) -> Control:
+    return Control(Annotated[float, Field(ge=low, le=high)])
+
+
+def _count(low: int, high: int) -> Control:
+    return Control(Annotated[int, Field(ge=low, le=high)])
+
+
+def _choice(names: list[str]) -> Control:
+    return Control(Literal[tuple(names)])
+
+
+_OFFERED = offered()
+_LENGTH = _count(1, 131_072)
+_LIMIT_MS = _number(0.1, 3_600_000)
+
+CONTROLS: dict[str, Control] = {
+    "workload": Control(str),
+    "rate": _number(0.5, 200),
+    "own_rate": Control(bool),
+    "requests": _count(10, 100_000),
+    "arrivals": _choice(["constant", "poisson", "gamma", "weibull", "mmpp2"]),
+    "cv": _number(0.1, 10),
+    "prompt_tokens": _LENGTH,
+    "prompt_cv": _number(0.05, 5),
+    "output_tokens": _LENGTH,
+    "output_cv": _number(0.05, 5),
+    "shared_prefix_tokens": _count(0, 131_072),
+    "server": _choice([CALIBRATED, DATA_SHEET]),
+    "profile": _choice(_OFFERED["profile"]),
+    "model": _choice(_OFFERED["model"]),
+    "hardware": _choice(_OFFERED["hardware"]),
+    "techniques": Control(list[str], many=True),
+    "efficiency": Control(str),
+    "preset": _choice([OWN, *PRESETS]),
+    "batching": _choice([OWN, *_OFFERED["batching"]]),
+    "kv": _choice([OWN, *_OFFERED["kv"]]),
+    "prefix_cache": _choice([OWN, "on", "off"]),
+    "max_seqs": _count(1, 65_536),
+    "token_budget": _count(1, 1 << 24),
+    "kv_tokens": _count(1, 1 << 40),
+    "replicas": _count(1, 64),
+    "router": _choice([OWN, *_OFFERED["router"]]),
+    "set": Control(str),
+    "ttft_ms": _LIMIT_MS,
+    "tpot_ms": _LIMIT_MS,
+    "e2e_ms": _LIMIT_MS,
+    "seed": _count(0, 2**32 - 1),
+}
+
+_POLICIES = ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens")
+_CLUSTER = ("replicas", "router")
+_WORKLOAD = (
+    "requests", "arrivals", "cv", "prompt_tokens", "prompt_cv", "output_tokens", "output_cv",
+    "shared_prefix_tokens",
+)  # fmt: skip
+_LIMITS = ("ttft_ms", "tpot_ms", "e2e_ms")
+_SWITCH = {OWN: None, "on": True, "off": False}
+_SLIDER_RATE_PER_S = 10.0
+
+
+def technique_names() -> list[str]:
+    """What ``techniques`` can be chosen from; parameters (``NAME:KEY=VALUE``) are typed."""
+    return list(TECHNIQUES)
+
+
+def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
+    """The value of every control.
+
+    Raises ``PolicyError`` where the scenario names what is not offered here.
+    """
+    workload, server = scenario.workload, scenario.server
+    policies, cluster = dict(scenario.policies), dict(scenario.cluster)
+    controls: dict[str, Any] = {
+        "workload": workload.source,
+        "own_rate": workload.rate_per_s is None,
+        "rate": float(workload.rate_per_s or _SLIDER_RATE_PER_S),
+        **{name: getattr(workload, name) for name in _WORKLOAD},
+        "server": DATA_SHEET if server.model else CALIBRATED,
+        "profile": server.profile or PROFILE,
+        "model": server.model or "llama-3-8b",
+        "hardware": server.hardware or "h100",
+        "techniques": list(server.techniques),
+        "efficiency": server.efficiency or "",
+        "preset": scenario.preset or OWN,
+        **{name: policies.pop(name, None) for name in _POLICIES},
+        **{name: cluster.pop(name, None) for name in _CLUSTER},
+        **{name: getattr(scenario.slo, name) for name in _LIMITS},
+        "seed": scenario.seed,
+    }
+    for name, choices in _OFFERED.items():
+        require_offered(name, controls[name])
+        if choices and controls[name] is None:
+            controls[name] = OWN
+    controls["prefix_cache"] = {v: k for k, v in _SWITCH.items()}[controls["prefix_cache"]]
+    controls["replicas"] = controls["replicas"] or 1
+    rest = {**policies, **cluster}
+    controls["set"] = " ".join(f"{key}={_text(value)}" for key, value in rest.items())
+    return controls
+
+
+def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
+    """The scenario that the controls show; raises ``ServetwinError`` naming what cannot be."""
+    policies = {name: controls[name] for name in _POLICIES}
+    policies["prefix_cache"] = _SWITCH[controls["prefix_cache"]]
+    cluster = {name: controls[name] for name in _CLUSTER}
+    cluster["replicas"] = None if cluster["replicas"] == 1 else cluster["replicas"]
+    for key, value in _more_settings(controls["set"]).items():
+        (policies if key in _names(PolicyConfig) else cluster)[key] = value
+    found = {
+        "workload": {
+            "source": controls["workload"],
+            "rate_per_s": None if _keeps_rate(controls) else controls["rate"],
+            **{name: controls[name] for name in _WORKLOAD},
+        },
+        "server": _server(controls),
+        "preset": _given(controls["preset"]),
+        "policies": _only_given(policies),
+        "cluster": _only_given(cluster),
+        "slo": {name: controls[name] for name in _LIMITS},
+        "seed": controls["seed"],
+    }
+    return parse_scenario_dict(found, "the scenario")
+
+
+def is_generated(workload: str) -> bool:
+    """Whether the workload has laws rather than rows."""
+    return workload == GENERATED
+
+
+def workload_names(uploaded: Mapping[str, Any]) -> list[str]:
+    """Every workload that can be chosen."""
+    return [GENERATED, SAMPLE, *uploaded]
+
+
+def _keeps_rate(controls: Mapping[str, Any]) -> bool:
+    return controls["own_rate"] and not is_generated(controls["workload"])
+
+
+def _server(controls: Mapping[str, Any]) -> dict[str, Any]:
+    if controls["server"] == CALIBRATED:
+        return {"profile": controls["profile"]}
+    return {
+        "model": controls["model"],
+        "hardware": controls["hardware"],
+        "techniques": tuple(controls["techniques"]),
+        "efficiency": controls["efficiency"] or None,
+    }
+
+
+def _more_settings(text: str) -> dict[str, Any]:
+    settings = parse_settings(text.split(), "more settings", PolicyConfig, ClusterConfig)
+    for key in settings:
+        if key in CONTROLS:
+            raise PolicyError(f"more settings: {key} has a control of its own")
+    require_offered("router", settings.get("decode_router"))
+    return settings
+
+
+def _only_given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if _given(value) is not None}
+
+
+def _given(value: Any) -> Any:
+    return None if value == OWN else value
+
+
+def _names(of: type[Any]) -> set[str]:
+    return {field.name for field in fields(of)}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,5 @@
+"""To come."""
+
+
+def page() -> None:
+    """Draw the page."""

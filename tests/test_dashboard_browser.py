@@ -1,0 +1,54 @@
+"""The whole dashboard in a real browser."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dashboard_app import Browser, browser, served_dashboard
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+PAGES = {
+    "": "What if?",
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
+        yield url
+
+
+@pytest.fixture
+def chromium(url: str) -> Iterator[Browser]:
+    with browser(url) as found:
+        yield found
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", PAGES)
+def test_page_opens(chromium: Browser, path: str) -> None:
+    chromium.open(path, PAGES[path])
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_slider_changes_numbers_and_link(chromium: Browser) -> None:
+    chromium.open("?rate=12", "What if?")
+    page = chromium.page
+    number = page.get_by_test_id("stMetricValue").first
+    before = number.inner_text()
+    page.get_by_role("slider", name="Requests per second").press("ArrowRight")
+    expect(number).not_to_have_text(before)
+    page.wait_for_url("**rate=12.5**")
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_link_restores_the_scenario(chromium: Browser) -> None:
+    chromium.open("?rate=20&batching=chunked&max_seqs=64", "What if?")
+    page = chromium.page
+    expect(page.get_by_role("slider", name="Requests per second")).to_have_value("20")
+    page.get_by_test_id("stSidebar").get_by_text("Policies", exact=True).click()
+    expect(page.get_by_label("Sequences in a batch")).to_have_value("64")
+    chromium.assert_sound()
