@@ -9,8 +9,9 @@ from math import ceil
 
 import numpy as np
 
-from sim.roofline.deployment import ACTIVATION_BYTES, Deployment
+from sim.roofline.deployment import Deployment
 from sim.roofline.formats import Format
+from sim.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
 from sim.roofline.operators import (
     IntArray,
     Operator,
@@ -25,16 +26,12 @@ from sim.roofline.operators import (
     verified_keys,
     visible,
 )
-from sim.shapes.feed_forward import Experts, FeedForward
-from sim.shapes.mixers import Attention, Mixer, Recurrence
+from sim.shapes.mixers import Mixer
 from sim.shapes.model import LayerGroup
 from sim.step_time import FloatArray
 
 Tokens = float | FloatArray
 """One value, or one for each row of contexts."""
-
-PARTIAL_BYTES = 4
-"""Of an element of a partial attention result."""
 
 
 class StepCost:
@@ -45,6 +42,7 @@ class StepCost:
         self._bytes_per_s = deployment.hardware.memory_bytes_per_s
         self._attention_flops_per_s = deployment.hardware.peak("bf16")
         self._efficiency = deployment.efficiency
+        self._messages = Messages(deployment)
         self._layers_s: dict[tuple[float, bool, float], float] = {}
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
@@ -52,11 +50,13 @@ class StepCost:
         parallel = self.deployment.parallel
         flights, groups = self._flights(logit_rows), self._groups(logit_rows)
         part = rows / flights / groups, logit_rows / flights / groups
-        device_s = self._linear_s(*part, has_prefill, groups) + self._messages_s(*part, has_prefill)
+        device_s = self._linear_s(*part, has_prefill, groups) + self._messages.layers_s(
+            *part, has_prefill
+        )
         device_s += self._launches_s()
         device_s *= self._rounds(flights, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
-            device_s += (parallel.pipeline - 1) * self._hop_s(part[0], has_prefill)
+            device_s += (parallel.pipeline - 1) * self._messages.hop_s(part[0], has_prefill)
         return self._efficiency.overhead_s + self._with_streamed_weights(device_s)
 
     def share(self, sequences: float, has_prefill: bool) -> float:
@@ -115,7 +115,9 @@ class StepCost:
             computing_s = self._seconds(attention, self._attention_flops_per_s)
             keys = seen_keys(group.mixer, start, rows)
             computing_s = self._with_streamed_kv(computing_s, group, keys)
-            total += max(computing_s, group.count * self._ring_s(group.mixer, start + rows))
+            total += max(
+                computing_s, group.count * self._messages.ring_s(group.mixer, start + rows)
+            )
         return total
 
     def verification_s(self, start: int, rows: int, sequences: int) -> float:
@@ -152,7 +154,7 @@ class StepCost:
 
     def _reduction_s(self, mixer: Mixer, decodes: float, context_tokens: FloatArray) -> Tokens:
         """Of a split attention: partial results out and in again, and one launch."""
-        elements = _partial_elements(mixer)
+        elements = partial_elements(mixer)
         if not elements or not self.deployment.kernels.synchronised:
             return 0.0
         splits = self._splits(context_tokens)
@@ -211,52 +213,6 @@ class StepCost:
             operator.flops / flops_per_s, operator.moved_bytes / self._bytes_per_s
         )
 
-    def _messages_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
-        """What the layers say to each other's devices; rows that need logits stand for decodes."""
-        parallel = self.deployment.parallel
-        if parallel.tensor == parallel.expert == parallel.sequence == 1:
-            return 0.0
-        size = self._activation_bytes(rows, has_prefill)
-        return sum(
-            group.count
-            * (self._exchange_s(group.ffn, size) + self._partials_s(group.mixer, logit_rows))
-            for group in self.deployment.model.layers
-        )
-
-    def _exchange_s(self, ffn: FeedForward, size_bytes: float) -> float:
-        """Two all-reduces a layer (tensor); around experts on other devices two all-to-alls."""
-        parallel, link = self.deployment.parallel, self.deployment.link
-        reduced_s = link.all_reduce_s(size_bytes, parallel.tensor)
-        if isinstance(ffn, Experts) and parallel.expert > 1:
-            routed = size_bytes * ffn.top_k / parallel.tensor
-            return reduced_s + 2 * link.all_to_all_s(routed, parallel.expert)
-        has_ffn = ffn.params(self.deployment.model.width) > 0
-        return (1 + has_ffn) * reduced_s
-
-    def _partials_s(self, mixer: Mixer, decodes: float) -> float:
-        """Decodes whose context lies on many ranks: their partial results are summed."""
-        parallel = self.deployment.parallel
-        size = decodes * _partial_elements(mixer) * PARTIAL_BYTES / parallel.tensor
-        return self.deployment.link.all_reduce_s(size, parallel.sequence) if size else 0.0
-
-    def _ring_s(self, mixer: Mixer, tokens: int) -> float:
-        """Keys and values of every rank pass every other one (ring attention, Liu 2023)."""
-        ranks = self.deployment.parallel.sequence
-        if ranks == 1 or not mixer.kv_elements():
-            return 0.0
-        return (ranks - 1) * self.deployment.link.send_s(
-            read_kv_bytes(self.deployment, mixer, tokens)
-        )
-
-    def _hop_s(self, rows: float, has_prefill: bool) -> float:
-        """From stage to stage."""
-        return self.deployment.link.send_s(self._activation_bytes(rows, has_prefill))
-
-    def _activation_bytes(self, rows: float, has_prefill: bool) -> float:
-        """What a device of a group has between two layers: all rows, or its piece of a prompt."""
-        here = rows / self.deployment.parallel.sequence if has_prefill else rows
-        return here * self.deployment.model.width * ACTIVATION_BYTES
-
     def _launches_s(self) -> float:
         kernels = self.deployment.kernels
         per_layer = kernels.launches_per_layer * (1 if kernels.fused else 2)
@@ -294,11 +250,3 @@ class StepCost:
     def _groups(self, sequences: float) -> float:
         """Groups that have a sequence of each micro-batch."""
         return self.deployment.parallel.spread(sequences / self._flights(sequences))
-
-
-def _partial_elements(mixer: Mixer) -> float:
-    """What a piece of a query's attention yields: a sum per value, a maximum and a sum per head."""
-    if isinstance(mixer, Recurrence):
-        return 0.0
-    values = mixer.head_dim if isinstance(mixer, Attention) else mixer.latent_dim
-    return mixer.heads * (values + 2)
