@@ -8,6 +8,10 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -q
 
+# The site is dist/docs/index.html.
+docs: $(VENV)/.ready
+	$(BIN)/python -m mkdocs build
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py
 
@@ -27,4 +31,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test bench lint types gpu
+.PHONY: demo test docs bench lint types gpu

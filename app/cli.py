@@ -5,6 +5,7 @@ import sys
 import typer
 
 from app.commands.calibrate import calibrate
+from app.commands.capacity import capacity
 from app.commands.dashboard import dashboard
 from app.commands.demo import demo
 from app.commands.explain import explain
@@ -13,6 +14,7 @@ from app.commands.replay import replay
 from app.commands.report import report
 from app.commands.selftest import selftest
 from app.commands.serve import serve
+from app.commands.sweep import sweep
 from app.commands.techniques import techniques_app
 from app.commands.verify import verify
 from app.commands.workload import workload_app
@@ -29,6 +31,8 @@ app.command()(serve)
 app.command()(calibrate)
 app.command()(loadtest)
 app.command()(verify)
+app.command()(capacity)
+app.command()(sweep)
 app.command()(explain)
 app.command()(report)
 app.command()(dashboard)

@@ -44,7 +44,7 @@ def explanation_lines(found: Explanation) -> list[str]:
         f"tokens), scheduled at {found.scheduled_s:.3f} s on replica {found.replica}",
         *wrap(verdict(found), WIDTH),
         *(["", *parts_table(found)] if found.parts_s else []),
-        *_company_lines(found),
+        *(["", *company_words(found)] if found.company else []),
         *note_lines(found.notes),
     ]
 
@@ -69,6 +69,21 @@ def parts_table(found: Explanation) -> list[str]:
     e2e_s = found.e2e_s or 0.0
     rows = [_part_line(part, s, s / e2e_s if e2e_s else 0.0) for part, s in found.parts_s.items()]
     return [f"{'part':<12}{'seconds':>10}{'share':>9}", *rows, f"{'E2E latency':<12}{e2e_s:>10.4f}"]
+
+
+def company_words(found: Explanation) -> list[str]:
+    """Who was beside it, and what it had of the prefix cache; nothing where that is not known."""
+    company = found.company
+    if company is None:
+        return []
+    waiting = "" if company.waiting is None else f", {company.waiting} waiting"
+    batch = company.mean_batch
+    decoded = f"; it decoded in batches of {batch:.1f} on average" if batch else ""
+    return [
+        f"beside it on arrival: {company.running} running{waiting}{decoded}",
+        f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from the prefix cache, "
+        f"{found.preemptions} preemptions",
+    ]
 
 
 def as_json(found: Explanation | Sequence[Explanation]) -> str:
@@ -123,18 +138,3 @@ def _of(part_s: float, whole_s: float) -> str:
 def _part_line(part: str, seconds: float, share: float) -> str:
     bar = "█" * round(_BAR * share)
     return f"{part:<12}{seconds:>10.4f}{100 * share:>7.1f} %  {bar}".rstrip()
-
-
-def _company_lines(found: Explanation) -> list[str]:
-    company = found.company
-    if company is None:
-        return []
-    waiting = "" if company.waiting is None else f", {company.waiting} waiting"
-    batch = company.mean_batch
-    decoded = f"; it decoded in batches of {batch:.1f} on average" if batch else ""
-    return [
-        "",
-        f"beside it on arrival: {company.running} running{waiting}{decoded}",
-        f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from the prefix cache, "
-        f"{found.preemptions} preemptions",
-    ]

@@ -13,7 +13,7 @@ from app.provenance import outside_warning, rests_line
 from app.report_folders import NamedRun
 from app.tables import counts_line, error_lines
 from sim.metrics import LATENCIES, SLO
-from sim.run import Run
+from sim.run import Run, RunKind
 
 
 def facts(named: NamedRun, look: Look) -> ET.Element:
@@ -21,7 +21,7 @@ def facts(named: NamedRun, look: Look) -> ET.Element:
     run = named.run
     summary = run.summary()
     lines = [
-        _what_ran(run),
+        what_ran(run),
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"].dropna()),
         *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
@@ -80,22 +80,23 @@ def glossary() -> ET.Element:
     return element("section", element("h2", "Definitions"), element("dl", *pairs), percentiles)
 
 
-def what_ran_short(run: Run) -> str:
+def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
     """``simulation of continuous+paged`` or ``load test of MODEL``."""
-    if run.kind == "loadtest":
-        return f"load test of {run.scenario.get('endpoint', {}).get('model', 'an endpoint')}"
-    policies = run.scenario.get("policies", {})
+    if kind == "loadtest":
+        return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
+    policies = scenario.get("policies", {})
     names = [str(policies[key]) for key in ("batching", "kv") if key in policies]
     prefix = ["prefix"] if policies.get("prefix_cache") else []
     return f"simulation of {'+'.join([*names, *prefix]) or 'a server'}"
 
 
-def _what_ran(run: Run) -> str:
-    scenario = run.scenario
+def what_ran(run: Run) -> str:
+    """On what server, with which requests."""
+    scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
     trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
     if run.kind == "loadtest":
-        return f"{what_ran_short(run)} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
-    return f"{what_ran_short(run)} on {_server(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
+        return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
+    return f"{ran} on {_server(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
 
 
 def _server(scenario: Mapping[str, Any]) -> str:

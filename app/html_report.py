@@ -9,7 +9,7 @@ from app import figures
 from app.html_charts import POLICY, Charts, asset
 from app.html_elements import Child, document, element
 from app.html_facts import facts, glossary, scenarios, slo_verdict, what_ran_short
-from app.html_tables import comparison_table, latency_table, totals_table
+from app.html_tables import comparison_table, latency_table, metric_label, totals_table
 from app.metric_words import METRICS
 from app.replayed import replay_as_sent
 from app.report_folders import NamedRun, Trial
@@ -48,7 +48,8 @@ class _Page:
     def html(self) -> str:
         """The whole file."""
         only = self._runs[0].run
-        title = what_ran_short(only) if len(self._runs) == 1 else f"{len(self._runs)} runs"
+        ran = what_ran_short(only.kind, only.scenario)
+        title = ran if len(self._runs) == 1 else f"{len(self._runs)} runs"
         head = [
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=POLICY),
@@ -118,7 +119,7 @@ class _Page:
         if self._measured:
             lag = figures.schedule_lag(self._measured, looks)
             drawn.append(place("Schedule lag: how late the client was", lag))
-        if states := {n.name: state for n in self._runs if len(state := _state(n))}:
+        if states := {n.name: state for n in self._runs if len(state := server_state(n))}:
             title = "Requests running and waiting, and KV memory"
             drawn.append(place(title, figures.server_over_time(states, looks)))
         return _section("Over time", drawn)
@@ -200,13 +201,13 @@ def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
 def _verdict(trial: Trial) -> ET.Element:
     repeats, holds = trial.comparison.repeats, trial.comparison.holds
     runs = "1 load test" if repeats == 1 else f"{repeats} load tests"
-    failed = [row.metric for row in trial.comparison.metrics if row.holds is False]
+    failed = [metric_label(r.metric) for r in trial.comparison.metrics if r.holds is False]
     said = "the prediction holds" if holds else f"the prediction FAILS on {', '.join(failed)}"
     text = f"{trial.predicted.name}: {said}, against {runs}"
     return element("p", text, class_="good" if holds else "bad")
 
 
-def _state(named: NamedRun) -> pd.DataFrame:
+def server_state(named: NamedRun) -> pd.DataFrame:
     """What the server did, from the steps of a simulation or from what a load test scraped."""
     run = named.run
     if run.kind == "loadtest":

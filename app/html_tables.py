@@ -13,7 +13,7 @@ from loadtest.comparison import Comparison, MetricComparison
 from sim.metrics import SLO, describe
 from sim.run import Run
 
-_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100
 _TOTALS = (
     "output_throughput_tokens_per_s",
@@ -28,20 +28,20 @@ _VERDICTS = {True: ("holds", "good"), False: ("FAILS", "bad"), None: ("", "quiet
 
 def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
     """Metric by metric, a row per run: count, mean, percentiles, maximum."""
-    described = {named.name: _described(named.run) for named in runs}
+    of_runs = {named.name: described(named.run) for named in runs}
     rows: list[list[Child]] = [
         [
             defined(METRICS[metric].title, METRICS[metric].definition),
             element("span", swatch(looks[name]), name),
             str(figures[metric]["count"]),
-            *(_point(figures[metric], point, METRICS[metric].factor) for point in _POINTS),
+            *(_point(figures[metric], point, METRICS[metric].factor) for point in POINTS),
         ]
         for metric in METRICS
-        for name, figures in described.items()
+        for name, figures in of_runs.items()
         if metric in figures
     ]
     note = f"* fewer than {_FIRM_P99} values: not a firm p99; finished requests only"
-    return table(["metric", "run", "count", *_POINTS], rows, note)
+    return table(["metric", "run", "count", *POINTS], rows, note)
 
 
 def totals_table(
@@ -73,10 +73,8 @@ def comparison_table(found: Comparison) -> ET.Element:
 
 
 def _compared(row: MetricComparison) -> Iterator[Child]:
-    name, _, point = row.metric.partition(".")
-    metric = METRICS[name]
-    label = f"{metric.label} {point}".rstrip()
-    yield defined(f"{label}, {metric.unit}", metric.definition)
+    metric = METRICS[row.metric.partition(".")[0]]
+    yield defined(f"{metric_label(row.metric)}, {metric.unit}", metric.definition)
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
@@ -87,7 +85,14 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     yield element("span", word, class_=class_)
 
 
-def _described(run: Run) -> dict[str, Mapping[str, Any]]:
+def metric_label(metric: str) -> str:
+    """``TTFT p90`` of ``ttft_s.p90``."""
+    name, _, point = metric.partition(".")
+    return f"{METRICS[name].label} {point}".rstrip()
+
+
+def described(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Count, mean, percentiles and maximum of every metric that a request has."""
     summary = run.summary()
     found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
     finished = run.requests[run.requests["status"] == "finished"]

@@ -258,7 +258,7 @@ def parse_kv_tokens(text: str) -> int:
 class TraceOptions:
     """How to read a trace and which part of it to take, in this order."""
 
-    path: Path
+    path: Path | None
     max_bad_rows: int = 0
     spread_ties: bool = False
     start_s: float | None = None
@@ -279,6 +279,21 @@ class TraceOptions:
         """
         from workloads.errors import TraceError
         from workloads.reading import SESSION_RATE_PER_S, read_trace
+
+        if self.path is None:
+            raise TraceError("no trace: give TRACE, or --scenario FILE")
+        trace = read_trace(
+            self.path,
+            max_bad_rows=self.max_bad_rows,
+            seed=self.seed,
+            spread_ties=self.spread_ties,
+            session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
+        )
+        return self.of(trace)
+
+    def of(self, trace: "Trace") -> "Trace":
+        """What they make of a trace that was read already."""
+        from workloads.errors import TraceError
         from workloads.transform import (
             at_rate,
             limit,
@@ -290,13 +305,6 @@ class TraceOptions:
 
         if self.rate_scale is not None and self.rate_per_s is not None:
             raise TraceError("--rate and --rate-scale exclude each other; give one")
-        trace = read_trace(
-            self.path,
-            max_bad_rows=self.max_bad_rows,
-            seed=self.seed,
-            spread_ties=self.spread_ties,
-            session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
-        )
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
             trace = window(trace, self.start_s or 0.0, end_s)

@@ -55,10 +55,19 @@ def replay_as_sent(predicted: Run, measured: Run, trace: Trace | None = None) ->
     seed = int(predicted.scenario.get("seed", 0))
     again = run_once(sent, scenario, seed=seed)
     again.scenario = predicted.scenario
+    mark_warm_up(again, measured)
     from_sent = as_sent(measured)
     return Replayed(
         again, from_sent, compare(again, [from_sent]), compare_requests(again, from_sent)
     )
+
+
+def mark_warm_up(predicted: Run, measured: Run) -> None:
+    """What a load test sent to warm up counts on neither side of a comparison."""
+    warm_up = measured.requests.get("warm_up")
+    if warm_up is not None and warm_up.any():
+        marked = measured.requests.loc[warm_up, "request_id"]
+        predicted.requests["warm_up"] = predicted.requests["request_id"].isin(marked)
 
 
 def scenario_of(record: Mapping[str, Any]) -> Scenario:

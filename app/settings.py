@@ -31,7 +31,9 @@ def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str
     """
     from policies.config import PolicyConfig
 
-    known = {key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()}
+    known = {
+        key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()
+    }
     return dict(_parse_setting(text, where, known) for text in texts)
 
 

@@ -11,10 +11,11 @@ from workloads.errors import TraceError
 if TYPE_CHECKING:
     from workloads.arrivals import ArrivalProcess
     from workloads.lengths import TokenLaw
+    from workloads.modulated import RateCurve
     from workloads.pauses import PauseLaw
     from workloads.prefixes import PrefixStructure
 
-ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients")
+ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients", "ramp")
 LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
 STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
 THINK_TIMES = ("lognormal", "exponential")
@@ -39,6 +40,9 @@ class ArrivalChoice:
     peak_to_trough: float
     hourly: str | None
     period_s: float
+    from_per_s: float | None = None
+    to_per_s: float | None = None
+    steps: int | None = None
 
     def process(self) -> "ArrivalProcess":
         """The process; raises TraceError for an unknown name or an impossible number."""
@@ -51,6 +55,8 @@ class ArrivalChoice:
         from workloads.clients import ClientArrivals
         from workloads.modulated import DiurnalArrivals, OnOffArrivals, Sinusoid, Stationary, Steps
 
+        if self.name == "ramp":
+            return self._ramp()
         makers: dict[str, Callable[[], Stationary]] = {
             "constant": lambda: ConstantArrivals(self.rate_per_s),
             "poisson": lambda: PoissonArrivals(self.rate_per_s),
@@ -65,6 +71,30 @@ class ArrivalChoice:
         if self.diurnal:
             return DiurnalArrivals(around, Sinusoid(self.peak_to_trough), self.period_s)
         return around
+
+    def _ramp(self) -> "ArrivalProcess":
+        """Poisson arrivals whose rate goes from one to another over the period."""
+        from workloads.arrivals import PoissonArrivals
+        from workloads.modulated import DiurnalArrivals, Line, RateCurve
+
+        if self.from_per_s is None or self.to_per_s is None:
+            raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
+        if self.diurnal or self.hourly is not None:
+            raise TraceError("--arrivals ramp: excludes --diurnal and --hourly")
+        curve: RateCurve = Line(self.from_per_s, self.to_per_s)
+        if self.steps is not None:
+            curve = _stairs(self.from_per_s, self.to_per_s, self.steps)
+        mean_per_s = (self.from_per_s + self.to_per_s) / 2
+        return DiurnalArrivals(PoissonArrivals(mean_per_s), curve, self.period_s)
+
+
+def _stairs(first: float, last: float, steps: int) -> "RateCurve":
+    from workloads.modulated import Steps
+
+    if steps < 2:
+        raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
+    rise = (last - first) / (steps - 1)
+    return Steps(tuple(first + step * rise for step in range(steps)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +183,12 @@ class PrefixChoice:
 
 
 DEFAULT_GROUPS = 64
+DEFAULT_ARRIVALS = ArrivalChoice(
+    "poisson", 4.0, cv=1.2, clients=50, on_s=11.3, off_s=46.5, diurnal=False, peak_to_trough=2.2,
+    hourly=None, period_s=86_400.0,
+)  # fmt: skip
+DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8, None, zipf=1.1, tail_alpha=2.2)
+DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6, None, zipf=1.1, tail_alpha=2.2)
 
 
 def think_time(name: str, think_s: float) -> "PauseLaw":

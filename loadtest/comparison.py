@@ -160,12 +160,18 @@ def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
     return RequestDifferences(frame, dict(zip(rest["request_id"], reasons, strict=True)))
 
 
-def check_same_load(predicted: Run, trace: Trace) -> None:
+def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) -> None:
     """Refuse to compare with a prediction for another load.
 
     Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs; a
-    measured run counts prompt tokens in its own way, so only its arrivals are looked at.
+    measured run counts prompt tokens in its own way, so only its arrivals are looked at. In a
+    closed loop the arrivals of followers are results, and a prediction in an open loop is another.
     """
+    if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
+        raise LoadTestError(
+            "--against: the prediction is for an open loop; predict without --open-loop"
+        )
+    followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
     columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
     ours = pd.DataFrame(
         [(r.request_id, r.arrival_s, r.prompt_tokens) for r in trace],
@@ -177,7 +183,10 @@ def check_same_load(predicted: Run, trace: Trace) -> None:
             f"--against: the prediction has {len(theirs)} requests, the trace {len(ours)}; "
             "give the same trace and the same options to both"
         )
-    same = np.isclose(ours, theirs.reindex(ours.index), rtol=1e-9, atol=1e-6).all(axis=1)
+    theirs = theirs.reindex(ours.index)
+    equal = np.isclose(ours, theirs, rtol=1e-9, atol=1e-6)
+    equal[:, 0] |= ours.index.isin(followers) & theirs["scheduled_s"].notna()
+    same = equal.all(axis=1)
     if not same.all():
         first = ours.index.to_numpy()[~same][0]
         raise LoadTestError(

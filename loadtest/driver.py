@@ -1,4 +1,4 @@
-"""One process' share of a load test: its client, its open loop, its watch, and what it measured."""
+"""One process' share of a load test: its client, its schedule, its watch, and what it measured."""
 
 import asyncio
 import time
@@ -7,22 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from loadtest.answers import answer_of
+from loadtest.attempts import Asker
+from loadtest.dispatcher import Dispatcher
 from loadtest.endpoint import Endpoint
 from loadtest.event_loop import loop_name
+from loadtest.exchange import Exchange
 from loadtest.http_client import open_client
 from loadtest.loop_watch import LoopWatch
-from loadtest.open_loop import OpenLoop
 from loadtest.options import LoadOptions, Progress
+from loadtest.read_ahead import ReadAhead
 from loadtest.records import Row, request_rows
-from loadtest.schedule import Send, Zero
+from loadtest.schedule import Schedule, Send, Zero
 
 
 @dataclass(slots=True)
 class Part:
     """What one process measured: a row per request of its schedule, and how it fared itself.
 
-    ``resent`` counts requests that went out twice (``loadtest.transport``). ``lost`` is set for a
-    process that never handed in its part: its requests have failed as client_lost.
+    ``resent`` counts requests that went out twice (``loadtest.transport``), ``too_late`` followers
+    that came due after the duration and are in no row. ``lost`` is set for a process that never
+    handed in its part: its requests have failed as client_lost.
     """
 
     rows: list[Row]
@@ -32,6 +37,7 @@ class Part:
     interrupted: bool = False
     stopped: str | None = None
     resent: int = 0
+    too_late: int = 0
     transport: str = ""
     event_loop: str = ""
     lost: bool = False
@@ -44,18 +50,13 @@ class Driver:
     before the clock starts.
     """
 
-    def __init__(self, endpoint: Endpoint, sends: Sequence[Send], options: LoadOptions) -> None:
+    def __init__(self, endpoint: Endpoint, schedule: Schedule, options: LoadOptions) -> None:
         self._endpoint = endpoint
-        self._sends = sends
         self._options = options
         self._client, self._transport, self._way = open_client(endpoint, options)
-        self._loop = OpenLoop(
-            self._client,
-            endpoint.url,
-            sends,
-            timeout_s=options.timeout_s,
-            give_up_after=options.give_up_after,
-        )
+        self._asker = Asker(self._client, endpoint.url, options)
+        self._dispatcher = Dispatcher(self._ask, schedule, options)
+        self._ahead = ReadAhead()
         self._watch = LoopWatch()
         self._cpu_share = 0.0
         self._loop_name = loop_name()
@@ -74,34 +75,40 @@ class Driver:
     async def run(self, zero: Zero) -> None:
         """Send everything and wait for every answer."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
-        with self._watch.running():
-            await self._loop.run(zero)
+        with self._watch.running(), self._ahead.running():
+            await self._dispatcher.run(zero)
         self._cpu_share = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
 
     def interrupt(self) -> None:
         """Send no more and give up what is in flight."""
-        self._loop.interrupt()
+        self._dispatcher.interrupt()
 
     def progress(self) -> Progress:
         """Where it stands."""
-        loop = self._loop
-        elapsed_s = (time.perf_counter_ns() - loop.zero_ns) / 1e9 if loop.zero_ns else 0.0
-        return Progress(max(elapsed_s, 0.0), len(self._sends), loop.sent, loop.ended, loop.failed)
+        at = self._dispatcher
+        elapsed_s = (time.perf_counter_ns() - at.zero_ns) / 1e9 if at.zero_ns else 0.0
+        fresh = (answer_of(*read, at.zero_ns) for read in self._ahead.fresh() if read[0].sent_ns)
+        return Progress(max(elapsed_s, 0.0), at.total, at.sent, at.ended, at.failed, tuple(fresh))
 
     def part(self) -> Part:
-        """What was measured; only now is parsed what came."""
-        loop = self._loop
+        """What was measured; what came is parsed as far as it is not yet."""
+        done = self._dispatcher
         rows, first_messages = request_rows(
-            self._sends, loop.exchanges, loop.zero_ns, loop.stopped or ""
+            done.sends, done.exchanges, done.zero_ns, done.stopped or "", self._ahead.stream
         )
         return Part(
             rows=rows,
             first_messages=first_messages,
             oversleeps_s=self._watch.oversleeps_s,
             cpu_share=self._cpu_share,
-            interrupted=loop.interrupted,
-            stopped=loop.stopped,
+            interrupted=done.interrupted,
+            stopped=done.stopped,
             resent=self._transport.resent if self._transport else 0,
+            too_late=done.too_late,
             transport=self._way,
             event_loop=self._loop_name,
         )
+
+    async def _ask(self, send: Send, exchange: Exchange) -> None:
+        self._ahead.begin(exchange)
+        await self._asker.ask(send, exchange)

@@ -134,6 +134,8 @@ def _model_card(
     for card in cards:
         if model in (None, card["id"]) or f"{model}:latest" == card["id"]:
             return card
+    if dialect.loads_unlisted:
+        return _unlisted(dialect, server, model)
     served = _listing([card["id"] for card in cards])
     raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {served}")
 

@@ -14,6 +14,7 @@ def prompt_lengths_note(requests: pd.DataFrame, trace: Trace) -> str | None:
     """
     finished = requests[requests["status"] == "finished"]
     asked_of = {request.request_id: request.prompt_tokens for request in trace}
+    finished = finished[finished["request_id"].isin(asked_of)]  # users may have sent more
     asked = finished["request_id"].map(asked_of).to_numpy(dtype=float)
     counted = finished["prompt_tokens"].to_numpy(dtype=float)
     if not len(finished) or (asked == counted).all():

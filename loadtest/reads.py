@@ -3,6 +3,20 @@
 from array import array
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Consecutive pieces: all their bytes, and of each its stamp and where in the bytes it ends."""
+
+    data: bytes
+    stamps_ns: list[int]
+    ends: list[int]
+
+    def pieces(self) -> Iterator["Span"]:
+        """One by one."""
+        for stamp_ns, (start, end) in zip(self.stamps_ns, pairwise([0, *self.ends]), strict=True):
+            yield Span(self.data[start:end], [stamp_ns], [end - start])
 
 
 class Reads:
@@ -18,6 +32,15 @@ class Reads:
         self._data += data
         self._stamps_ns.append(stamp_ns)
         self._ends.append(len(self._data))
+
+    def span(self, start: int, most: int) -> Span:
+        """At most so many pieces, as many as there are, from number ``start``."""
+        stop = min(start + most, len(self))
+        if start >= stop:
+            return Span(b"", [], [])
+        begin, *ends = self._ends[start : stop + 1]
+        data = bytes(self._data[begin : ends[-1]])
+        return Span(data, self._stamps_ns[start:stop].tolist(), [end - begin for end in ends])
 
     def __len__(self) -> int:
         return len(self._stamps_ns)

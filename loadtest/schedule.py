@@ -1,16 +1,28 @@
-"""The schedule is a list, not a loop: who is sent when, and with which bytes, before the start."""
+"""The schedule is a list, not a loop: who is sent when, and with which bytes, before the start.
+
+What follows an answer has its bytes ready as well, and its time when the answer is there.
+"""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 
 import numpy as np
 
+from loadtest.cancellation import HangUp
 from loadtest.endpoint import Endpoint
+from loadtest.families import descendants, families
+from loadtest.options import LoadOptions
+from loadtest.repeats import Repeats
 from workloads.errors import LoadTestError
 from workloads.request import Request
 from workloads.trace import Trace
 
 PEAK_WINDOW_S = 10.0
+USER_TOKENS_PER_S = 100.0
+"""More than most servers stream to one user: people read 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +41,104 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One request to send ``send_at_s`` seconds after the start, its body ready."""
+    """One request to send ``send_at_s`` seconds after the start, its body ready.
+
+    A follower has the time of its arrival in the trace until its own is known.
+    """
 
     send_at_s: float
     request: Request
     body: bytes
+    hang_up: HangUp | None = None
 
 
-def build_schedule(trace: Trace, endpoint: Endpoint) -> list[Send]:
-    """Every request of the trace by its time; ties keep the order of the trace.
+class Schedule:
+    """``roots`` by their time, and what is to be sent after each."""
 
-    Raises ``LoadTestError`` for a trace without requests.
+    def __init__(self, roots: list[Send], followers: dict[str, list[Send]]) -> None:
+        self.roots = roots
+        self._followers = followers
+
+    @property
+    def waiting(self) -> int:
+        """How many followers have no time yet."""
+        return sum(map(len, self._followers.values()))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing follows any more, whatever ends."""
+        return not self._followers
+
+    def after(self, send: Send) -> list[Send]:
+        """What follows a request; each is told once."""
+        return self._followers.pop(send.request.request_id, [])
+
+
+class EndlessSchedule(Schedule):
+    """Every root is a user, and every user's line of requests begins again when it is over."""
+
+    def __init__(self, lines: list[Iterator[Send]]) -> None:
+        super().__init__([next(line) for line in lines], {})
+        self._lines = {
+            root.request.tenant: line for root, line in zip(self.roots, lines, strict=True)
+        }
+
+    @property
+    def exhausted(self) -> bool:
+        """Never."""
+        return False
+
+    def after(self, send: Send) -> list[Send]:
+        """The next one of the same user."""
+        return [next(self._lines[send.request.tenant])]
+
+
+def build_schedule(
+    trace: Trace, endpoint: Endpoint, options: LoadOptions | None = None
+) -> Schedule:
+    """Every request of the trace; roots by their time, ties keep the order of the trace.
+
+    Raises ``LoadTestError`` for a trace without requests, or one that waits for itself.
     """
     if not len(trace):
         raise LoadTestError(f"{trace.source}: there is no request to send")
-    return [
-        Send(request.arrival_s, request, endpoint.body(request)) for request in by_arrival(trace)
-    ]
+    options = options or LoadOptions()
+    send = partial(_send, endpoint=endpoint, options=options)
+    roots, followers = families(trace, closed_loop=options.follows(trace))
+    if options.endless:
+        repeats = Repeats(trace)
+        lines = [[send(each) for each in (root, *descendants(root, followers))] for root in roots]
+        return EndlessSchedule([_endless(line, repeats, endpoint, options) for line in lines])
+    ready = {parent: [send(each) for each in listed] for parent, listed in followers.items()}
+    return Schedule([send(root) for root in roots], ready)
 
 
-def by_arrival(trace: Trace) -> list[Request]:
-    """The order in which requests are sent; ties keep that of the trace."""
-    return sorted(trace, key=lambda request: request.arrival_s)
+def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> Send:
+    cancelled = options.cancellation
+    hang_up = cancelled.of(request.request_id, options.seed) if cancelled else None
+    return Send(request.arrival_s, request, endpoint.body(request), hang_up)
+
+
+def _endless(
+    line: list[Send], repeats: Repeats, endpoint: Endpoint, options: LoadOptions
+) -> Iterator[Send]:
+    """The requests of one user, and then the same again with other prompts."""
+    yield from line
+    for number in count(1):
+        for send in line:
+            yield _send(repeats.again(send.request, number), endpoint, options)
+
+
+def due(send: Send, parent_ended_s: float) -> Send:
+    """A follower with its time."""
+    return replace(send, send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
+
+
+def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:
+    """Chunks per second that will come back: by users in a closed loop, else by the trace."""
+    if options.concurrency is not None:
+        return options.concurrency * USER_TOKENS_PER_S
+    return peak_tokens_per_s(trace)
 
 
 def peak_tokens_per_s(trace: Trace) -> float:

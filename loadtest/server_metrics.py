@@ -46,7 +46,14 @@ GAUGES: Mapping[str, Sequence[str]] = {
     ),
 }
 """Names of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share, 1 is all."""
-COLUMNS = ("at_s", *GAUGES)
+MEANINGS = {
+    "at_s": "when the gauges were read",
+    "running": "requests in the batch",
+    "waiting": "requests in the queue",
+    "kv_usage": "share of the KV memory that is used; 1 is all",
+}
+COLUMNS = tuple(MEANINGS)
+"""Of ``server_metrics.parquet``, one row per reading."""
 _NAMES = tuple(name for names in GAUGES.values() for name in names)
 _KNOWN = tuple(name.encode() for name in _NAMES)
 _ANSWER_S = 2.0

@@ -61,8 +61,8 @@ def main() -> None:
 
 
 async def _drive(job: Job, parent: IO[bytes]) -> Driver:
-    sends = build_schedule(job.trace, job.endpoint)
-    async with Driver(job.endpoint, sends, job.options) as driver:
+    schedule = build_schedule(job.trace, job.endpoint, job.options)
+    async with Driver(job.endpoint, schedule, job.options) as driver:
         _tell(parent, READY)
         zero = _heard()  # Nothing else is to be done before.
         with _stopped_by_parent(driver):

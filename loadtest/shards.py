@@ -1,4 +1,4 @@
-"""A schedule shared out over processes: request i goes to process i mod P.
+"""A schedule shared out over processes: request i goes to process i mod P, and its followers too.
 
 All have one zero on one monotonic clock, and each has its own schedule before the start, so that
 nothing passes between them while the load runs but their progress. What a process measured comes
@@ -16,13 +16,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from loadtest.answers import Answer
 from loadtest.driver import Part
 from loadtest.endpoint import Endpoint
 from loadtest.exchange import Exchange, Failure
+from loadtest.families import families, shared_out
 from loadtest.options import LoadOptions, OnProgress, Progress
 from loadtest.progress import progress
 from loadtest.records import Row, request_rows
-from loadtest.schedule import Send, Zero, by_arrival, peak_tokens_per_s
+from loadtest.schedule import Send, Zero, expected_peak_tokens_per_s
 from loadtest.shard import LENGTH, Job, packed
 from loadtest.stop_signals import stop_signals
 from workloads.errors import ServetwinError
@@ -35,13 +37,15 @@ TOKENS_PER_S_A_PROCESS = 10_000
 def processes_for(trace: Trace, options: LoadOptions) -> int:
     """How many processes send ``trace``: those asked for, else what its peak asks for.
 
-    Never more than there are requests, nor, unless asked for, than there are cores.
+    Never more than there are users, conversations or lone requests, nor, unless asked for, than
+    there are cores.
     """
     wanted = options.processes
     if wanted is None:
-        by_rate = math.ceil(peak_tokens_per_s(trace) / TOKENS_PER_S_A_PROCESS)
+        by_rate = math.ceil(expected_peak_tokens_per_s(trace, options) / TOKENS_PER_S_A_PROCESS)
         wanted = min(by_rate, os.cpu_count() or 1)
-    return max(1, min(wanted, len(trace)))
+    roots, _ = families(trace, closed_loop=options.follows(trace))
+    return max(1, min(wanted, len(roots)))
 
 
 async def run_shards(
@@ -56,14 +60,13 @@ async def run_shards(
     ``give_up_after`` is shared out as well. SIGINT and SIGTERM are taken here, once: every process
     then hands in what it has. Raises what keeps a process from starting.
     """
-    ordered = by_arrival(trace)
-    shards = [
-        _Shard(number, Trace(tuple(ordered[number::processes]), trace.source))
-        for number in range(processes)
-    ]
+    closed_loop = options.follows(trace)
+    shares = shared_out(trace, processes, closed_loop=closed_loop)
+    shards = [_Shard(number, share) for number, share in enumerate(shares)]
     each = replace(
         options,
         processes=1,
+        closed_loop=closed_loop,
         give_up_after=math.ceil(options.give_up_after / processes),
         progress_every_s=options.progress_every_s / 2,
     )
@@ -81,9 +84,13 @@ async def run_shards(
 
 
 def merged(rows: Sequence[list[Row]]) -> list[Row]:
-    """The rows of all processes in the order of the schedule."""
-    total, processes = sum(map(len, rows)), len(rows)
-    return [rows[index % processes][index // processes] for index in range(total)]
+    """The rows of all processes in the order of their time; ties as they were shared out."""
+    placed = [
+        (row["scheduled_s"], place, part)
+        for part, listed in enumerate(rows)
+        for place, row in enumerate(listed)
+    ]
+    return [rows[part][place] for _, place, part in sorted(placed)]
 
 
 class _Shard:
@@ -95,6 +102,7 @@ class _Shard:
         self._process: Process | None = None
         self._stopped = False
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
+        self._answers: list[Answer] = []
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start it and wait until it is ready, or has died."""
@@ -129,7 +137,13 @@ class _Shard:
         """What it measured, once it has handed that in or died."""
         while isinstance(message := await self._heard(), Progress):
             self.progress = message
+            self._answers += message.answers
         return message if isinstance(message, Part) else await self._lost()
+
+    def new_answers(self) -> list[Answer]:
+        """Those told since this was asked last."""
+        told, self._answers = self._answers, []
+        return told
 
     async def end(self) -> None:
         """Let it go, or see that it goes."""
@@ -179,4 +193,5 @@ def _sum(shards: Sequence[_Shard]) -> Progress:
         sum(state.sent for state in states),
         sum(state.ended for state in states),
         sum(state.failed for state in states),
+        tuple(answer for shard in shards for answer in shard.new_answers()),
     )

@@ -1,9 +1,11 @@
-"""Ctrl-C and SIGTERM end a load test in order."""
+"""Ctrl-C and SIGTERM end a load test in order, and never take what it has measured."""
 
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -31,3 +33,36 @@ def _let_go(loop: asyncio.AbstractEventLoop) -> None:
     for number in _SIGNALS:
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(number)
+
+
+class Patience:
+    """Whether a signal came that was not heeded yet."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+
+@contextmanager
+def signals_wait() -> Iterator[Patience]:
+    """What goes on inside comes to its end: the first of them waits, the second one ends it.
+
+    Who asked to wait decides what then becomes of the first.
+    """
+    patience = Patience()
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        patience.came = True
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    with suppress(ValueError):  # Only the main thread can.
+        for number in _SIGNALS:
+            before[number] = signal.signal(number, note)
+    try:
+        yield patience
+    finally:
+        restore()

@@ -2,12 +2,22 @@
 
 import pandas as pd
 
+EARLY_SHARE = 0.05
+"""A first event without text is early where text came later by more than this share of TTFT."""
+
 
 def token_doubts(requests: pd.DataFrame) -> list[str]:
-    """A line for each kind of guess that finished requests needed; none where all was told."""
+    """A line for each kind of guess that finished requests needed; none where all was told.
+
+    And one for first events that this client does not take for tokens, but others may.
+    """
     if "tokens_from" not in requests:
         return []
     finished = requests[requests["status"] == "finished"]
+    return [*_count_doubts(finished), *_first_token_doubts(finished)]
+
+
+def _count_doubts(finished: pd.DataFrame) -> list[str]:
     chunks = finished["chunk_s"].map(len)
     guessed = finished["tokens_from"] == "events"
     several = ~guessed & ~finished["first_chunk_told"] & (finished["output_tokens"] > chunks)
@@ -24,3 +34,27 @@ def token_doubts(requests: pd.DataFrame) -> list[str]:
             "average, the server does not say how many the first one holds, and one is assumed"
         )
     return doubts
+
+
+def _first_token_doubts(finished: pd.DataFrame) -> list[str]:
+    """About answers whose first event has no text and is early: did it count, and may it?"""
+    before_s = finished["first_sure_s"] - finished["first_event_s"]
+    early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
+    counted = early & (finished["first_token_s"] < finished["first_sure_s"])
+    doubts = []
+    if count := int(counted.sum()):
+        doubts.append(
+            f"TTFT IN DOUBT for {count} requests: their first event has no text, the server does "
+            "not say whether it is a token, and it is taken for one; the first text came "
+            f"{_ms(before_s[counted])} later"
+        )
+    if count := int((early & ~counted).sum()):
+        doubts.append(
+            f"EARLY FIRST EVENT in {count} requests: it has no text and is not taken for a token; "
+            f"a client that does so reports a TTFT {_ms(before_s[early & ~counted])} too short"
+        )
+    return doubts
+
+
+def _ms(durations_s: pd.Series) -> str:
+    return f"{1e3 * durations_s.median():.3g} ms (median)"

@@ -32,53 +32,61 @@ UNBUDGETED = ("static", "insertion")
 class PolicyConfig:
     """Which policies a server runs, and their limits. Engine and simulator read the same one.
 
-    ``batching`` and ``kv`` are registered names or ``path.py:Class``.
-
-    Memory: ``kv_tokens`` is the whole KV memory in tokens, in blocks of ``block_tokens`` (paged)
-    or regions sized by ``reservation`` (contiguous). ``prefix_cache`` shares equal prompt blocks,
-    found by ``prefix_index`` and given up in the order of ``eviction``; ``host_cache_tokens`` of
-    host memory keep prompts beyond that, ``host_kv_tokens`` what preemption swaps out.
-
-    Steps: ``max_seqs`` bounds a batch (and sizes a static one), ``token_budget`` the rows of a
-    step; ``wait_limit_s`` is how long a static batch waits to fill.
-
-    Queue: ``queue_order``; ``queue_limit`` bounds those who wait (None: unbounded);
-    ``shed_ttft_s`` gives up requests that waited longer than the TTFT they were promised.
-    ``admission`` reserves the prompt, or the full length; ``watermark`` is the share of the memory
-    that admission leaves free. ``preemption`` frees memory by forgetting a ``victim`` (recomputed
-    later) or by swapping it to the host.
-
-    Models whose memory does not grow with every token (``kv: windowed``): a sequence of l tokens
-    holds ``kv_state_tokens`` + (1 - share) l + share min(l, ``kv_window_tokens``), where share is
-    ``kv_window_share``, the part of a token's keys and values that lies in windowed layers.
-    ``draft_rows`` (``batching: speculative``) are the rows that a decode verifies beside its own.
+    A sequence of l tokens holds, in memory that does not grow with every token (``kv: windowed``),
+    ``kv_state_tokens`` + (1 - share) l + share min(l, ``kv_window_tokens``), where share is
+    ``kv_window_share``.
     """
 
     batching: str = "continuous"
+    """What each step computes: a registered scheduler, or ``path.py:Class``."""
     kv: str = "paged"
+    """Who owns the KV memory: a registered memory, or ``path.py:Class``."""
     reservation: Reservation = "max"
+    """How long the region of a sequence is (contiguous)."""
     prefix_cache: bool = False
+    """Whether equal prompt blocks are shared (paged)."""
     kv_tokens: int = 32_768
+    """The whole KV memory."""
     block_tokens: int = 16
+    """Size of a block (paged)."""
     max_model_len: int = 2_048
+    """Longest prompt plus output, in tokens."""
     max_seqs: int = 16
+    """Sequences in a batch at most; the size of a static one."""
     token_budget: int = 256
+    """Rows of a step at most; ``static`` and ``insertion`` have none."""
     wait_limit_s: float = 0.1
+    """How long a static batch waits to fill."""
     queue_limit: int | None = None
+    """How many may wait before others are refused; None: any number."""
     prefix_index: PrefixIndex = "radix"
+    """How shared blocks are found."""
     eviction: Eviction = "lru"
+    """Which cached blocks are given up first."""
     queue_order: QueueOrder = "fcfs"
+    """Who of those who wait is next."""
     admission: Admission = "prompt"
+    """What is reserved when a request is admitted: its prompt, or its full length."""
     watermark: float = 0.0
+    """Share of the memory that admission leaves free."""
     shed_ttft_s: float | None = None
+    """Requests that waited longer than this TTFT are given up; None: none."""
     preemption: Preemption = "recompute"
+    """Whether a victim's keys and values are forgotten and recomputed, or swapped out."""
     victim: Victim = "newest"
+    """Who loses its memory when it runs out."""
     host_kv_tokens: int = 0
+    """Host memory for what preemption swaps out."""
     host_cache_tokens: int = 0
+    """Host memory for prompts that the prefix cache has evicted."""
     kv_window_tokens: int | None = None
+    """Last tokens that a windowed layer keeps (``kv: windowed``); None: all."""
     kv_window_share: float = 1.0
+    """Part of a token's keys and values that lies in windowed layers."""
     kv_state_tokens: int = 0
+    """State that is kept whatever the length, as so many tokens."""
     draft_rows: int = 0
+    """Rows that a decode verifies beside its own (``batching: speculative``)."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

@@ -31,23 +31,27 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """Where the KV memory's tokens are; the six parts sum to ``capacity_tokens``.
+    """Where the KV memory's tokens are; the six parts after the capacity sum to it.
 
-    ``live`` hold keys and values of running sequences, ``reserved`` are promised to positions that
-    may still come, ``internal_waste`` will never be used by the sequence that holds them,
-    ``cached`` hold a prefix that no running sequence uses, ``free`` can be given to anybody,
-    ``external_waste`` is free but in pieces too small for the next reservation.
-    A position shared by several sequences counts once; ``shared_tokens`` says how many such.
+    A position shared by several sequences counts once.
     """
 
     capacity_tokens: int
+    """The whole memory."""
     live_tokens: int
+    """Hold keys and values of running sequences."""
     reserved_tokens: int
+    """Are promised to positions that may still come."""
     internal_waste_tokens: int
+    """Will never be used by the sequence that holds them."""
     external_waste_tokens: int
+    """Are free, but in pieces too small for the next reservation."""
     cached_tokens: int
+    """Hold a prefix that no running sequence uses."""
     free_tokens: int
+    """Can be given to anybody."""
     shared_tokens: int = 0
+    """Are counted once above and used by several sequences."""
 
 
 class KVMemory(Protocol):

@@ -16,7 +16,7 @@ client was late), "first_token" (network, queue and prefill in one) and "streami
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,27 +98,45 @@ class Explanation:
 class Explainer:
     """Explains the requests of one run.
 
-    The step-time model and the API's latency are those of the server that the run's scenario
-    names; where it names none that can be read, the notes of an explanation say what that costs.
+    The step-time models and the API's latency are those of ``servers``, one per replica; where none
+    are given, of the server that the run's scenario names. Where that is none that can be read, the
+    notes of an explanation say what that costs.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, servers: Sequence[ServerModel] = ()) -> None:
         self._run = run
         self._policies: Mapping[str, Any] = run.scenario.get("policies") or {}
-        server = server_of(run)
-        self.spans = RequestSpans(run, server.api.model() if server else None)
-        model = _model(server, self._policies)
-        self._stalls = {r: Stalls(steps, model) for r, steps in self.spans.steps.items()}
-        self._modelled = model is not None
+        named = None if servers else server_of(run)
+        door = servers[0] if servers else named
+        self.spans = RequestSpans(run, door.api.model() if door else None)
+        self._models = {
+            replica: _model(servers[replica] if servers else named, self._policies)
+            for replica in self.spans.steps
+        }
+        self._stalls = {r: Stalls(of, self._models[r]) for r, of in self.spans.steps.items()}
         self._outside = self.spans.stages.names == CLIENT_STAGES
 
     def explain(self, request_id: str) -> Explanation:
         """Explain a request. Raises ``RunError`` with the nearest ids for one that is not there."""
+        return self._explain_row(self.row_of(request_id))
+
+    def row_of(self, request_id: str) -> int:
+        """A request's row; raises ``RunError`` as ``explain`` does."""
         ids = self._run.requests["request_id"]
         found = np.flatnonzero(ids == request_id)
         if not len(found):
             raise RunError(f"no request {request_id!r} in this run; {_nearest(request_id, ids)}")
-        return self._explain_row(int(found[0]))
+        return int(found[0])
+
+    def waited_behind(self, request_id: str) -> pd.DataFrame:
+        """The rows of ``Run.steps`` that ran while it queued for its prompt; none of a load test.
+
+        Raises ``RunError`` as ``explain`` does.
+        """
+        row = self.row_of(request_id)
+        if self._outside or not self.spans.of(row):
+            return self._run.steps.iloc[:0]
+        return self._queued_behind(row)
 
     def slowest(self, count: int) -> list[Explanation]:
         """Explain the finished requests of the longest E2E latency, the slowest first."""
@@ -172,10 +190,14 @@ class Explainer:
         decodes = (span for span in spans if span.part == "decode")
         return sum(stalls.stalled_s(steps.within(s.start_s, s.end_s)) for s in decodes)
 
-    def _cause(self, row: int) -> QueueCause | None:
+    def _queued_behind(self, row: int) -> pd.DataFrame:
         stages = self.spans.stages
-        arrived_s, admitted_s = stages.points_s[row, 1:3].tolist()
-        rows = self.spans.steps[int(stages.replicas[row, 0])].touching(arrived_s, admitted_s)
+        steps = self.spans.steps[int(stages.replicas[row, 0])]
+        return steps.touching(*stages.points_s[row, 1:3].tolist())
+
+    def _cause(self, row: int) -> QueueCause | None:
+        arrived_s, admitted_s = self.spans.stages.points_s[row, 1:3].tolist()
+        rows = self._queued_behind(row)
         prompt_tokens = int(self._run.requests["prompt_tokens"].iloc[row])
         return queue_cause(rows, arrived_s, admitted_s, prompt_tokens, self._policies)
 
@@ -204,10 +226,10 @@ class Explainer:
     def _notes(self, row: int, spans: list[Span]) -> tuple[str, ...]:
         if self._outside:
             return (_OUTSIDE, *_longest_gap(self._run.requests.iloc[row]))
-        if self._modelled or not self._saw_prompts(row, spans):
+        replica = int(self.spans.stages.replicas[row, 1])
+        if self._models[replica] is not None or not self._saw_prompts(row, spans):
             return ()
-        known = self._stalls[int(self.spans.stages.replicas[row, 1])].known
-        return (_NO_MODEL if known else _NO_STALLS,)
+        return (_NO_MODEL if self._stalls[replica].known else _NO_STALLS,)
 
 
 def server_of(run: Run) -> ServerModel | None:

@@ -13,10 +13,11 @@ decode TPS   1 / TPOT
 request TPS  output tokens / E2E latency
 throughput   output tokens of the finished requests / (last token - first scheduled)
 goodput      finished requests within every limit / the same span
-attainment   the same requests / all scheduled, failures included
+attainment   the same requests / all scheduled, failures included; those that a load test hung up
+             on purpose excluded
 ===========  ==================================================================================
 
-Percentiles are numpy's linear estimator.
+Percentiles are numpy's linear estimator. Requests of a warm-up are in no figure.
 """
 
 from collections.abc import Mapping
@@ -26,27 +27,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-REQUEST_COLUMNS = (
-    "request_id",
-    "status",
-    "scheduled_s",
-    "sent_s",
-    "first_token_s",
-    "last_token_s",
-    "prompt_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "preemptions",
-    "queue_s",
-    "ttft_s",
-    "tpot_s",
-    "e2e_s",
-    "replica",
-    "error",
-)
+REQUEST_MEANINGS = {
+    "request_id": "its name in the trace",
+    "status": "finished, refused, cancelled or failed",
+    "scheduled_s": "arrival in the trace, or after its parent's answer in a closed loop",
+    "sent_s": "when the client sent it; in a simulation as scheduled",
+    "first_token_s": "when the client had the first token",
+    "last_token_s": "when the client had the last token",
+    "prompt_tokens": "length of the prompt",
+    "output_tokens": "tokens that were generated, of all samples",
+    "cached_tokens": "prompt tokens found in the prefix cache",
+    "preemptions": "how often it lost its KV memory; 0 where only clients were seen",
+    "queue_s": "from the server's door to the first step that computes it; undefined from outside",
+    "ttft_s": "time to first token: first_token - scheduled",
+    "tpot_s": "time per output token after the first chunk; undefined for an answer of one",
+    "e2e_s": "latency: last_token - scheduled",
+    "replica": "number of the server that had it last",
+    "error": "why it was refused or failed",
+}
+"""The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
+REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 STATUSES = ("finished", "refused", "cancelled", "failed")
+CANCELLED_BY_TEST = "cancelled_by_test"
+"""The error of a request whose client was told to hang up: nobody failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,14 @@ def derive(stamps: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
+def measured(requests: pd.DataFrame) -> pd.DataFrame:
+    """Without those marked as ``warm_up``."""
+    return requests[~requests["warm_up"].astype(bool)] if "warm_up" in requests else requests
+
+
 def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     """The figures of a run: counts, latencies, throughput, prefix hits, preemptions."""
+    requests = measured(requests)
     finished = requests[requests["status"] == "finished"]
     makespan_s = _makespan_s(requests, finished)
     output_tokens = int(finished["output_tokens"].sum())
@@ -140,6 +151,8 @@ def _makespan_s(requests: pd.DataFrame, finished: pd.DataFrame) -> float:
 
 
 def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str, float | None]:
+    if "error" in requests:
+        requests = requests[requests["error"] != CANCELLED_BY_TEST]
     good = int(slo.met(requests).sum())
     return {
         "goodput_per_s": _ratio(good, makespan_s),

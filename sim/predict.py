@@ -5,7 +5,8 @@ calibration rounds) and the noise of every step. Replication ``r`` of seed ``s``
 numbers whatever the policy: common random numbers, so policies are compared on equal terms.
 
 Where the fitted model leaves what its calibration measured, the replications also draw how much the
-unmeasured part costs (``sim.widened``).
+unmeasured part costs (``sim.widened``). A workload that is a draw itself may be drawn again in each
+replication: its randomness then is in the interval too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,11 @@ from workloads.trace import Trace
 
 REPLICATIONS = 20
 INTERVAL = (0.05, 0.95)
+_WORKLOAD_STREAM = 4
+"""Of a replication's seed: behind the four that ``replicate`` spawns."""
+
+Redraw = Callable[[int], tuple[Trace, Scenario]]
+"""From a seed, a workload and the scenario that fits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +103,18 @@ def predict(
 
 
 def predict_scenario(
-    trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
+    trace: Trace,
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+    redraw: Redraw | None = None,
 ) -> Prediction:
-    """``predict`` of a whole scenario."""
+    """``predict`` of a whole scenario; ``redraw`` as in ``summaries_over_seeds``."""
     run = run_once(trace, scenario, seed=seed)
-    drawn = summaries_over_seeds(trace, scenario, run, seed=seed, replications=replications)
+    drawn = summaries_over_seeds(
+        trace, scenario, run, seed=seed, replications=replications, redraw=redraw
+    )
     return Prediction(run, list(drawn))
 
 
@@ -113,18 +126,36 @@ def summaries_over_seeds(
     seed: int = 0,
     replications: int = REPLICATIONS,
     slo: SLO | None = None,
+    redraw: Redraw | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One by one, the summaries of replications over drawn coefficients and noise.
 
     ``run`` is ``run_once`` of the same: it tells whether the step times were extrapolated.
+    ``redraw`` draws each replication's own workload; None where the trace is what it is.
+    Replication ``r`` of a seed gives ``redraw`` the same number whatever the scenario.
     """
-    draws = _draws(trace, scenario, seed, replications, _is_outside(run))
+    draws = _draws(trace, scenario, seed, replications, _is_outside(run), redraw)
     return (drawn.summary(slo) for drawn in draws)
 
 
 def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
     """A figure (``ttft_s.p90``) over the replications; None where it is undefined."""
-    values = [v for s in summaries if (v := figure(s, metric)) is not None]
+    return _interval([v for s in summaries if (v := figure(s, metric)) is not None])
+
+
+def difference(
+    a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], metric: str
+) -> Interval | None:
+    """``interval`` of b - a, replication by replication.
+
+    Both are of the same seed, so what they share (the workload, the draws) cancels. Raises
+    ``ValueError`` where they are not as many; None where no replication has both figures.
+    """
+    pairs = [(figure(x, metric), figure(y, metric)) for x, y in zip(a, b, strict=True)]
+    return _interval([y - x for x, y in pairs if x is not None and y is not None])
+
+
+def _interval(values: list[float]) -> Interval | None:
     if not values:
         return None
     low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
@@ -142,11 +173,23 @@ def runs_over_seeds(
 
 
 def _draws(
-    trace: Trace, scenario: Scenario, seed: int, replications: int, widen: bool
+    trace: Trace,
+    scenario: Scenario,
+    seed: int,
+    replications: int,
+    widen: bool,
+    redraw: Redraw | None = None,
 ) -> Iterator[Run]:
     widen = widen and not scenario.is_certain()
-    seeds = np.random.SeedSequence(seed).spawn(replications + 1)
-    return (replicate(trace, scenario, s, draw=True, widen=widen) for s in seeds[1:])
+    for child in np.random.SeedSequence(seed).spawn(replications + 1)[1:]:
+        if redraw:
+            trace, scenario = redraw(_workload_seed(child))
+        yield replicate(trace, scenario, child, draw=True, widen=widen)
+
+
+def _workload_seed(child: np.random.SeedSequence) -> int:
+    own = np.random.SeedSequence(child.entropy, spawn_key=(*child.spawn_key, _WORKLOAD_STREAM))
+    return int(own.generate_state(1)[0])
 
 
 def _with_provenance(run: Run, scenario: Scenario) -> Run:

@@ -38,14 +38,15 @@ def queue_cause(
     if admitted_s <= arrived_s:
         return None
     waited_s = rows["end_s"].clip(upper=admitted_s) - rows["start_s"].clip(lower=arrived_s)
-    share_s = waited_s.groupby(_causes(rows, prompt_tokens, policies)).sum()
+    share_s = waited_s.groupby(causes(rows, prompt_tokens, policies)).sum()
     share_s.loc["filling"] = admitted_s - arrived_s - share_s.sum()
     return cast(QueueCause, share_s.idxmax())
 
 
-def _causes(
-    rows: pd.DataFrame, prompt_tokens: int, policies: Mapping[str, Any]
+def causes(
+    rows: pd.DataFrame, prompt_tokens: float, policies: Mapping[str, Any]
 ) -> npt.NDArray[np.str_]:
+    """The cause that holds in each row of steps, for who waits with such a prompt."""
     static = policies.get("batching") == "static"
     prompts = (rows["prefill_chunks"] > 0) & (rows["free_kv_tokens"] >= prompt_tokens)
     return np.select(

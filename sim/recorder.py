@@ -14,21 +14,24 @@ from sim.metrics import REQUEST_COLUMNS, STATUSES, derive
 from sim.step_time import ApiLatency, FloatArray
 from workloads.request import Request
 
-_STEP_TYPES = {
-    "start_s": "d",
-    "end_s": "d",
-    "steps": "q",
-    "decode_sequences": "i",
-    "prefill_chunks": "i",
-    "rows": "i",
-    "decode_context_tokens": "q",
-    "prefill_pairs": "q",
-    "running": "i",
-    "waiting": "i",
-    "free_kv_tokens": "q",
-    "replica": "i",
+_STEPS = {
+    "start_s": ("d", "when the first of these equal steps began"),
+    "end_s": ("d", "when the last of them ended"),
+    "steps": ("q", "how many steps this row stands for"),
+    "decode_sequences": ("i", "sequences that decode"),
+    "prefill_chunks": ("i", "pieces of prompts"),
+    "rows": ("i", "positions that a step computes"),
+    "decode_context_tokens": ("q", "positions that the decodes attend to, in the first step"),
+    "prefill_pairs": ("q", "query-key pairs of the prefill chunks"),
+    "running": ("i", "sequences that hold KV memory"),
+    "waiting": ("i", "sequences that wait"),
+    "free_kv_tokens": ("q", "KV memory that could be given out"),
+    "replica": ("i", "number of the server"),
 }
-STEP_COLUMNS = tuple(_STEP_TYPES)
+_STEP_TYPES = {name: code for name, (code, _) in _STEPS.items()}
+STEP_MEANINGS = {name: meaning for name, (_, meaning) in _STEPS.items()}
+"""The columns of ``steps.parquet``, one row per run of equal steps."""
+STEP_COLUMNS = tuple(STEP_MEANINGS)
 USAGE_COLUMNS = KVUsage.__match_args__
 
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack

@@ -4,8 +4,9 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,19 +17,63 @@ import yaml
 
 from policies.step_record import StepRecord
 from sim.metrics import SLO, summarize
+from sim.run_folder import SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
 
 _EXTRAS = ("simulation", "delivered", "provenance")
-PAUSE_COLUMNS = ("row", "preempted_s", "resumed_s")
+PAUSE_MEANINGS = {
+    "row": "the request's row in requests.parquet",
+    "preempted_s": "when it lost its place in the batch",
+    "resumed_s": "when it had a place again",
+}
+PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
 """A request (its row in ``requests``) lost its place in the batch, and had it again."""
-HANDOVER_COLUMNS = ("row", "prefill_end_s", "transfer_end_s", "decode_start_s")
+HANDOVER_MEANINGS = {
+    "row": "the request's row in requests.parquet",
+    "prefill_end_s": "when its prompt was computed, on one server",
+    "transfer_end_s": "when its keys and values were on the other",
+    "decode_start_s": "when its decodes began there",
+}
+HANDOVER_COLUMNS = tuple(HANDOVER_MEANINGS)
 """A request's prompt was computed on one replica; its decodes began on another."""
 
 
 class RunError(ServetwinError):
     """A run folder cannot be read or written."""
+
+
+class NotSaved(RunError):
+    """A run of which something could not be written; ``instead`` is a folder that has it, or None.
+
+    Of a run with ``missing`` files that folder is not whole either.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        folder: Path,
+        unwritten: Sequence[Unwritten],
+        instead: Path | None,
+        missing: Sequence[Unwritten],
+    ) -> None:
+        self.instead = instead
+        first, *others = unwritten
+        also = f", nor could {', '.join(file.name for file in others)}" if others else ""
+        super().__init__(
+            f"{folder / first.name}: its {first.size_bytes} bytes could not be written "
+            f"({first.reason}){also}; {_where(instead, missing)}"
+        )
+
+
+def _where(instead: Path | None, missing: Sequence[Unwritten]) -> str:
+    if instead is None:
+        return f"nor could anything be written to {tempfile.gettempdir()}"
+    if missing:
+        return f"{instead} has the run without {', '.join(file.name for file in missing)}"
+    return f"{instead} has the whole run"
 
 
 def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
@@ -64,21 +109,24 @@ class Run:
         return {**summarize(self.requests, slo), **self.extra}
 
     def save(self, folder: Path) -> Path:
-        """Write the run folder; ``summary.json`` comes last, so its presence means complete."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.requests.to_parquet(folder / "requests.parquet", index=False)
-            self.steps.to_parquet(folder / "steps.parquet", index=False)
-            _save_if_any(self.pauses, folder / "pauses.parquet")
-            _save_if_any(self.handovers, folder / "handovers.parquet")
-            (folder / "scenario.yaml").write_text(yaml.safe_dump(self.scenario, sort_keys=False))
-            (folder / "meta.json").write_text(
-                json.dumps({"kind": self.kind, **self.meta}, indent=1)
-            )
-            (folder / "summary.json").write_text(json.dumps(self.summary(), indent=1))
-        except OSError as error:
-            raise RunError(f"{folder}: the run cannot be written ({error.strerror})") from error
+        """Write the run folder; ``summary.json`` comes last, so its presence means complete.
+
+        Raises ``NotSaved`` where a file cannot be written: those that fit are there then, and all
+        of them in the temporary directory.
+        """
+        if unwritten := write_files(folder, self._files()):
+            raise NotSaved(folder, unwritten, *write_elsewhere(self._files()))
         return folder
+
+    def _files(self) -> Files:
+        yield SUMMARY, None  # An old one would speak for the new files.
+        yield "requests.parquet", self.requests.to_parquet(index=False)
+        yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()
+        yield "scenario.yaml", yaml.safe_dump(self.scenario, sort_keys=False).encode()
+        yield "steps.parquet", self.steps.to_parquet(index=False)
+        yield "pauses.parquet", _bytes_if_any(self.pauses)
+        yield "handovers.parquet", _bytes_if_any(self.handovers)
+        yield SUMMARY, json.dumps(self.summary(), indent=1).encode()
 
 
 def load_run(folder: Path) -> Run:
@@ -101,11 +149,8 @@ def load_run(folder: Path) -> Run:
     return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)
 
 
-def _save_if_any(frame: pd.DataFrame, path: Path) -> None:
-    if frame.empty:
-        path.unlink(missing_ok=True)
-    else:
-        frame.to_parquet(path, index=False)
+def _bytes_if_any(frame: pd.DataFrame) -> bytes | None:
+    return None if frame.empty else frame.to_parquet(index=False)
 
 
 def _load_if_any(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:

@@ -28,23 +28,26 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """How many servers there are, what stands before them, and how clients behave.
-
-    With ``prefill_replicas`` and ``decode_replicas``, prompts and decodes have servers of their
-    own, joined by a link of ``link_bytes_per_s`` and ``link_latency_s``; else ``replicas`` (of each
-    profile) serve whole requests. ``closed_loop`` sends the followers of a conversation after
-    their parent's answer; None: where there are any.
-    """
+    """How many servers there are, what stands before them, and how clients behave."""
 
     replicas: int = 1
+    """Servers of each profile that serve whole requests."""
     router: str = "round-robin"
+    """Who chooses a server for a request: a registered router, or ``path.py:Class``."""
     staleness_s: float = 0.0
+    """Age of the loads that a router is told; 0: always true."""
     prefill_replicas: int = 0
+    """Servers that compute prompts only; with ``decode_replicas``, or 0."""
     decode_replicas: int = 0
+    """Servers that compute what follows a prompt."""
     decode_router: str = "least-outstanding"
+    """Who chooses the server of the decodes."""
     link_bytes_per_s: float = 25e9
+    """Link that moves keys and values from prefill to decode servers."""
     link_latency_s: float = 0.0
+    """And the time before its first byte."""
     closed_loop: bool | None = None
+    """Whether a follow-up is sent after its parent's answer; None: where there are any."""
 
     def __post_init__(self) -> None:
         for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):

@@ -97,7 +97,8 @@ class Browser:
         assert not self.problems, self.problems
 
     def _on_console(self, message: Any) -> None:
-        if message.type == "error":
+        searching = "/_stcore/" in message.location["url"]  # Streamlit looks for its base path
+        if message.type == "error" and not searching:
             self.problems.append(f"console: {message.text}")
 
     def _on_request(self, request: Any) -> None:

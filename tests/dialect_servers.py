@@ -70,6 +70,26 @@ OPENAI_ANSWERS = {
 }
 
 
+def transformers_answer(body: Mapping[str, Any]) -> list[bytes]:
+    """The usage comes with the last event, which has no text; fields of others are refused."""
+    assert "min_tokens" not in body
+    assert json.loads(body["generation_config"]) == {"eos_token_id": -1}
+    count = body["max_tokens"]
+    prompt_tokens = length_of(body.get("prompt") or body["messages"][0]["content"])
+    words = {"text": " w"} if "prompt" in body else {"delta": {"content": " w"}}
+    blank: dict[str, Any] = {"text": ""} if "prompt" in body else {"delta": {}}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": count}
+    role = [] if "prompt" in body else [{"choices": [{"delta": {"role": "assistant"}}]}]
+    texts = [{"id": "t-1", "choices": [{"index": 0, **words}]}] * count
+    last = {"choices": [{"index": 0, "finish_reason": "length", **blank}], "usage": usage}
+    return sse(*role, *texts, last)
+
+
+TRANSFORMERS_PATHS: dict[str, Any] = {
+    path: {} for path in ("/v1/completions", "/v1/responses", "/load_model", "/reset", "/health")
+}
+
+
 def sglang_answer(body: Mapping[str, Any]) -> list[bytes]:
     count = body["sampling_params"]["max_new_tokens"]
     prompt_tokens = length_of(body.get("input_ids") or body["text"])
@@ -175,6 +195,10 @@ def kinds() -> dict[str, Kind]:
             {"/v2/models/ensemble/generate_stream": triton_answer},
         ),
         "mlc": Kind(models("MLC-LLM"), OPENAI_ANSWERS),
+        "transformers": Kind(
+            {**models("org"), "/openapi.json": {"paths": TRANSFORMERS_PATHS}},
+            dict.fromkeys(OPENAI_ANSWERS, transformers_answer),
+        ),
         "ollama": Kind(
             {
                 "/v1/models": {"data": [{"id": "m:latest", "owned_by": "library"}]},

@@ -26,6 +26,23 @@ LOOKS = figures.looks(TWO)
 MEASURED = {"A": load_test().requests}
 FRAME = A[["request_id", "scheduled_s"]].assign(ttft_s_difference=0.1)
 
+STEPS = steps_frame().assign(steps=1, decode_sequences=2, rows=3)
+SPANS = pd.DataFrame({"line": [0], "part": ["decode"], "start_s": [0.0], "end_s": [1.0]})
+MOMENTS = figures.Moments(
+    0.0, 9.0, A.head(3), SPANS, STEPS, figures.state_of_steps(STEPS, 1000)
+)  # fmt: skip
+ERRORS = pd.DataFrame(
+    {"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "noise": np.nan, "allowed": 10.0}
+)
+BANDS = pd.DataFrame(
+    {"least": [0.0], "most": 3.0, "requests": 9, "error": 0.1, "low": 0.0, "high": 0.2,
+     "noise": 0.05}
+)  # fmt: skip
+CURVE = pd.DataFrame(
+    {"x": [1, 2, 3], "seconds": 0.01, "low_s": 0.009, "high_s": 0.02,
+     "measured": [True, True, False]}
+)  # fmt: skip
+
 DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
     "gaps": lambda: figures.chunk_gap_cdf(MEASURED, LOOKS),
@@ -39,8 +56,15 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "agreement": lambda: figures.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
     "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
     "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
+    "timeline": lambda: figures.timeline(MOMENTS, "r1"),
+    "explained": lambda: figures.explained("r1", {"queue": 1.0, "decode": 3.0}),
+    "errors": lambda: figures.errors_with_intervals(ERRORS),
+    "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
+    "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
+    "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
+    "rests": lambda: figures.rests_bar({"interpolated": 0.8, "extrapolated": 0.2}),
 }
-UNITLESS = {"request, in order of arrival"}
+UNITLESS = {"request, in order of arrival", "batches"}
 
 
 def contrast(colour: str, page: str) -> float:

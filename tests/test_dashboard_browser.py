@@ -10,6 +10,10 @@ expect = pytest.importorskip("playwright.sync_api").expect
 
 PAGES = {
     "": "What if?",
+    "frontier": "Frontier",
+    "policies": "Policies",
+    "timeline": "Timeline",
+    "trust": "Trust",
 }
 
 

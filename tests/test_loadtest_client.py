@@ -385,8 +385,8 @@ def test_nobody_listens() -> None:
 
 
 def test_the_schedule_is_sorted_and_ties_keep_their_order() -> None:
-    sends = build_schedule(trace_of(0.2, 0.1, 0.1, 0.0), Endpoint("http://h/v1", "m"))
-    assert [(send.send_at_s, send.request.request_id) for send in sends] == [
+    schedule = build_schedule(trace_of(0.2, 0.1, 0.1, 0.0), Endpoint("http://h/v1", "m"))
+    assert [(send.send_at_s, send.request.request_id) for send in schedule.roots] == [
         (0.0, "r3"),
         (0.1, "r1"),
         (0.1, "r2"),

@@ -164,7 +164,11 @@ def test_a_prediction_for_another_load_is_refused_before_anything_is_sent(
     ("options", "error", "message"),
     [
         (["--slo", "ttft=500"], LoadTestError, "--slo 'ttft=500'"),
-        (["--rate", "2", "--rate-scale", "2"], TraceError, "--rate and --rate-scale"),
+        (
+            ["--rate", "2", "--rate-scale", "2"],
+            LoadTestError,
+            "--rate, --rate-scale and --time-scale",
+        ),
         (["--model", "gpt"], LoadTestError, "--model gpt: not served"),
         (["--api", "chat", "--prompt", "ids"], LoadTestError, "--prompt ids"),
         (["--out", "{trace}/below"], LoadTestError, "cannot be made (Not a directory)"),

@@ -25,7 +25,16 @@ from loadtest.exchange import Exchange, Failure
 from loadtest.hints import hint
 from loadtest.stream import Stream, read_stream
 from sim.run import load_run
-from tests.dialect_servers import CONTEXT, Kind, kinds, models, openai_answer, running, sse
+from tests.dialect_servers import (
+    CONTEXT,
+    TRANSFORMERS_PATHS,
+    Kind,
+    kinds,
+    models,
+    openai_answer,
+    running,
+    sse,
+)
 from workloads.errors import LoadTestError, Unreachable
 from workloads.native import write_trace
 from workloads.prompts import prompt_text, prompt_token_ids
@@ -58,6 +67,7 @@ FACTS: dict[str, tuple[Api, str, bool, int | None, str]] = {
     "tensorrt-llm": ("completions", "ids", True, None, "/v1/completions"),
     "triton": ("native", "text", False, None, "/v2/models/ensemble/generate_stream"),
     "mlc": ("completions", "ids", True, None, "/v1/completions"),
+    "transformers": ("completions", "text", True, None, "/v1/completions"),
     "ollama": ("native", "text", False, CONTEXT, "/api/generate"),
 }
 
@@ -117,6 +127,7 @@ OPENAI = {
 FORCED = {"min_tokens": 5, "ignore_eos": True}
 EACH = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 CHAT = {"messages": [{"role": "user", "content": TEXT}]}
+ENDLESS = {"generation_config": '{"eos_token_id": -1}'}
 LLAMACPP = {"n_predict": 5, "temperature": 0, "cache_prompt": True, "return_tokens": True}
 BODIES: dict[tuple[str, Api, str, bool], dict[str, Any]] = {
     ("openai", "completions", "text", True): {**OPENAI, **FORCED, "prompt": TEXT},
@@ -127,6 +138,8 @@ BODIES: dict[tuple[str, Api, str, bool], dict[str, Any]] = {
     ("mlc", "completions", "ids", True): {
         **OPENAI, "prompt": IDS, "debug_config": {"ignore_eos": True},
     },
+    ("transformers", "completions", "text", True): {**OPENAI, **ENDLESS, "prompt": TEXT},
+    ("transformers", "chat", "text", False): {**OPENAI, **CHAT},
     ("sglang", "native", "ids", True): {
         "input_ids": IDS,
         "sampling_params": {
@@ -216,6 +229,21 @@ RECOGNISED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
         {},
     ),
     "MLC's name": ("mlc", models("MLC-LLM"), {}),
+    "transformers serve, whoever signed the models of its cache": (
+        "transformers",
+        {**models("meta-llama"), "/openapi.json": {"paths": TRANSFORMERS_PATHS}},
+        {},
+    ),
+    "transformers serve, nothing in its cache": (
+        "transformers",
+        {"/v1/models": {"data": []}, "/openapi.json": {"paths": TRANSFORMERS_PATHS}},
+        {},
+    ),
+    "another server that describes itself": (
+        "openai",
+        {**models("us"), "/openapi.json": {"paths": {"/v1/completions": {}}}},
+        {},
+    ),
     "Ollama": ("ollama", {**models("library"), **OLLAMA}, {}),
     "pages that hold anything": (
         "openai",
@@ -252,6 +280,14 @@ def test_a_server_without_a_list_of_models_is_asked_for_the_one_named() -> None:
             probe(url, dialect="openai")
 
 
+def test_a_model_that_is_loaded_on_demand_need_not_be_listed() -> None:
+    with running(kinds()["transformers"]) as url:
+        assert probe(url).model == "m"
+        assert probe(url, model="/models/mine").model == "/models/mine"
+    with running(kinds()["vllm"]) as url, pytest.raises(LoadTestError, match="it serves m"):
+        probe(url, model="/models/mine")
+
+
 def test_the_tag_of_a_model_may_be_left_out() -> None:
     with running(kinds()["ollama"]) as url:
         assert probe(url, model="m").model == "m:latest"
@@ -284,6 +320,16 @@ def llama(content: str, *ids: int, **told: Any) -> bytes:
 def llama_end(made: int, **told: Any) -> bytes:
     counts = {"tokens_predicted": made, "tokens_evaluated": 7}
     return sse({"content": "", "tokens": [], "stop": True, **counts, **told})[0]
+
+
+def hf(text: str) -> bytes:
+    return sse({"choices": [{"index": 0, "text": text}]})[0]
+
+
+def hf_end(made: int) -> bytes:
+    usage = {"prompt_tokens": 7, "completion_tokens": made}
+    choice = {"index": 0, "text": "", "finish_reason": "length"}
+    return sse({"choices": [choice], "usage": usage})[0]
 
 
 def ollama(text: str, **more: Any) -> bytes:
@@ -336,6 +382,16 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], list[int], list[int], int, str]] = {
     ),
     "llama.cpp, last token without text": (
         (llama("a", 5), llama("b", 6), llama_end(3)), [1, 2, 3], [1, 1, 1], 3, "usage",
+    ),
+    "transformers": (
+        (hf("a"), hf("b"), hf_end(2)), [1, 2], [1, 1], 2, "usage",
+    ),
+    "transformers, a word held back": (
+        (hf("a"), hf(" long word"), hf("b") + hf("c"), hf_end(7)),
+        [1, 2, 3, 3], [1, 1, 1, 1], 7, "usage",
+    ),
+    "transformers, last token without text": (
+        (hf("a"), hf("b"), hf_end(3)), [1, 2, 3], [1, 1, 1], 3, "usage",
     ),
     "Triton": ((triton("a"), triton("b"), triton("")), [1, 2], [1, 1], 2, "events"),
     "Ollama": ((ollama("a"), ollama("b"), ollama_end(2)), [1, 2], [1, 1], 2, "usage"),
@@ -513,7 +569,7 @@ def pieces(body: bytes, cuts: set[int]) -> list[bytes]:
         (
             {"dialect": "?"},
             "--dialect ?: unknown; there are openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, "
-            "triton, mlc, ollama",
+            "triton, mlc, transformers, ollama",
         ),
         ({"api": "native"}, "--api native: the dialect openai has completions or chat"),
         (

@@ -162,7 +162,7 @@ def test_a_dead_endpoint_ends_all_processes() -> None:
 
 
 def test_rows_come_back_in_the_order_of_the_schedule() -> None:
-    rows = [{"index": index} for index in range(7)]
+    rows = [{"index": index, "scheduled_s": index // 3} for index in range(7)]
     assert merged([rows[start::3] for start in range(3)]) == rows
 
 

@@ -17,7 +17,7 @@ from policies.config import PolicyConfig
 from sim.metrics import figure
 from sim.outside_steps import Answer
 from sim.predict import predict_once
-from sim.profile import Profile, load_profile
+from sim.profile import Profile, StepTimeFit, load_profile
 from tests.simulated_sender import SimulatedSender
 from workloads.errors import EndedEarly, ProfileError
 from workloads.sample import sample_trace
@@ -157,6 +157,18 @@ def test_it_keeps_its_limits_and_says_what_they_cost() -> None:
     assert outside.findings.not_identified["kv_tokens"]
     assert not outside.broken
     assert learned(outside).step_time("paged").steps > 100
+
+
+def test_a_batch_that_may_take_too_long_is_not_tried() -> None:
+    """At 64 a step takes 0.2 s; of 128, twice as long may be true, and they have 160 tokens."""
+    slow = {"constant": 0.02, "decode_sequences": 0.003}
+    profile = TRUTH.model_copy(update={"layouts": {"paged": StepTimeFit(coefficients=slow)}})
+    config = replace(BASE, max_seqs=256, token_budget=2048, kv_tokens=100_000)
+    outside = calibrator(SimulatedSender(config, profile), max_s=240.0, max_requests=2000)
+    outside.identify(rounds=0)
+    why = outside.findings.not_identified["max_seqs"]
+    assert why.startswith("128 requests at once would take about 6")
+    assert outside.findings.policies().max_seqs >= 64
 
 
 INTERRUPTED = Burst([], interrupted=True)

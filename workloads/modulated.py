@@ -130,6 +130,31 @@ class Steps:
         return parts
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A rate that goes evenly from ``first`` to ``last`` over the period; then it starts again."""
+
+    first: float
+    last: float
+
+    def __post_init__(self) -> None:
+        good = all(isfinite(rate) and rate >= 0 for rate in (self.first, self.last))
+        if not (good and self.first + self.last > 0):
+            raise TraceError(
+                f"rates of a ramp must be 0 or positive, one positive, not {self.first:g} and "
+                f"{self.last:g}"
+            )
+
+    @property
+    def peak(self) -> float:
+        """The larger end over the mean."""
+        return 2 * max(self.first, self.last) / (self.first + self.last)
+
+    def factors(self, phases: FloatArray) -> FloatArray:
+        """The rates over their mean at these parts of a period."""
+        return 2 * (self.first + (self.last - self.first) * phases) / (self.first + self.last)
+
+
 Stationary = (
     ConstantArrivals
     | PoissonArrivals

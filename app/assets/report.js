@@ -1,5 +1,6 @@
 const text = (id) => document.getElementById(id).textContent;
-const dark = matchMedia("(prefers-color-scheme: dark)");
+// A new list each time: one that was just read may miss the change that it is listened to for.
+const scheme = () => matchMedia("(prefers-color-scheme: dark)");
 const { templates, charts } = JSON.parse(text("charts"));
 const config = { responsive: true, displaylogo: false };
 
@@ -11,17 +12,19 @@ async function unpackLibrary() {
   document.head.append(script);
 }
 
-function draw() {
-  const template = templates[dark.matches ? "dark" : "light"];
+// One chart after the other, so that the page can be read and scrolled meanwhile.
+async function draw() {
   for (const [id, { data, layout }] of Object.entries(charts)) {
-    Plotly.react(id, data, { ...layout, template }, config);
+    const template = templates[scheme().matches ? "dark" : "light"];
+    await Plotly.react(id, data, { ...layout, template }, config);
+    await new Promise((go) => setTimeout(go));
   }
 }
 
 unpackLibrary()
   .then(() => {
-    draw();
-    dark.addEventListener("change", draw);
+    scheme().addEventListener("change", draw);
+    return draw();
   })
   .catch((error) => {
     document.getElementById("chart-problem").textContent =

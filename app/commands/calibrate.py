@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
-from app.commands.loadtest import PromptChoice
+from app.endpoint_options import PromptChoice
 from app.options import PolicyOptions
 from app.outside import options as outside
 

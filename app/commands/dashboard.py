@@ -1,6 +1,6 @@
 """``servetwin dashboard``: the what-if dashboard in a browser."""
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -43,11 +43,7 @@ def dashboard(
         "--server.port", str(port), "--server.address", host,
         "--server.headless", str(headless).lower(), "--", added.as_argument(),
     ]  # fmt: skip
-    try:
-        done = subprocess.run(command, check=False)
-    except KeyboardInterrupt:
-        return
-    raise typer.Exit(done.returncode)
+    os.execv(sys.executable, command)  # Whoever ends us ends it.
 
 
 def _require_streamlit() -> None:

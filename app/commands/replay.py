@@ -1,6 +1,7 @@
 """``servetwin replay``: simulate a trace under a policy, on a profile."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,8 +9,10 @@ import typer
 
 from app import options
 from app.options import PolicyOptions, TraceOptions
+from app.saving import saved
 
 if TYPE_CHECKING:
+    from sim.predict import Redraw
     from sim.run import Run
     from sim.scenario import Scenario
     from workloads.trace import Trace
@@ -19,7 +22,13 @@ AUTO_REPLICATIONS = 10
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="Any known trace: a file, or a WEKA directory.")],
+    trace: Annotated[
+        Path | None, typer.Argument(help="Any known trace: a file, or a WEKA directory.")
+    ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What the dashboard saved; TRACE and options win."),
+    ] = None,
     profile: options.Profiles = None,
     model: options.Model = None,
     hardware: options.Hardware = None,
@@ -71,24 +80,29 @@ def replay(
     kv_usage: Annotated[
         bool, typer.Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
     ] = False,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of every random stream: the scenario's, or 0.")
+    ] = None,
     out: options.Out = None,
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     from app.provenance import outside_warning
+    from app.replay_scenario import ScenarioOptions
+    from app.scenario_file import read_scenario
     from app.scenarios import ClusterOptions, build_scenario, scenario_record
     from app.servers import ServerOptions
 
-    asked = ServerOptions(
+    file = read_scenario(scenario) if scenario else None
+    seed = seed if seed is not None else file.seed if file else 0
+    servers = ServerOptions(
         profile, model, hardware, tuple(technique or ()), efficiency, operators, phases,
         tuple(where or ()),
     )  # fmt: skip
-    servers = asked.base()
-    requests = TraceOptions(
+    of_trace = TraceOptions(
         trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
         rate_scale, rate, seed, session_rate, estimate_cv,
-    ).read()  # fmt: skip
+    )  # fmt: skip
     policy = PolicyOptions(
         batching, kv, reservation, prefix_cache, kv_tokens, block_tokens, max_model_len,
         max_seqs, token_budget, wait_limit_ms, queue_limit, preset, tuple(settings or ()),
@@ -96,30 +110,33 @@ def replay(
     cluster = ClusterOptions(
         replicas, router, staleness_ms, prefill_decode, link_gb_per_s, closed_loop
     )
+    asked = ScenarioOptions(file, servers, of_trace, policy)
+    base, policy, record = asked.base(), asked.policies(), asked.asked_servers().record()
+    requests = asked.requests()
     if compare:
         from app.comparison import print_comparison
 
-        sides = [build_scenario(requests, servers, policy, cluster, text) for text in compare]
-        print_comparison(requests, sides, compare, asked.record(), seed, replications, out, json)
+        sides = [build_scenario(requests, base, policy, cluster, text) for text in compare]
+        print_comparison(requests, sides, compare, record, seed, replications, out, json)
         return
-    scenario = build_scenario(requests, servers, policy, cluster)
-    run = _simulate_with_progress(requests, scenario, seed, not step_by_step, kv_usage)
-    run.scenario = scenario_record(requests, scenario, asked.record(), seed)
-    if out:
-        _save(run, out)
-    summary = run.summary()
-    intervals = _intervals(requests, scenario, seed, _affordable(run, replications))
-    if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
-        typer.echo(warning, err=True)
-    if json:
-        import json as json_module
+    found = build_scenario(requests, base, policy, cluster)
+    run = _simulate_with_progress(requests, found, seed, not step_by_step, kv_usage)
+    run.scenario = scenario_record(requests, found, record, seed)
+    with _saved(run, out) as folder:
+        summary = run.summary(file.slo.slo() if file else None)
+        count = _affordable(run, replications)
+        intervals = _intervals(requests, found, seed, count, asked.redraw(found))
+        if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
+            typer.echo(warning, err=True)
+        if json:
+            import json as json_module
 
-        typer.echo(json_module.dumps({**summary, "intervals": intervals, **run.scenario}))
-        return
-    for line in _report(run, summary, intervals, scenario):
-        typer.echo(line)
-    if out:
-        typer.echo(f"run folder: {out}")
+            typer.echo(json_module.dumps({**summary, "intervals": intervals, **run.scenario}))
+            return
+        for line in _report(run, summary, intervals, found):
+            typer.echo(line)
+        if folder:
+            typer.echo(f"run folder: {folder}")
 
 
 def _simulate_with_progress(
@@ -142,13 +159,15 @@ def _affordable(run: "Run", asked: int | None) -> int:
 
 
 def _intervals(
-    trace: "Trace", scenario: "Scenario", seed: int, replications: int
+    trace: "Trace", scenario: "Scenario", seed: int, replications: int, redraw: "Redraw | None"
 ) -> dict[str, Any]:
     from sim.predict import predict_scenario
 
-    if not replications or scenario.is_repeatable():
+    if not replications or (scenario.is_repeatable() and not redraw):
         return {}
-    prediction = predict_scenario(trace, scenario, seed=seed, replications=replications)
+    prediction = predict_scenario(
+        trace, scenario, seed=seed, replications=replications, redraw=redraw
+    )
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
     found = {m: prediction.interval(m) for m in (*metrics, "output_throughput_tokens_per_s")}
     return {
@@ -197,8 +216,10 @@ def _report(
     return lines
 
 
-def _save(run: "Run", out: Path) -> None:
+def _saved(run: "Run", out: Path | None) -> AbstractContextManager[Path | None]:
     from sim.run import machine_facts
 
+    if out is None:
+        return nullcontext()
     run.meta = machine_facts()
-    run.save(out)
+    return saved(run, out)

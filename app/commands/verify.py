@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
-from app.commands.loadtest import PromptChoice
+from app.endpoint_options import PromptChoice
 from app.options import EngineChoice, PolicyOptions, read_or_sample
 from app.outside import options as outside
 

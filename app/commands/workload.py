@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
+from app.law_specs import arrivals_of, lengths_of
 from app.options import TraceOptions
 from app.workload_laws import (
     ARRIVALS,
+    DEFAULT_ARRIVALS,
+    DEFAULT_OUTPUT,
+    DEFAULT_PROMPT,
     LENGTHS,
     STRUCTURES,
     THINK_TIMES,
@@ -82,31 +86,47 @@ def generate(
     seed: options.Seed = 0,
     rate: Annotated[
         float, _option("Mean arrivals per second (of sessions, if any).", "Arrivals")
-    ] = 4.0,
-    arrivals: Annotated[str, _option(", ".join(ARRIVALS), "Arrivals")] = "poisson",
+    ] = DEFAULT_ARRIVALS.rate_per_s,
+    arrivals: Annotated[
+        str, _option(f"{', '.join(ARRIVALS)}; with settings: gamma:cv=2.", "Arrivals")
+    ] = DEFAULT_ARRIVALS.name,
     cv: Annotated[
         float, _option("CV of gamma or weibull gaps; above 1 is bursty.", "Arrivals")
-    ] = 1.2,
-    clients: Annotated[int, _option("How many clients.", "Arrivals")] = 50,
-    on_s: Annotated[float, _option("Mean seconds on (mmpp2).", "Arrivals")] = 11.3,
-    off_s: Annotated[float, _option("Mean seconds off (mmpp2).", "Arrivals")] = 46.5,
+    ] = DEFAULT_ARRIVALS.cv,
+    clients: Annotated[int, _option("How many clients.", "Arrivals")] = DEFAULT_ARRIVALS.clients,
+    on_s: Annotated[float, _option("Mean seconds on (mmpp2).", "Arrivals")] = DEFAULT_ARRIVALS.on_s,
+    off_s: Annotated[
+        float, _option("Mean seconds off (mmpp2).", "Arrivals")
+    ] = DEFAULT_ARRIVALS.off_s,
     diurnal: Annotated[bool, _option("The rate follows a day.", "Arrivals", "--diurnal")] = False,
-    peak_trough: Annotated[float, _option("Peak over trough of a day.", "Arrivals")] = 2.2,
+    peak_trough: Annotated[
+        float, _option("Peak over trough of a day.", "Arrivals")
+    ] = DEFAULT_ARRIVALS.peak_to_trough,
     hourly: Annotated[
         str | None, _option("Rates of the parts of a day: 1,0.5,...", "Arrivals")
     ] = None,
-    period: Annotated[float, _option("Seconds of a day.", "Arrivals")] = 86_400.0,
-    prompt_law: Annotated[str, _option(", ".join(LENGTHS), "Lengths")] = "lognormal",
-    prompt_mean: Annotated[float, _option("Mean prompt tokens.", "Lengths")] = 128.0,
+    period: Annotated[
+        float, _option("Seconds of a day, or of a ramp.", "Arrivals")
+    ] = DEFAULT_ARRIVALS.period_s,
+    prompt_law: Annotated[
+        str, _option(f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.", "Lengths")
+    ] = DEFAULT_PROMPT.name,
+    prompt_mean: Annotated[
+        float, _option("Mean prompt tokens.", "Lengths")
+    ] = DEFAULT_PROMPT.mean_tokens,
     prompt_cv: Annotated[
         float, _option("CV of lognormal, uniform, pareto prompts.", "Lengths")
-    ] = 0.8,
+    ] = DEFAULT_PROMPT.cv,
     prompt_max: Annotated[int | None, _option("Cap of the prompts.", "Lengths")] = None,
-    output_law: Annotated[str, _option(", ".join(LENGTHS), "Lengths")] = "lognormal",
-    output_mean: Annotated[float, _option("Mean output tokens.", "Lengths")] = 24.0,
+    output_law: Annotated[
+        str, _option(f"{', '.join(LENGTHS)}; with settings as above.", "Lengths")
+    ] = DEFAULT_OUTPUT.name,
+    output_mean: Annotated[
+        float, _option("Mean output tokens.", "Lengths")
+    ] = DEFAULT_OUTPUT.mean_tokens,
     output_cv: Annotated[
         float, _option("CV of lognormal, uniform, pareto outputs.", "Lengths")
-    ] = 0.6,
+    ] = DEFAULT_OUTPUT.cv,
     output_max: Annotated[int | None, _option("Cap of the outputs.", "Lengths")] = None,
     length_zipf: Annotated[float, _option("Exponent of zipf lengths.", "Lengths")] = 1.1,
     tail_alpha: Annotated[
@@ -163,14 +183,17 @@ def generate(
         return
     laws = ["fixed"] * 2 if fixed else [prompt_law, output_law]
     prompt = LengthChoice(
-        "prompt", laws[0], prompt_mean, prompt_cv, prompt_max, length_zipf, tail_alpha
+        "prompt", "fixed", prompt_mean, prompt_cv, prompt_max, length_zipf, tail_alpha
     )
+    prompt = lengths_of(laws[0], prompt, "--prompt-law")
     output = LengthChoice(
-        "output", laws[1], output_mean, output_cv, output_max, length_zipf, tail_alpha
+        "output", "fixed", output_mean, output_cv, output_max, length_zipf, tail_alpha
     )
+    output = lengths_of(laws[1], output, "--output-law")
     choice = ArrivalChoice(
-        arrivals, rate, cv, clients, on_s, off_s, diurnal, peak_trough, hourly, period
+        "poisson", rate, cv, clients, on_s, off_s, diurnal, peak_trough, hourly, period
     )
+    choice = arrivals_of(arrivals, choice)
     if prefix.name in CONVERSATIONS:
         trace = _conversations(
             prefix.name, choice, output, sessions, context_limit, block_tokens, seed

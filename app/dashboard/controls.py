@@ -6,11 +6,12 @@ as KEY=VALUE.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
-from app.dashboard.offers import offered, require_offered
+from app.dashboard.offers import offered, require_all_offered
 from app.scenario_file import GENERATED, PROFILE, SAMPLE, ScenarioFile, parse_scenario_dict
 from app.settings import parse_settings
 from policies.config import PolicyConfig
@@ -30,6 +31,19 @@ class Control:
 
     kind: Any
     many: bool = False
+
+    def problem(self, value: Any) -> str | None:
+        """Why it does not take a value, in few words; None where it does."""
+        try:
+            _adapter(self.kind).validate_python(value)
+        except ValidationError as error:
+            return str(error.errors()[0]["msg"]).lower()
+        return None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _number(low: float, high: float) -> Control:
@@ -82,6 +96,7 @@ CONTROLS: dict[str, Control] = {
     "seed": _count(0, 2**32 - 1),
 }
 
+_CHOICES = ("preset", "batching", "kv", "prefix_cache", "router")
 _POLICIES = ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens")
 _CLUSTER = ("replicas", "router")
 _WORKLOAD = (
@@ -101,8 +116,10 @@ def technique_names() -> list[str]:
 def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
     """The value of every control.
 
-    Raises ``PolicyError`` where the scenario names what is not offered here.
+    Raises ``PolicyError`` where the scenario names what is not offered here, or a control cannot
+    show it.
     """
+    require_all_offered(scenario)
     workload, server = scenario.workload, scenario.server
     policies, cluster = dict(scenario.policies), dict(scenario.cluster)
     controls: dict[str, Any] = {
@@ -116,29 +133,26 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
         "hardware": server.hardware or "h100",
         "techniques": list(server.techniques),
         "efficiency": server.efficiency or "",
-        "preset": scenario.preset or OWN,
+        "preset": scenario.preset,
         **{name: policies.pop(name, None) for name in _POLICIES},
         **{name: cluster.pop(name, None) for name in _CLUSTER},
         **{name: getattr(scenario.slo, name) for name in _LIMITS},
         "seed": scenario.seed,
     }
-    for name, choices in _OFFERED.items():
-        require_offered(name, controls[name])
-        if choices and controls[name] is None:
-            controls[name] = OWN
     controls["prefix_cache"] = {v: k for k, v in _SWITCH.items()}[controls["prefix_cache"]]
-    controls["replicas"] = controls["replicas"] or 1
+    controls.update({name: controls[name] or OWN for name in _CHOICES})
     rest = {**policies, **cluster}
     controls["set"] = " ".join(f"{key}={_text(value)}" for key, value in rest.items())
+    _require_shown(controls)
     return controls
 
 
 def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
     """The scenario that the controls show; raises ``ServetwinError`` naming what cannot be."""
-    policies = {name: controls[name] for name in _POLICIES}
-    policies["prefix_cache"] = _SWITCH[controls["prefix_cache"]]
-    cluster = {name: controls[name] for name in _CLUSTER}
-    cluster["replicas"] = None if cluster["replicas"] == 1 else cluster["replicas"]
+    policies = _given({name: controls[name] for name in _POLICIES})
+    if "prefix_cache" in policies:
+        policies["prefix_cache"] = _SWITCH[policies["prefix_cache"]]
+    cluster = _given({name: controls[name] for name in _CLUSTER})
     for key, value in _more_settings(controls["set"]).items():
         (policies if key in _names(PolicyConfig) else cluster)[key] = value
     found = {
@@ -148,13 +162,21 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
             **{name: controls[name] for name in _WORKLOAD},
         },
         "server": _server(controls),
-        "preset": _given(controls["preset"]),
-        "policies": _only_given(policies),
-        "cluster": _only_given(cluster),
+        "preset": _given(controls).get("preset"),
+        "policies": policies,
+        "cluster": cluster,
         "slo": {name: controls[name] for name in _LIMITS},
         "seed": controls["seed"],
     }
-    return parse_scenario_dict(found, "the scenario")
+    scenario = parse_scenario_dict(found, "the scenario")
+    require_all_offered(scenario)
+    return scenario
+
+
+def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, Any]]:
+    """The controls that show something else, each with what it shows before and after."""
+    a, b = as_controls(before), as_controls(after)
+    return {name: (a[name], b[name]) for name in CONTROLS if a[name] != b[name]}
 
 
 def is_generated(workload: str) -> bool:
@@ -165,6 +187,13 @@ def is_generated(workload: str) -> bool:
 def workload_names(uploaded: Mapping[str, Any]) -> list[str]:
     """Every workload that can be chosen."""
     return [GENERATED, SAMPLE, *uploaded]
+
+
+def _require_shown(controls: Mapping[str, Any]) -> None:
+    for name, value in controls.items():
+        problem = None if value is None else CONTROLS[name].problem(value)
+        if problem:
+            raise PolicyError(f"{name}: {value!r} cannot be shown here: {problem}")
 
 
 def _keeps_rate(controls: Mapping[str, Any]) -> bool:
@@ -187,16 +216,12 @@ def _more_settings(text: str) -> dict[str, Any]:
     for key in settings:
         if key in CONTROLS:
             raise PolicyError(f"more settings: {key} has a control of its own")
-    require_offered("router", settings.get("decode_router"))
     return settings
 
 
-def _only_given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if _given(value) is not None}
-
-
-def _given(value: Any) -> Any:
-    return None if value == OWN else value
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not left to the server."""
+    return {name: value for name, value in settings.items() if value not in (None, OWN)}
 
 
 def _names(of: type[Any]) -> set[str]:

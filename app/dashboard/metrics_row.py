@@ -7,11 +7,14 @@ from typing import Literal
 import streamlit as st
 
 from app.dashboard.simulated import Summary
+from app.dashboard.words import signed, three_digits
 from app.metric_words import METRICS
 from sim.metrics import figure
-from sim.predict import interval
+from sim.predict import Interval, difference, interval
 
 Better = Literal["less", "more"]
+_WIDTH_PX = 160
+_DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", "less": "inverse"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,30 @@ class Shown:
 
     @property
     def label(self) -> str:
-        """``TTFT, p90``."""
-        label = METRICS[self.metric].label
-        return f"{label}, {self.part}" if self.part else label
+        """``TTFT p90, ms``."""
+        metric = METRICS[self.metric]
+        label = f"{metric.label} {self.part}" if self.part else metric.label
+        return f"{label}, {metric.unit}".replace("throughput, tokens", "tokens")
+
+    @property
+    def factor(self) -> float:
+        """From a summary's unit to the label's."""
+        return METRICS[self.metric].factor
+
+    def value(self, summary: Summary) -> float | None:
+        """In the label's unit; None where it is undefined."""
+        found = figure(summary, self.path)
+        return None if found is None else found * self.factor
+
+    def interval(self, summaries: Sequence[Summary]) -> Interval | None:
+        """Over replications, in the label's unit."""
+        return _scaled(interval(summaries, self.path), self.factor)
+
+    def difference(self, a: Sequence[Summary], b: Sequence[Summary]) -> Interval | None:
+        """Of b - a, replication by replication; None where they do not come in pairs."""
+        if len(a) != len(b):
+            return None
+        return _scaled(difference(a, b, self.path), self.factor)
 
 
 SHOWN = (
@@ -43,40 +67,55 @@ SHOWN = (
 )
 
 
-def metrics_row(
-    summary: Summary, baseline: Summary | None, summaries: Sequence[Summary] = ()
-) -> None:
-    """One metric per column; below each its 90 % interval, once there are ``summaries``."""
-    for column, shown in zip(st.columns(len(SHOWN)), SHOWN, strict=True):
-        with column:
-            _metric(shown, summary, baseline, summaries)
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One scenario's figures: its summary, and those of its replications, if they are there."""
+
+    summary: Summary
+    replications: Sequence[Summary] = ()
 
 
-def _metric(
-    shown: Shown, summary: Summary, baseline: Summary | None, summaries: Sequence[Summary]
-) -> None:
-    metric = METRICS[shown.metric]
-    value = figure(summary, shown.path)
-    base = figure(baseline, shown.path) if baseline else None
+def metrics_row(now: Side, baseline: Side | None) -> None:
+    """One metric per column; below each its 90 % interval, once there are replications."""
+    with st.container(horizontal=True):
+        for shown in SHOWN:
+            with st.container(width=_WIDTH_PX, gap="xxsmall"):
+                _metric(shown, now, baseline)
+
+
+def between(found: Interval) -> str:
+    """``37.1 to 38.2``."""
+    return f"{three_digits(found.low)} to {three_digits(found.high)}"
+
+
+def leaves_zero_out(found: Interval) -> bool:
+    """Whether nine of ten replications agree on the sign of a difference."""
+    return not found.low <= 0 <= found.high
+
+
+def _metric(shown: Shown, now: Side, baseline: Side | None) -> None:
+    value = shown.value(now.summary)
+    base = shown.value(baseline.summary) if baseline else None
+    paired = shown.difference(baseline.replications, now.replications) if baseline else None
+    sure = paired is None or leaves_zero_out(paired)
     st.metric(
         shown.label,
-        "-" if value is None else f"{_number(value * metric.factor)} {metric.unit}",
-        None if value is None or base is None else _delta(value, base, metric.factor, metric.unit),
-        delta_color="inverse" if shown.better == "less" else "normal",
-        help=metric.definition,
+        "-" if value is None else three_digits(value),
+        None if value is None or base is None else signed(value - base, base),
+        delta_color=_DELTA_COLOURS[shown.better] if sure else "off",
+        help=METRICS[shown.metric].definition,
     )
-    found = interval(summaries, shown.path)
-    if found is None:
-        st.caption("interval ..." if not summaries else "the same in every replication")
+    if now.replications:
+        found = shown.interval(now.replications)
+        st.caption(f"90 %: {between(found)}" if found else "undefined")
     else:
-        low, high = (_number(x * metric.factor) for x in (found.low, found.high))
-        st.caption(f"90 % interval {low} to {high}")
+        st.caption("90 %: ...")
+    if paired and base is not None:
+        low, high = signed(paired.low, base), signed(paired.high, base)
+        st.caption(f"difference: {low} to {high}{'' if sure else ' (may be none)'}")
 
 
-def _delta(value: float, base: float, factor: float, unit: str) -> str:
-    return f"{'+' if value >= base else '-'}{_number(abs(value - base) * factor)} {unit}"
-
-
-def _number(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def _scaled(found: Interval | None, factor: float) -> Interval | None:
+    if found is None:
+        return None
+    return Interval(found.value * factor, found.low * factor, found.high * factor)

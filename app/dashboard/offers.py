@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from app.scenario_file import ScenarioFile
 from policies.registry import MEMORIES, SCHEDULERS
 from policies.routing import ROUTERS
 from sim.profile import shipped_profiles
@@ -56,6 +57,20 @@ def offered() -> dict[str, list[str]]:
         "kv": [*MEMORIES, *added.kv],
         "router": list(ROUTERS),
     }
+
+
+def require_all_offered(scenario: ScenarioFile) -> None:
+    """Raise ``PolicyError`` where a scenario names what this server does not offer, files above
+    all: those that ``path.py:Class``, a profile, a model or a technique's parameter could be."""
+    server = scenario.server
+    for control in ("profile", "model", "hardware"):
+        require_offered(control, getattr(server, control))
+    for section in (scenario.policies, scenario.cluster):
+        for control in section:
+            require_offered(control.replace("decode_", ""), section[control])
+    for technique in server.techniques:
+        if ".json" in technique or "/" in technique:
+            raise PolicyError(f"techniques: {technique!r} names a file; name a shipped one")
 
 
 def require_offered(control: str, value: object) -> None:

@@ -15,13 +15,14 @@ from app.dashboard.controls import (
     workload_names,
 )
 from app.dashboard.offers import offered
+from app.dashboard.own_values import own_settings
 from app.dashboard.uploads import trace_uploader, uploads
-from app.scenario_file import GENERATED, SAMPLE, ScenarioFile, parse_scenario
+from app.dashboard.words import escaped
+from app.scenario_file import GENERATED, SAMPLE, ScenarioError, ScenarioFile, parse_scenario
 from policies.presets import PRESETS
 from workloads.errors import ServetwinError
 
-_SCENARIO = "scenario"
-_YAML_PROBLEM = "yaml_problem"
+_PROBLEM, _TAKEN = "yaml_problem", "yamls_taken"
 _MOST_YAML_BYTES = 100_000
 
 
@@ -31,10 +32,13 @@ def scenario_at_the_side() -> None:
     with st.sidebar:
         st.header("Scenario")
         _workload(defaults)
+        _slo(defaults)
         _server(defaults)
         _policies(defaults)
-        _slo(defaults)
         _file()
+        st.button(
+            "Reset to the default", on_click=show_scenario, args=(ScenarioFile(),), width="stretch"
+        )
 
 
 def current_scenario() -> ScenarioFile:
@@ -42,8 +46,13 @@ def current_scenario() -> ScenarioFile:
     try:
         return from_controls(_shown())
     except ServetwinError as error:
-        st.error(str(error))
+        st.error(escaped(str(error)))
         st.stop()
+
+
+def show_scenario(scenario: ScenarioFile) -> None:
+    """Set every control; to be called before they are drawn (from a callback)."""
+    st.session_state.update(as_controls(scenario))
 
 
 def _shown() -> dict[str, Any]:
@@ -52,18 +61,11 @@ def _shown() -> dict[str, Any]:
     return {name: st.session_state.get(name, value) for name, value in defaults.items()}
 
 
-def show_scenario(scenario: ScenarioFile) -> None:
-    """Set every control; to be called before they are drawn (from a callback)."""
-    st.session_state.update(as_controls(scenario))
-
-
 def _workload(defaults: dict[str, Any]) -> None:
     with st.expander("Workload", expanded=True):
-        names = workload_names(uploads())
-        words = {GENERATED: "generated", SAMPLE: "bundled sample trace"}
         source = st.selectbox(
-            "Requests from", names, format_func=lambda name: words.get(name, name),
-            **_bound("workload"),
+            "Requests from", workload_names(uploads()), **_bound("workload"),
+            help=f"{GENERATED}: by laws that you choose; {SAMPLE}: the bundled trace; or your own.",
         )  # fmt: skip
         generated = is_generated(source)
         own_rate = not generated and st.toggle(
@@ -73,7 +75,7 @@ def _workload(defaults: dict[str, Any]) -> None:
             "Requests per second", 0.5, 200.0, defaults["rate"], 0.5, disabled=own_rate,
             help="Mean arrivals per second, of all replicas together.", **_bound("rate"),
         )  # fmt: skip
-        _count("Requests", "requests", defaults, 10, 100_000, "The first ones of a trace.")
+        _count("Requests", "requests", defaults, 10, 100_000, "Of a trace, the first ones.")
         if generated:
             _laws(defaults)
         trace_uploader()
@@ -89,13 +91,26 @@ def _laws(defaults: dict[str, Any]) -> None:
     if law in ("gamma", "weibull"):
         _real("CV of gaps", "cv", defaults, 0.1, 10.0, "Above 1 is bursty.")
     for part in ("prompt", "output"):
+        mean, spread = st.columns([3, 2])
         label = part.capitalize()
-        _count(f"{label} tokens, mean", f"{part}_tokens", defaults, 1, 131_072, "Log-normal.")
-        _real(f"{label} tokens, CV", f"{part}_cv", defaults, 0.05, 5.0, "0.05: nearly fixed.")
+        with mean:
+            _count(f"{label} tokens", f"{part}_tokens", defaults, 1, 131_072)
+        with spread:
+            _real("CV", f"{part}_cv", defaults, 0.05, 5.0)
+    st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
     _count(
         "Shared prefix, tokens", "shared_prefix_tokens", defaults, 0, 131_072,
         "Of each prompt, in common with others of its group (16 groups, Zipf 1).",
     )  # fmt: skip
+
+
+def _slo(defaults: dict[str, Any]) -> None:
+    with st.expander("SLO", expanded=True):
+        for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
+            st.number_input(
+                f"{label} at most, ms", 0.1, 3_600_000.0, defaults[name], 10.0, "%g",
+                placeholder="no limit", help="Empty: no limit.", **_bound(name),
+            )  # fmt: skip
 
 
 def _server(defaults: dict[str, Any]) -> None:
@@ -112,50 +127,61 @@ def _server(defaults: dict[str, Any]) -> None:
                 "Techniques", technique_names(), accept_new_options=True,
                 help="With parameters: tensor-parallel:ways=2", **_bound("techniques"),
             )  # fmt: skip
-            st.text_input("Efficiency", help="compute=0.7,memory=0.85", **_bound("efficiency"))
+            st.text_input(
+                "Efficiency", placeholder="compute=0.7,memory=0.85",
+                help="Achieved shares of the data sheet's peaks.", **_bound("efficiency"),
+            )  # fmt: skip
         else:
             _select("Profile", "profile", choices["profile"], defaults)
-        _count("Replicas", "replicas", defaults, 1, 64, "Servers behind a router.")
-        _select("Router", "router", [OWN, *choices["router"]], defaults)
+        own = _own()
+        _optional("Replicas", "replicas", 64, own.get("replicas"))
+        _select("Router", "router", [OWN, *choices["router"]], defaults, own.get("router"))
 
 
 def _policies(defaults: dict[str, Any]) -> None:
     choices = offered()
     with st.expander("Policies"):
         _select("Preset", "preset", [OWN, *PRESETS], defaults)
-        _select("Batching", "batching", [OWN, *choices["batching"]], defaults)
-        _select("KV memory", "kv", [OWN, *choices["kv"]], defaults)
-        _select("Prefix cache", "prefix_cache", [OWN, "on", "off"], defaults)
-        _optional("Sequences in a batch", "max_seqs", 65_536)
-        _optional("Token budget of a step", "token_budget", 1 << 24)
-        _optional("KV memory, tokens", "kv_tokens", 1 << 40)
+        own = _own()
+        for label, name in (("Batching", "batching"), ("KV memory", "kv")):
+            _select(label, name, [OWN, *choices[name]], defaults, own.get(name))
+        cache = {True: "on", False: "off"}.get(own.get("prefix_cache", ""))
+        _select("Prefix cache", "prefix_cache", [OWN, "on", "off"], defaults, cache)
+        _optional("Sequences in a batch", "max_seqs", 65_536, own.get("max_seqs"))
+        _optional("Token budget of a step", "token_budget", 1 << 24, own.get("token_budget"))
+        _optional("KV memory, tokens", "kv_tokens", 1 << 40, own.get("kv_tokens"))
         st.text_input(
-            "More settings", help="KEY=VALUE, separated by spaces: queue_order=sjf watermark=0.01",
-            **_bound("set"),
+            "More settings", placeholder="queue_order=sjf watermark=0.01",
+            help="KEY=VALUE, separated by spaces.", **_bound("set"),
         )  # fmt: skip
-
-
-def _slo(defaults: dict[str, Any]) -> None:
-    with st.expander("SLO", expanded=True):
-        for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
-            st.number_input(
-                f"{label} at most, ms", 0.1, 3_600_000.0, defaults[name], 10.0,
-                placeholder="no limit", **_bound(name),
-            )  # fmt: skip
         _count("Seed", "seed", defaults, 0, 2**32 - 1, "Of every random stream.")
+
+
+def _own() -> dict[str, Any]:
+    """Settings of the server under its preset; empty where these cannot be."""
+    try:
+        found = own_settings(from_controls(_shown()))
+    except ServetwinError:
+        return {}
+    return {**found[0].as_dict(), **found[1].as_dict()} if found else {}
 
 
 def _file() -> None:
     with st.expander("Scenario file"):
-        st.caption("The address of this page holds the scenario; so does a file.")
+        st.caption(
+            "The address of this page holds the scenario; so does a file, also for "
+            "`servetwin replay --scenario`."
+        )
         st.download_button(
             "Download YAML", _yaml, "scenario.yaml", "application/yaml", on_click="ignore"
         )
+        taken = st.session_state.setdefault(_TAKEN, 0)
         st.file_uploader(
-            "Upload YAML", ["yaml", "yml"], key="yaml", on_change=_take_yaml, max_upload_size=1
-        )
-        if problem := st.session_state.get(_YAML_PROBLEM):
-            st.error(problem)
+            "Upload YAML", ["yaml", "yml"], key=f"yaml_{taken}", on_change=_take_yaml,
+            max_upload_size=1,
+        )  # fmt: skip
+        if problem := st.session_state.get(_PROBLEM):
+            st.error(escaped(problem))
 
 
 def _yaml() -> str:
@@ -166,17 +192,24 @@ def _yaml() -> str:
 
 
 def _take_yaml() -> None:
-    file = st.session_state["yaml"]
-    st.session_state[_YAML_PROBLEM] = None
+    file = st.session_state[f"yaml_{st.session_state[_TAKEN]}"]
     if file is None:
         return
+    st.session_state[_TAKEN] += 1  # an empty uploader: the same file can be taken again
+    st.session_state[_PROBLEM] = None
     try:
-        text = file.getvalue()[:_MOST_YAML_BYTES].decode()
-        show_scenario(parse_scenario(text, file.name))
-    except UnicodeDecodeError:
-        st.session_state[_YAML_PROBLEM] = f"{file.name}: not a text file"
+        show_scenario(_parsed(file.name, file.getvalue()))
     except ServetwinError as error:
-        st.session_state[_YAML_PROBLEM] = str(error)
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _parsed(name: str, content: bytes) -> ScenarioFile:
+    if len(content) > _MOST_YAML_BYTES:
+        raise ScenarioError(f"{name}: {len(content)} bytes; at most {_MOST_YAML_BYTES} here")
+    try:
+        return parse_scenario(content.decode(), name)
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{name}: not a text file") from None
 
 
 def _bound(name: str) -> dict[str, Any]:
@@ -184,19 +217,30 @@ def _bound(name: str) -> dict[str, Any]:
     return {"key": name, "bind": "query-params"}
 
 
-def _count(label: str, name: str, defaults: dict[str, Any], low: int, high: int, help: str) -> None:
+def _count(
+    label: str, name: str, defaults: dict[str, Any], low: int, high: int, help: str | None = None
+) -> None:
     st.number_input(label, low, high, defaults[name], help=help, **_bound(name))
 
 
 def _real(
-    label: str, name: str, defaults: dict[str, Any], low: float, high: float, help: str
+    label: str,
+    name: str,
+    defaults: dict[str, Any],
+    low: float,
+    high: float,
+    help: str | None = None,
 ) -> None:
     st.number_input(label, low, high, float(defaults[name]), 0.1, help=help, **_bound(name))
 
 
-def _optional(label: str, name: str, high: int) -> None:
-    st.number_input(label, 1, high, None, placeholder=OWN, **_bound(name))
+def _optional(label: str, name: str, high: int, own: int | None) -> None:
+    placeholder = OWN if own is None else f"{own:,} ({OWN})"
+    st.number_input(label, 1, high, None, placeholder=placeholder, **_bound(name))
 
 
-def _select(label: str, name: str, names: list[str], defaults: dict[str, Any]) -> None:
-    st.selectbox(label, names, names.index(defaults[name]), **_bound(name))
+def _select(
+    label: str, name: str, names: list[str], defaults: dict[str, Any], own: str | None = None
+) -> None:
+    help_ = f"The {OWN}: {own}." if own else None
+    st.selectbox(label, names, names.index(defaults[name]), help=help_, **_bound(name))

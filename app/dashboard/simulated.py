@@ -1,24 +1,28 @@
 """Scenarios simulated, each once: what was found is shared by all pages and all users.
 
 What is cached is never changed. An uploaded trace belongs to a session; the digest of its file
-keeps its results apart from those of another file of that name.
+keeps its results apart from those of another file of that name. The SLO changes nothing that is
+simulated, only what is counted.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
+from app.dashboard.offers import require_all_offered
 from app.dashboard.uploads import uploads
-from app.scenario_file import ScenarioFile, Workload
+from app.dashboard.words import escaped
+from app.scenario_file import Limits, ScenarioFile, Workload
 from sim.predict import run_once, summaries_over_seeds
 from sim.run import Run
 from sim.scenario import Scenario
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
-REPLICATIONS = 10
+REPLICATIONS = 20
 _MOST_KEPT = 64
 
 Summary = dict[str, Any]
@@ -35,12 +39,19 @@ class Outcome:
     run: Run
     summary: Summary
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its replications differ: by their workloads, or by what is not certain."""
+        return self.file.workload.is_generated or not self.scenario.is_repeatable()
+
 
 def simulated(file: ScenarioFile) -> Outcome:
     """One simulation with the fitted coefficients; raises ``ServetwinError`` of the scenario."""
+    require_all_offered(file)
     given = uploads().get(file.workload.source)
-    trace = given.trace if given else None
-    return _simulated(file.model_dump_json(), given.digest if given else "", trace)
+    digest, trace = (given.digest, given.trace) if given else ("", None)
+    found = _simulated(_without_slo(file), digest, trace)
+    return Outcome(file, digest, *found, found[-1].summary(file.slo.slo()))
 
 
 def simulated_or_stop(file: ScenarioFile) -> Outcome:
@@ -48,12 +59,16 @@ def simulated_or_stop(file: ScenarioFile) -> Outcome:
     try:
         return simulated(file)
     except ServetwinError as error:
-        st.error(str(error))
+        st.error(escaped(error))
         st.stop()
 
 
 def replications(outcome: Outcome) -> Iterator[Summary]:
-    """Summaries over drawn coefficients and noise, one by one; kept once all are there."""
+    """Summaries over drawn coefficients and noise, and over draws of a generated workload.
+
+    They come one by one, and are kept once all are there. Replication r of a seed draws the same
+    in every scenario: what two of them share cancels in the difference.
+    """
     kept, key = _kept(), (outcome.file.model_dump_json(), outcome.digest)
     if key in kept:
         yield from kept[key]
@@ -61,7 +76,8 @@ def replications(outcome: Outcome) -> Iterator[Summary]:
     found = []
     for summary in summaries_over_seeds(
         outcome.trace, outcome.scenario, outcome.run, seed=outcome.file.seed,
-        replications=REPLICATIONS, slo=outcome.file.slo.slo(),
+        replications=REPLICATIONS if outcome.is_drawn else 1, slo=outcome.file.slo.slo(),
+        redraw=outcome.file.redraw if outcome.file.workload.is_generated else None,
     ):  # fmt: skip
         found.append(summary)
         yield summary
@@ -70,8 +86,21 @@ def replications(outcome: Outcome) -> Iterator[Summary]:
         kept.pop(next(iter(kept)), None)
 
 
+def replicated(outcome: Outcome) -> list[Summary]:
+    """All ``replications`` that are kept; none where they are not all there yet."""
+    return _kept().get((outcome.file.model_dump_json(), outcome.digest), [])
+
+
+def steps_with_usage(outcome: Outcome) -> pd.DataFrame:
+    """The steps again, with where the KV memory's tokens are (``policies.protocols.KVUsage``).
+
+    To look that up takes longer than to simulate, so it is done only for who asks.
+    """
+    return _usage(_without_slo(outcome.file), outcome.digest, outcome)
+
+
 @st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
-def _simulated(text: str, digest: str, _given: Trace | None) -> Outcome:
+def _simulated(text: str, digest: str, _given: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
     trace = (
@@ -80,8 +109,7 @@ def _simulated(text: str, digest: str, _given: Trace | None) -> Outcome:
         else _trace(workload.model_dump_json(), file.seed)
     )
     scenario = file.build(trace)
-    run = run_once(trace, scenario, seed=file.seed, keep_usage=True)
-    return Outcome(file, digest, trace, scenario, run, run.summary(file.slo.slo()))
+    return trace, scenario, run_once(trace, scenario, seed=file.seed)
 
 
 @st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
@@ -89,6 +117,16 @@ def _trace(workload: str, seed: int) -> Trace:
     return Workload.model_validate_json(workload).trace(seed)
 
 
+@st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
+def _usage(text: str, digest: str, _outcome: Outcome) -> pd.DataFrame:
+    trace, scenario, seed = _outcome.trace, _outcome.scenario, _outcome.file.seed
+    return run_once(trace, scenario, seed=seed, keep_usage=True).steps
+
+
 @st.cache_resource
 def _kept() -> dict[tuple[str, str], list[Summary]]:
     return {}
+
+
+def _without_slo(file: ScenarioFile) -> str:
+    return file.model_copy(update={"slo": Limits()}).model_dump_json()

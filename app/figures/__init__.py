@@ -1,13 +1,26 @@
 """Figures: pure functions from frames to plotly figures, for the dashboard and the reports."""
 
 from app.figures.agreement import differences_over_time, predicted_against_measured
+from app.figures.batches import batch_bars
 from app.figures.canvas import DARK, LIGHT, Figure, alt_text
 from app.figures.cdf import chunk_gap_cdf, gaps_s, latency_cdf
+from app.figures.device_memory import device_memory
+from app.figures.errors import errors_with_intervals
+from app.figures.explained import explained
+from app.figures.frontier import frontier
+from app.figures.gains import gains_over_time
 from app.figures.gantt import gantt
+from app.figures.heat_map import heat_map
+from app.figures.live import live_latency
 from app.figures.memory import mean_kv_parts, memory_bar
 from app.figures.over_time import latency_over_time, schedule_lag, throughput_over_time
 from app.figures.palette import COLOURS, Look, looks
+from app.figures.residuals import residual_cdf, step_time_curve
+from app.figures.rests import rests_bar
+from app.figures.roofline import roofline
 from app.figures.server_state import server_over_time, state_of_steps
+from app.figures.timeline import Moments, timeline
+from app.figures.utilisation import error_per_band
 from app.metric_words import METRICS, Metric
 
 __all__ = [
@@ -18,19 +31,34 @@ __all__ = [
     "Figure",
     "Look",
     "Metric",
+    "Moments",
     "alt_text",
+    "batch_bars",
     "chunk_gap_cdf",
+    "device_memory",
     "differences_over_time",
+    "error_per_band",
+    "errors_with_intervals",
+    "explained",
+    "frontier",
+    "gains_over_time",
     "gantt",
     "gaps_s",
+    "heat_map",
     "latency_cdf",
     "latency_over_time",
+    "live_latency",
     "looks",
     "mean_kv_parts",
     "memory_bar",
     "predicted_against_measured",
+    "residual_cdf",
+    "rests_bar",
+    "roofline",
     "schedule_lag",
     "server_over_time",
     "state_of_steps",
+    "step_time_curve",
     "throughput_over_time",
+    "timeline",
 ]

@@ -34,18 +34,19 @@ def predicted_against_measured(
     predicted_points = _percentiles(predicted, metric) * shown.factor
     for run, frame in measured.items():
         points = _percentiles(frame, metric) * shown.factor
-        tops += [*points, *predicted_points]
         figure.add_scatter(
             x=as_float32(points),
             y=as_float32(predicted_points),
             text=[f"p{q}" for q in PERCENTILES],
+            texttemplate=[f"p{q}" if q >= 50 else "" for q in PERCENTILES],  # others overlap
             textposition="top left",
             name=run,
-            mode="markers+text",
+            mode="markers" if len(tops) > 1 else "markers+text",
             marker={**marker_of(looks[run]), "size": 9, "opacity": 1.0},
             hovertemplate="%{text}: measured %{x:.4g}, predicted %{y:.4g} "
             f"{shown.unit}<extra>%{{fullData.name}}</extra>",
         )
+        tops += [*points, *predicted_points]
         said.append(f"{run}: " + _median_error(predicted_points, points))
     _add_diagonal(figure, float(np.nanmax(tops)))
     figure.update_layout(meta={"alt": " ".join(said)})

@@ -17,6 +17,8 @@ Figure: TypeAlias = Any
 
 _EMPTY = go.layout.Template()
 _HEIGHT_PX = 340
+_PANEL_PX = 170
+_GAP_PX = 40
 
 
 def _template(page: str, ink: str, grid: str) -> Figure:
@@ -47,10 +49,14 @@ def canvas(x: str, y: str, alt: str) -> Figure:
     return figure
 
 
-def stacked_canvas(x: str, ys: Sequence[str], alt: str) -> Figure:
-    """Panels one below the other on the same ``x``."""
-    figure = make_subplots(rows=len(ys), cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    figure.update_layout({**_layout(alt), "height": 170 * len(ys) + 90})
+def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = ()) -> Figure:
+    """Panels one below the other on the same ``x``, of equal heights where none are given."""
+    heights = list(heights_px) or [_PANEL_PX] * len(ys)
+    figure = make_subplots(
+        rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
+        vertical_spacing=min(0.06, _GAP_PX / sum(heights)) if len(ys) > 1 else None,
+    )  # fmt: skip
+    figure.update_layout({**_layout(alt), "height": sum(heights) + 90})
     for row, y in enumerate(ys, start=1):
         figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
     figure.update_xaxes(title=x, row=len(ys), col=1)

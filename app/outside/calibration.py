@@ -179,6 +179,10 @@ class OutsideCalibrator:
             findings.notes.append(
                 f"{session.shorter} answers ended before the asked length: lengths cannot be forced"
             )
+        if session.untold:
+            findings.notes.append(
+                f"{session.untold} answers came without usage: an event is taken for a token"
+            )
         if session.tokens_per_event > 1.05:
             findings.notes.append(
                 f"up to {session.tokens_per_event:.1f} tokens came in one event: an event is "

@@ -14,13 +14,15 @@ LEAST_MAX_SEQS = 256
 class Findings:
     """Settings of ``PolicyConfig`` that were identified, and why others were not.
 
-    ``longest`` is the longest request (prompt and output) that may be sent, in tokens.
+    ``longest`` is the longest request (prompt and output) that may be sent, in tokens. ``prompts``
+    says how long prompts of text are.
     """
 
     longest: int
     identified: dict[str, Any] = field(default_factory=dict)
     not_identified: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    prompts: str | None = None
 
     def found(self, **settings: Any) -> None:
         """Settle these."""
@@ -56,12 +58,15 @@ class Findings:
         return {
             "identified": dict(self.identified),
             "not identified": dict(self.not_identified),
-            "notes": list(self.notes),
+            "notes": self._all_notes(),
         }
 
     def lines(self) -> list[str]:
         """For people."""
         known = [f"  {name:<16}{value}" for name, value in self.identified.items()]
         open_ = [f"  {name:<16}{why}" for name, why in self.not_identified.items()]
-        notes = [f"note: {note}" for note in self.notes]
+        notes = [f"note: {note}" for note in self._all_notes()]
         return ["identified:", *known, *(["not identified:", *open_] if open_ else []), *notes]
+
+    def _all_notes(self) -> list[str]:
+        return [*self.notes, *([self.prompts] if self.prompts else [])]

@@ -186,9 +186,12 @@ def find_max_seqs(session: Session, findings: Findings) -> None:
     if "max_seqs" in findings.identified:
         return
     size, ran = 32, 0
-    while size <= max(32, session.allowance.max_requests // 3):
-        session.require_s(64 * session.itl_s(size), 0.25, f"{size} requests at once")
-        answers = session.send([Ask(8, _bounded(32 + size, findings))] * size)
+    while size <= max(32, session.allowance.left_requests // 4):
+        outputs = _bounded(32 + size, findings)
+        slower = 2 if ran else 1  # than the last batch, which was half as large
+        seconds = slower * outputs * session.itl_s(size)
+        session.require_s(seconds, 0.25, f"{size} requests at once")
+        answers = session.send([Ask(8, outputs)] * size)
         ran = at_once(answers)
         if ran < size and waited_for_others(answers):
             findings.found(max_seqs=ran)

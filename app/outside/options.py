@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app.commands.loadtest import ApiChoice, PromptChoice
+from app.endpoint_options import ApiChoice, PromptChoice
 
 PANEL = "Endpoint"
 

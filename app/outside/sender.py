@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pandas as pd
 
+from app.outside.prompt_counts import PROBED_WORDS, count_prompts
 from loadtest.client import LoadOptions, run_load_test
 from loadtest.endpoint import Endpoint, client_settings
 from sim.fit import fit_line
@@ -25,15 +26,18 @@ class Burst:
     """Answers in the order of the requests (no stamps for a failed one), and the failures.
 
     ``messages`` has the first message of each kind of failure (``loadtest.exchange.Failure``);
-    ``shorter`` counts answers that ended before the asked length, ``tokens_per_event`` is how many
-    tokens came together in one event.
+    ``shorter`` counts answers that ended before the asked length, ``untold`` those whose stream
+    told no usage, ``tokens_per_event`` is how many tokens came together in one event. ``probes``
+    were sent beside the requests.
     """
 
     answers: list[Answer]
     messages: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     shorter: int = 0
+    untold: int = 0
     tokens_per_event: float = 1.0
+    probes: int = 0
 
     @property
     def retry_after_s(self) -> float | None:
@@ -50,12 +54,16 @@ class Sender(Protocol):
 
 
 class LiveSender:
-    """Sends over HTTP. Prompts of text are asked in words and counted as the server counts them."""
+    """Sends over HTTP. Prompts of text are asked in words and counted as the server counts them:
+
+    by the usage of their streams, else by that of a few answers that are not streamed.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._counts: list[tuple[int, float]] = []
         """(words asked, prompt tokens counted by the server)."""
+        self._told_by = ""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
         """One load test of a few requests."""
@@ -64,17 +72,29 @@ class LiveSender:
         run = run_load_test(self._endpoint, Trace(tuple(asked), "burst"), options=options)
         rows = run.requests.set_index("request_id").loc[[r.request_id for r in asked]]
         finished = rows[rows["status"] == "finished"]
-        words = {request.request_id: request.prompt_tokens for request in asked}
-        self._counts += [(words[str(i)], float(n)) for i, n in finished["prompt_tokens"].items()]
+        untold = finished["tokens_from"] != "usage"
+        probes = self._learn_lengths(asked, finished[~untold], bool(untold.any()))
         delivered = run.extra["delivered"]
         events = int(finished["chunk_s"].map(len).sum())
         return Burst(
-            answers=[_answer(row) for _, row in rows.iterrows()],
+            answers=[self._answer(row) for _, row in rows.iterrows()],
             messages=delivered["first_messages"],
             interrupted=delivered["interrupted"],
             shorter=int((finished["output_tokens"] < finished["asked_output_tokens"]).sum()),
+            untold=int(untold.sum()),
             tokens_per_event=float(finished["output_tokens"].sum()) / events if events else 1.0,
+            probes=probes,
         )
+
+    def prompts_note(self) -> str | None:
+        """How long prompts of text are, and how that is known; None where token ids are sent."""
+        if self._endpoint.prompt == "ids":
+            return None
+        if not self._counts:
+            return "prompts are text, and nothing tells their length: a word is taken for a token"
+        constant, per_word = self.token_line()
+        line = f"{per_word:.2f} tokens per word and {constant:.1f} more"
+        return f"prompts are text of {line}, as {self._told_by} tells"
 
     def in_words(self, request: Request) -> Request:
         """The request that the server will count as long as this one."""
@@ -99,12 +119,27 @@ class LiveSender:
                 took_s.append(time.perf_counter() - began_s)
         return float(np.median(took_s))
 
+    def _learn_lengths(self, asked: Sequence[Request], told: pd.DataFrame, untold: bool) -> int:
+        """Note what the server counted; where it tells nothing, ask it once. Requests sent."""
+        if len(told):
+            words = {request.request_id: request.prompt_tokens for request in asked}
+            self._counts += [(words[str(i)], float(n)) for i, n in told["prompt_tokens"].items()]
+            self._told_by = "the usage"
+        elif untold and not self._told_by and self._endpoint.prompt == "text":
+            self._counts = count_prompts(self._endpoint)
+            self._told_by = "the usage of answers that are not streamed"
+            return len(PROBED_WORDS)
+        return 0
 
-def _answer(row: pd.Series) -> Answer:
-    stamps_s = tuple(row["chunk_s"].tolist()) if row["status"] == "finished" else ()
-    return Answer(
-        sent_s=float(row["sent_s"]),
-        prompt_tokens=int(row["prompt_tokens"]),
-        stamps_s=stamps_s,
-        cached_tokens=int(row["cached_tokens"]),
-    )
+    def _answer(self, row: pd.Series) -> Answer:
+        stamps_s = tuple(row["chunk_s"].tolist()) if row["status"] == "finished" else ()
+        prompt_tokens = int(row["prompt_tokens"])
+        if row["tokens_from"] != "usage" and self._endpoint.prompt == "text":
+            constant, per_word = self.token_line()
+            prompt_tokens = max(1, round(constant + per_word * prompt_tokens))
+        return Answer(
+            sent_s=float(row["sent_s"]),
+            prompt_tokens=prompt_tokens,
+            stamps_s=stamps_s,
+            cached_tokens=int(row["cached_tokens"]),
+        )

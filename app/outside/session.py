@@ -16,6 +16,8 @@ from workloads.request import Request
 REFUSALS = 3
 """So often a burst is tried again when the server answers 429."""
 LEAST_LEFT_S = 1.0
+LONGEST_SHARE = 0.5
+"""Of the time left that a burst may take before it is given up."""
 
 
 class Ended(Exception):
@@ -84,6 +86,7 @@ class Session:
         self.allowance = allowance
         self.rounds: list[list[list[Answer]]] = [[]]
         self.shorter = 0
+        self.untold = 0
         self.tokens_per_event = 1.0
         self._lone: list[tuple[int, float]] = []
         self._intervals: dict[int, list[float]] = {}
@@ -95,6 +98,7 @@ class Session:
         """
         burst = self._patiently(self._named(asks))
         self.shorter += burst.shorter
+        self.untold += burst.untold
         self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
         if keep:
             self._remember(burst.answers)
@@ -158,9 +162,9 @@ class Session:
         if allowance.left_s < LEAST_LEFT_S:
             raise Ended(f"the time limit of {allowance.max_s:.0f} s was used up", final=True)
         began_s = self._clock()
-        burst = self._send(requests, allowance.left_s)
+        burst = self._send(requests, max(LEAST_LEFT_S, LONGEST_SHARE * allowance.left_s))
         allowance.used_s += self._clock() - began_s
-        allowance.used_requests += len(requests)
+        allowance.used_requests += len(requests) + burst.probes
         _check(burst)
         return burst
 

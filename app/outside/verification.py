@@ -125,6 +125,7 @@ def outside_profile(
     calibrator: OutsideCalibrator, endpoint: Endpoint, sender: LiveSender, name: str = "outside"
 ) -> Profile:
     """The profile of a live endpoint."""
+    calibrator.findings.prompts = sender.prompts_note()
     host = httpx.URL(endpoint.base_url).netloc.decode()
     return calibrator.profile(name, host, endpoint.model, sender.round_trip_s())
 

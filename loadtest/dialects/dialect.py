@@ -33,7 +33,8 @@ class Dialect:
 
     ``owners`` are names by which these servers sign their models (``owned_by``). ``guesses_vocab``:
     token ids may be sent although the server does not tell its vocabulary, for it surely takes ids.
-    ``usual_model`` is taken where servers list none.
+    ``usual_model`` is taken where servers list none; ``loads_unlisted``: they serve models that
+    they do not list.
     """
 
     name: ClassVar[str]
@@ -43,6 +44,7 @@ class Dialect:
     guesses_vocab: ClassVar[bool] = False
     forces_length: ClassVar[bool] = False
     usual_model: ClassVar[str | None] = None
+    loads_unlisted: ClassVar[bool] = False
 
     def recognises(self, server: Server) -> bool:
         """Whether a page that only these servers have says that it is one."""

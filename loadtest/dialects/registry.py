@@ -14,6 +14,7 @@ from loadtest.dialects.server import Server
 from loadtest.dialects.sglang import SGLang
 from loadtest.dialects.tensorrt_llm import TensorRTLLM
 from loadtest.dialects.tgi import Tgi
+from loadtest.dialects.transformers import Transformers
 from loadtest.dialects.triton import Triton
 from loadtest.dialects.vllm import Vllm
 from workloads.errors import LoadTestError, did_you_mean
@@ -28,6 +29,7 @@ _ALL: tuple[Dialect, ...] = (
     TensorRTLLM(),
     Triton(),
     Mlc(),
+    Transformers(),
     Ollama(),  # last: others answer on its pages too
 )
 DIALECTS = {dialect.name: dialect for dialect in _ALL}

@@ -69,6 +69,10 @@ class StepCost:
         rounds = self._rounds(flights, has_prefill)
         return rounds / (flights * stages) / self._groups(sequences)
 
+    def parts(self, sequences: float) -> float:
+        """Pieces that a batch is cut into: micro-batches in flight, in each group of devices."""
+        return self._flights(sequences) * self._groups(sequences)
+
     def context_s(self, decodes: float) -> float:
         """Decode attention per token of context, where that does not depend on the context."""
         share = self.share(decodes, False)
@@ -84,7 +88,7 @@ class StepCost:
         total = np.zeros(rows)
         if not decodes:
             return total
-        parts = self._flights(decodes) * self._groups(decodes)
+        parts = self.parts(decodes)
         fills = self.deployment.kernels.occupancy == "full"
         for group, token_s in self._groups_token_s:
             seen = visible(group.mixer, contexts).sum(axis=1)
@@ -123,7 +127,7 @@ class StepCost:
     def verification_s(self, start: int, rows: int, sequences: int) -> float:
         """Attention of the drafted rows of one of ``sequences`` decodes, in all stages."""
         total = 0.0
-        parts = self._flights(sequences) * self._groups(sequences)
+        parts = self.parts(sequences)
         part = sequences / parts
         for group in self.deployment.model.layers:
             attention = verification_attention(self.deployment, group, start, rows)
@@ -169,12 +173,12 @@ class StepCost:
         layers_s = self._layers_s.get(key)
         if layers_s is None:
             operators = linear_operators(self.deployment, rows, has_prefill, groups)
-            layers_s = sum(self._weighted_s(operator, form) for operator in operators)
+            layers_s = sum(self.weighted_s(operator, form) for operator in operators)
             self._layers_s[key] = layers_s
         head = head_operator(self.deployment, logit_rows, has_prefill)
-        return layers_s + self._weighted_s(head, form)
+        return layers_s + self.weighted_s(head, form)
 
-    def _weighted_s(self, operator: Operator, form: Format) -> float:
+    def weighted_s(self, operator: Operator, form: Format) -> float:
         """A product with weights, or what only moves numbers: that is no matter of the format."""
         flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
         bytes_per_s = self._bytes_per_s * (form.memory_share if operator.flops else 1.0)

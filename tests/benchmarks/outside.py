@@ -35,9 +35,9 @@ COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve", "-
 METRICS = ("output_throughput_tokens_per_s", "tpot_s.mean", "ttft_s.mean")
 
 
-def azure_window() -> Trace:
-    """The window of the README's table: 200 requests, a tenth of the tokens."""
-    found = limit(window(read_trace(CONVERSATION), 600.0, float("inf")), 200)
+def azure_window(requests: int = 200) -> Trace:
+    """The window of the README's table: its first requests, a tenth of the tokens."""
+    found = limit(window(read_trace(CONVERSATION), 600.0, float("inf")), requests)
     return scale_tokens(found, prompt=0.1, output=0.1)
 
 
@@ -52,6 +52,12 @@ def served(arguments: str) -> Iterator[str]:
             yield words[words.index("at") + 1]
         finally:
             process.send_signal(signal.SIGINT)
+
+
+def table_head() -> list[str]:
+    """The lines above the rows."""
+    head = ("server", "load", "rate", "throughput tokens/s", "TPOT ms", "TTFT ms", "", "open")
+    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
 
 
 def row(name: str, found: OutsideVerification, level: Level) -> str:
@@ -96,10 +102,9 @@ def main(
 ) -> None:
     """Verify each server from outside and print the table."""
     trace, plan = azure_window(), OutsidePlan(repeats=repeats)
-    head = ("server", "load", "rate", "throughput tokens/s", "TPOT ms", "TTFT ms", "", "open")
     facts: dict[str, Any] = machine_facts()
     say(f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}")
-    say(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    say("\n".join(table_head()))
     for name in server or SERVERS:
         with served(SERVERS[name]) as url:
             found = verify_outside(probe(url), trace, plan, progress)

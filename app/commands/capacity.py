@@ -1,0 +1,78 @@
+"""``servetwin capacity``: the highest request rate at which a server keeps its SLO."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app import options
+from app.asked import Asked, takes_scenario
+
+if TYPE_CHECKING:
+    from sim.capacity import Capacity, Target
+    from sim.scenario import Scenario
+    from workloads.trace import Trace
+
+
+@takes_scenario
+def capacity(
+    asked: Asked,
+    slo: Annotated[str, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")],
+    attainment: Annotated[
+        float, typer.Option(help="Share of the requests that must meet the SLO.")
+    ] = 0.99,
+    replications: Annotated[
+        int, typer.Option(help="Simulated engines behind the interval; 0 for none.", min=0)
+    ] = 10,
+    precision: Annotated[
+        float, typer.Option(help="Relative width at which a search ends.", min=1e-6, max=1)
+    ] = 0.01,
+    processes: Annotated[int, typer.Option(help="Replications side by side.", min=1, max=512)] = 1,
+    json: options.Json = False,
+) -> None:
+    """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval."""
+    from app.capacity_report import as_json, report_lines
+    from app.provenance import outside_warning
+    from app.scenarios import build_scenario
+
+    target = _target(slo, attainment)
+    servers = asked.servers.base()
+    trace = asked.trace.read()
+    scenario = build_scenario(trace, servers, asked.policy, asked.cluster)
+    found = _searched(trace, scenario, target, asked.seed, replications, precision, processes)
+    highest = found.tried[-1].summary["provenance"]
+    if warning := outside_warning(highest, widened=bool(found.replications)):
+        typer.echo(warning, err=True)
+    if json:
+        typer.echo(as_json(found, target, trace, scenario, asked))
+        return
+    for line in report_lines(found, target, trace, scenario):
+        typer.echo(line)
+
+
+def _target(slo: str, attainment: float) -> "Target":
+    from loadtest.slo import parse_slo
+    from sim.capacity import Target
+    from workloads.errors import PolicyError
+
+    if not 0 < attainment <= 1:
+        raise PolicyError(f"--attainment: {attainment:g} is no share; 0.99 is 99 of 100 requests")
+    return Target(parse_slo(slo), attainment)
+
+
+def _searched(
+    trace: "Trace",
+    scenario: "Scenario",
+    target: "Target",
+    seed: int,
+    replications: int,
+    precision: float,
+    processes: int,
+) -> "Capacity":
+    from app.progress import progress
+    from sim.capacity import find_capacity
+
+    with progress("capacity, replications", total=replications) as advance:
+        return find_capacity(
+            trace, scenario, target, seed=seed, replications=replications,
+            precision=precision, processes=processes, on_replication=advance,
+        )  # fmt: skip

@@ -1,0 +1,120 @@
+"""``servetwin sweep``: a grid of scenarios and rates, on processes or a Ray cluster."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import options
+from app.asked import Asked, takes_scenario
+
+if TYPE_CHECKING:
+    from app.sweep_file import SweepFile
+    from sim.sweep import Conditions, Point, Row
+
+
+@takes_scenario
+def sweep(
+    asked: Asked,
+    slo: Annotated[str, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(metavar="R,R", help="Requests/s at each point; else the trace's own."),
+    ] = None,
+    attainment: Annotated[
+        float, typer.Option(help="Share of the requests within the SLO, of a good point.")
+    ] = 0.99,
+    processes: Annotated[
+        int | None, typer.Option(help="Points side by side; else one per core.", min=1, max=512)
+    ] = None,
+    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster (needs ray).")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Frame to write (.csv, .parquet), or to continue.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Simulate TRACE at every point of a grid; print and keep the frontier."""
+    from app.sweep_axes import grid, parse_axis, parse_rates
+    from app.sweep_file import RATE, SweepFile, identity
+    from loadtest.slo import parse_slo
+    from sim.sweep import Conditions
+
+    axes = [parse_axis(text) for text in vary or ()]
+    limits, keys = parse_slo(slo), [axis.key for axis in axes]
+    levels = parse_rates(rates) if rates else (None,)
+    combinations = list(grid(axes))
+    trace = asked.trace.read()
+    wanted = [{**values, RATE: rate} for values in combinations for rate in levels]
+    found = SweepFile(out, keys, wanted, identity(asked, trace, limits, keys))
+    missing = [point for point in wanted if point not in found]
+    if len(missing) < len(wanted):
+        typer.echo(f"{len(wanted) - len(missing)} of {len(wanted)} points are in {out}", err=True)
+    conditions = Conditions(trace, limits, asked.seed)
+    _simulate(missing, asked, conditions, found, ray, processes)
+    _print(found, keys, attainment, json, out)
+
+
+def _simulate(
+    missing: Sequence[dict[str, Any]],
+    asked: Asked,
+    conditions: "Conditions",
+    found: "SweepFile",
+    ray: bool,
+    processes: int | None,
+) -> None:
+    from app.progress import progress
+    from app.sweep_axes import scenario_at
+    from app.sweep_file import RATE
+    from sim.sweep import PROBLEM, Point
+    from workloads.errors import ServetwinError
+
+    ready: list[tuple[dict[str, Any], Point]] = []
+    for place in missing:
+        values = {key: value for key, value in place.items() if key != RATE}
+        try:
+            scenario = scenario_at(asked, conditions.trace, values)
+        except ServetwinError as error:
+            found.add(place, {PROBLEM: str(error)})
+        else:
+            ready.append((place, Point(scenario, place[RATE])))
+    with progress("sweep, points", total=len(ready)) as advance:
+        points = [point for _, point in ready]
+        for done, (number, row) in enumerate(_rows(conditions, points, ray, processes), 1):
+            found.add(ready[number][0], row)
+            advance(done)
+
+
+def _rows(
+    conditions: "Conditions", points: Sequence["Point"], ray: bool, processes: int | None
+) -> Iterator[tuple[int, "Row"]]:
+    import os
+
+    from sim.side_by_side import on_processes, on_ray
+    from sim.sweep import simulate_point
+
+    if ray:
+        return on_ray(simulate_point, conditions, points)
+    workers = processes or os.cpu_count() or 1
+    return on_processes(simulate_point, conditions, points, workers)
+
+
+def _print(
+    found: "SweepFile", keys: Sequence[str], attainment: float, json: bool, out: Path | None
+) -> None:
+    from app.sweep_report import as_json, report_lines
+
+    frame = found.frame()
+    if json:
+        typer.echo(as_json(frame, keys, attainment))
+        return
+    for line in report_lines(frame, keys, attainment):
+        typer.echo(line)
+    if out:
+        typer.echo(f"all points: {out}")

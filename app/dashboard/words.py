@@ -1,0 +1,28 @@
+"""Texts of users on a page: without Markdown, bounded; and numbers."""
+
+from math import floor, log10
+
+_MOST, _MOST_OF_ERROR = 80, 1000
+_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>$~:"})
+
+
+def plain(text: object) -> str:
+    """Letters, digits and harmless signs; others are shown as ``?``."""
+    return "".join(c if c.isalnum() or c in " .,:=+-_'" else "?" for c in str(text)[:_MOST])
+
+
+def escaped(problem: object) -> str:
+    """An error that may quote a file, its Markdown without effect."""
+    return str(problem)[:_MOST_OF_ERROR].translate(_MARKUP)
+
+
+def three_digits(value: float) -> str:
+    """Three digits that count; whole from a thousand on."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def signed(value: float, beside: float) -> str:
+    """A difference with its sign, to the third digit of the larger of the two."""
+    largest = max(abs(value), abs(beside))
+    places = max(0, 2 - floor(log10(largest))) if largest else 0
+    return f"{value:+,.{places}f}"

@@ -1,0 +1,91 @@
+"""Batches as bars in time: of decodes, of prompts, or of both."""
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure
+
+MOST_BATCHES = 600
+MIXES = {
+    "decodes only": ("#0072B2", ""),
+    "mostly decodes": ("#5599CC", "."),
+    "mostly prompts": ("#DD7755", "/"),
+    "prompts only": ("#D55E00", "x"),
+}
+"""Colour and pattern by the share of prompts in the rows that a batch computes."""
+
+
+def batch_bars(steps: pd.DataFrame, most: int = MOST_BATCHES) -> pd.DataFrame:
+    """``Run.steps`` as bars, those that begin close to each other as one, ``most`` per replica.
+
+    Columns: ``replica``, ``start_s``, ``end_s``, ``busy_s``, ``steps``, ``rows`` and ``decodes``
+    (rows computed in all these steps, and those of decodes), ``mix`` (of ``MIXES``).
+    """
+    rows = pd.DataFrame(
+        {
+            "replica": steps["replica"],
+            "start_s": steps["start_s"],
+            "end_s": steps["end_s"],
+            "busy_s": steps["end_s"] - steps["start_s"],
+            "steps": steps["steps"],
+            "rows": steps["rows"] * steps["steps"],
+            "decodes": steps["decode_sequences"] * steps["steps"],
+        }
+    )
+    bars = rows if len(rows) <= most else _joined(rows, most)
+    return bars.assign(mix=_mixes(bars)).reset_index(drop=True)
+
+
+def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object) -> None:
+    """Draw bars of ``batch_bars`` in a panel of ``figure``, a line per replica."""
+    for mix, (colour, pattern) in MIXES.items():
+        of = bars[bars["mix"] == mix]
+        figure.add_bar(
+            orientation="h",
+            y=[f"replica {replica}" for replica in of["replica"]],
+            base=of["start_s"].to_numpy(float),
+            x=(of["end_s"] - of["start_s"]).to_numpy(float),
+            text=[_said(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values],
+            textposition="none",
+            name=mix,
+            marker={
+                "color": colour,
+                "pattern": {"shape": pattern, "size": 5, "fillmode": "overlay"},
+                "line": {"width": 0},
+            },
+            hovertemplate="%{text}, from %{base:.6g} s<extra>" + mix + "</extra>",
+            row=row,
+            col=1,
+            **options,
+        )
+    figure.update_yaxes(type="category", autorange="reversed", row=row, col=1)
+
+
+def _joined(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Those of a replica that begin in the same ``most``-th of the time as one."""
+    start_s = rows["start_s"].to_numpy(float)
+    span_s = max(float(rows["end_s"].max()) - start_s.min(), 1e-9)
+    bucket = np.floor(most * (start_s - start_s.min()) / span_s).astype(int)
+    grouped = rows.groupby([rows["replica"], bucket], sort=True)
+    joined = grouped.agg(
+        replica=("replica", "first"),
+        start_s=("start_s", "min"),
+        end_s=("end_s", "max"),
+        busy_s=("busy_s", "sum"),
+        steps=("steps", "sum"),
+        rows=("rows", "sum"),
+        decodes=("decodes", "sum"),
+    )
+    return joined.reset_index(drop=True)
+
+
+def _mixes(bars: pd.DataFrame) -> pd.Series:
+    prompts = 1 - bars["decodes"] / bars["rows"].where(bars["rows"] > 0)
+    edges = [-np.inf, 0.0, 0.5, 1 - 1e-12, np.inf]
+    return pd.cut(prompts.fillna(0.0), edges, labels=list(MIXES)).astype(str)
+
+
+def _said(steps: float, rows: float, decodes: float, busy_s: float) -> str:
+    per_step = f"{rows / steps:.4g} rows, {decodes / steps:.4g} of them decodes"
+    several = f"{steps:.0f} steps of about {per_step}" if steps > 1 else f"a step of {per_step}"
+    return f"{several}: {1000 * busy_s:.4g} ms"

@@ -1,0 +1,107 @@
+"""Throughput of a server against the speed that a user sees: one line per configuration."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas
+from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.text import plain
+
+_X = "interactivity_tokens_per_s"
+_SHADE = "rgba(128,128,128,0.14)"
+
+
+def frontier(
+    points: pd.DataFrame,
+    y: str,
+    y_title: str,
+    looks: Mapping[str, Look],
+    *,
+    share: float,
+    best: int | None = None,
+    tpot_limit_s: float | None = None,
+) -> Figure:
+    """``points`` have ``series`` (in ``looks``), ``label``, interactivity, ``y``,
+    ``slo_attainment`` and ``on_front``; customdata is a point's row label.
+
+    Filled symbols keep the SLO for ``share`` of the requests, open ones do not. The star is
+    ``best``; the region within ``tpot_limit_s`` is shaded.
+    """
+    defined = points.dropna(subset=[_X, y])
+    figure = canvas("speed for a user, tokens/s (1 / median TPOT)", y_title, "")
+    _add_front(figure, defined, y)
+    for name, of_series in defined.groupby("series", sort=False):
+        _add_series(figure, str(name), of_series, y, looks[str(name)], share)
+    if best is not None and best in defined.index:
+        _add_star(figure, defined.loc[[best]], y)
+    most = float(defined[_X].max()) * 1.06 if len(defined) else 1.0
+    if tpot_limit_s is not None:
+        _shade(figure, 1 / tpot_limit_s, most)
+    figure.update_xaxes(range=[0, most])
+    figure.update_layout(height=460, meta={"alt": _alt(defined, y, y_title, best)})
+    return figure
+
+
+def _add_front(figure: Figure, points: pd.DataFrame, y: str) -> None:
+    front = points[points["on_front"]].sort_values(_X)
+    figure.add_scatter(
+        x=front[_X], y=front[y], name="Pareto front", mode="lines", hoverinfo="skip",
+        line={"color": LIMIT_COLOUR, "width": 7, "shape": "vh"}, opacity=0.4,
+    )  # fmt: skip
+
+
+def _add_series(
+    figure: Figure, name: str, points: pd.DataFrame, y: str, look: Look, share: float
+) -> None:
+    keeps = points["slo_attainment"] >= share
+    figure.add_scatter(
+        x=points[_X],
+        y=points[y],
+        name=plain(name),
+        mode="lines+markers",
+        line={"color": look.colour, "dash": look.dash, "width": 1.5},
+        marker={
+            "color": look.colour,
+            "symbol": [look.symbol if kept else f"{look.symbol}-open" for kept in keeps],
+            "size": 11,
+            "line": {"width": 2},
+        },
+        customdata=list(points.index),
+        text=[
+            f"{plain(label)}<br>{100 * kept:.1f} % within the SLO"
+            for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
+        ],
+        hovertemplate="%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>",
+    )
+
+
+def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
+    figure.add_scatter(
+        x=best[_X], y=best[y], name="best within the SLO", mode="markers",
+        marker={
+            "symbol": "star", "size": 24, "color": "#E69F00",
+            "line": {"color": "#5B6070", "width": 1.5},
+        },
+        customdata=list(best.index),
+        text=[plain(label) for label in best["label"]],
+        hovertemplate="best: %{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _shade(figure: Figure, least: float, most: float) -> None:
+    if least >= most:
+        return
+    figure.add_vrect(
+        x0=least, x1=most, fillcolor=_SHADE, line_width=0, layer="below",
+        annotation_text=f"median TPOT within the SLO (from {least:.3g} tokens/s)",
+        annotation_position="top right",
+    )  # fmt: skip
+
+
+def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
+    said = [f"{len(points)} points: {y_title} against tokens per second for a user."]
+    if best is not None and best in points.index:
+        row = points.loc[best]
+        said.append(f"Best is {row['label']}: {row[y]:.4g} at {row[_X]:.4g}.")
+    return " ".join(said)

@@ -1,0 +1,83 @@
+"""How well a calibration fits: what was left over, and the step times that it gives."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas, line_of
+from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.sampling import as_float32
+
+
+def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]) -> Figure:
+    """Distribution of measured - fitted over the calibration's steps, a line per KV layout.
+
+    ``noise`` are the quantiles of measured / fitted that a profile keeps.
+    """
+    figure = canvas("measured - fitted, % of fitted", "share of steps, %", "")
+    said = ["Residuals of the calibration."]
+    for layout, quantiles in noise.items():
+        left = 100 * (np.asarray(quantiles, float) - 1)
+        shares = 100 * (np.arange(len(left)) + 0.5) / len(left)
+        figure.add_scatter(
+            x=as_float32(left),
+            y=as_float32(shares),
+            name=layout,
+            mode="lines",
+            line={**line_of(looks[layout]), "shape": "hv"},
+            hovertemplate="%{y:.3g} % of the steps within %{x:+.3g} %"
+            "<extra>%{fullData.name}</extra>",
+        )
+        low, high = np.quantile(left, (0.05, 0.95))
+        said.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
+    figure.add_vline(x=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.update_layout(meta={"alt": " ".join(said)})
+    figure.update_xaxes(ticksuffix=" %", zeroline=False)
+    figure.update_yaxes(range=[0, 101])
+    return figure
+
+
+def step_time_curve(
+    curves: Mapping[str, pd.DataFrame], x: str, looks: Mapping[str, Look]
+) -> Figure:
+    """Fitted duration of a step over ``x``, with the spread of single steps; what was not measured
+    is dotted.
+
+    Columns of a curve: ``x``, ``seconds``, ``low_s``, ``high_s``, ``measured`` (whether all its
+    features are within what was measured).
+    """
+    figure = canvas(x, "duration of a step, ms", "")
+    said = [f"Fitted duration of a step over {x}."]
+    for name, curve in curves.items():
+        look = looks[name]
+        _add_spread(figure, curve, look)
+        inside = curve["measured"].to_numpy(bool)
+        last = max(int(inside.sum()) - 1, 0)
+        for part, dash, words in (
+            (curve[inside], look.dash, name),
+            (curve.iloc[last:], "dot", f"{name}, not measured"),
+        ):
+            if len(part) > 1:
+                figure.add_scatter(
+                    x=part["x"].to_numpy(float), y=as_float32(1e3 * part["seconds"]), name=words,
+                    mode="lines", line={**line_of(look), "dash": dash}, legendgroup=name,
+                    hovertemplate="%{y:.4g} ms at %{x:.4g}<extra>" + words + "</extra>",
+                )  # fmt: skip
+        ends = curve.iloc[[0, -1]]
+        said.append(f"{name}: {1e3 * ends['seconds'].min():.3g} to "
+                    f"{1e3 * ends['seconds'].max():.3g} ms.")  # fmt: skip
+    figure.update_layout(meta={"alt": " ".join(said)})
+    return figure
+
+
+def _add_spread(figure: Figure, curve: pd.DataFrame, look: Look) -> None:
+    if np.allclose(curve["low_s"], curve["high_s"]):
+        return
+    red, green, blue = (int(look.colour[place : place + 2], 16) for place in (1, 3, 5))
+    for bound, fill in (("high_s", None), ("low_s", "tonexty")):
+        figure.add_scatter(
+            x=curve["x"].to_numpy(float), y=as_float32(1e3 * curve[bound]), mode="lines",
+            line={"width": 0}, fill=fill, fillcolor=f"rgba({red},{green},{blue},0.18)",
+            name="nine of ten steps", showlegend=fill is not None, hoverinfo="skip",
+        )  # fmt: skip

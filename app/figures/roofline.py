@@ -1,0 +1,96 @@
+"""The roofline: operators as dots under the roof of a device (Williams 2009)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas
+from app.figures.palette import COLOURS, DASHES, LIMIT_COLOUR
+
+_TERA = 1e12
+_KINDS = {
+    "projections": "circle",
+    "FFN": "square",
+    "experts": "square",
+    "head": "triangle-up",
+    "decode attention": "diamond",
+    "prefill attention": "diamond",
+    "state": "star",
+}
+_OTHER = "x"
+_PHASES = {"decode": (COLOURS[0], ""), "prefill": (COLOURS[1], "-open")}
+_LEAST_PX, _MOST_PX = 9, 30
+
+
+def roofline(
+    operators: pd.DataFrame, peaks_flops_per_s: Mapping[str, float], bytes_per_s: float
+) -> Figure:
+    """A dot per operator that computes, under a roof per number format.
+
+    ``operators`` has ``phase`` (decode: filled; prefill: open), ``operator``,
+    ``intensity_flops_per_byte``, ``flops_per_s``, ``share`` of its step (a larger dot), ``bound``.
+    """
+    dots = operators[operators["flops_per_s"] > 0]
+    figure = canvas("intensity, FLOP/byte", "attained, TFLOP/s per device", _alt(dots))
+    left, right = _span(dots["intensity_flops_per_byte"], peaks_flops_per_s, bytes_per_s)
+    for place, (name, peak) in enumerate(peaks_flops_per_s.items()):
+        _add_roof(figure, name, peak, bytes_per_s, left, right, DASHES[place % len(DASHES)])
+    for _, dot in dots.iterrows():
+        _add_dot(figure, dot)
+    figure.update_xaxes(type="log", dtick=1, exponentformat="power")
+    figure.update_yaxes(type="log", dtick=1, rangemode="normal", exponentformat="power")
+    figure.update_layout(height=460, legend={"itemsizing": "constant"})
+    return figure
+
+
+def _add_roof(
+    figure: Figure, name: str, peak: float, bytes_per_s: float, left: float, right: float, dash: str
+) -> None:
+    ridge = peak / bytes_per_s
+    figure.add_scatter(
+        x=[left, ridge, right],
+        y=[left * bytes_per_s / _TERA, peak / _TERA, peak / _TERA],
+        name=f"{name}: {peak / _TERA:,.4g} TFLOP/s from {ridge:,.0f} FLOP/byte",
+        mode="lines",
+        line={"color": LIMIT_COLOUR, "dash": dash, "width": 2},
+        hovertemplate="the device allows %{y:.4g} TFLOP/s at %{x:.4g} FLOP/byte<extra></extra>",
+    )
+
+
+def _add_dot(figure: Figure, dot: pd.Series) -> None:
+    colour, style = _PHASES[dot["phase"]]
+    label = dot["operator"].removeprefix(f"{dot['phase']} ")
+    figure.add_scatter(
+        x=[dot["intensity_flops_per_byte"]],
+        y=[dot["flops_per_s"] / _TERA],
+        name=f"{dot['phase']}: {label}",
+        mode="markers",
+        marker={
+            "color": colour,
+            "symbol": _KINDS.get(dot["operator"], _OTHER) + style,
+            "size": _LEAST_PX + (_MOST_PX - _LEAST_PX) * float(np.sqrt(dot["share"])),
+            "line": {"width": 2, "color": colour},
+            "opacity": 0.85,
+        },
+        hovertemplate=(
+            f"{dot['operator']} in {dot['phase']}: %{{y:.4g}} TFLOP/s at %{{x:.4g}} FLOP/byte, "
+            f"{dot['bound']}-bound, {dot['share']:.1%} of the step<extra></extra>"
+        ),
+    )
+
+
+def _span(
+    intensities: pd.Series, peaks: Mapping[str, float], bytes_per_s: float
+) -> tuple[float, float]:
+    """From well left of the first dot to well right of the last dot and every ridge."""
+    ridges = [peak / bytes_per_s for peak in peaks.values()]
+    return min([*intensities, 1.0]) / 3, 3 * max([*intensities, *ridges])
+
+
+def _alt(dots: pd.DataFrame) -> str:
+    said = [
+        f"{dot.phase} {str(dot.operator).removeprefix(f'{dot.phase} ')}: {dot.bound}-bound"
+        for dot in dots.itertuples()
+    ]
+    return f"Roofline with a dot per operator. {'; '.join(said)}."

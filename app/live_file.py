@@ -1,0 +1,41 @@
+"""A load test's progress as a file that grows: one JSON line a second, for who watches it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from workloads.errors import LoadTestError
+
+if TYPE_CHECKING:
+    from loadtest.options import Progress
+
+
+@contextmanager
+def live_file(path: Path | None) -> Iterator[Callable[["Progress"], None]]:
+    """Yields a function that appends a state; one that does nothing without a ``path``.
+
+    Raises ``LoadTestError`` where the file cannot be made. Once it cannot be written it ends, and
+    the load test goes on.
+    """
+    if path is None:
+        yield lambda state: None
+        return
+    try:
+        file = path.open("w", buffering=1)
+    except OSError as error:
+        raise LoadTestError(f"--live {path}: cannot be written ({error.strerror})") from error
+    with file:
+        yield lambda state: _append(file, state)
+
+
+def _append(file: TextIO, state: "Progress") -> None:
+    if file.closed:
+        return
+    try:
+        file.write(json.dumps(asdict(state)) + "\n")
+    except OSError:
+        with suppress(OSError):
+            file.close()

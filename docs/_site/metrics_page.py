@@ -1,0 +1,22 @@
+"""The glossary of metrics."""
+
+from markdown_table import table
+
+from app.metric_words import METRICS
+from sim.metrics import PERCENTILES
+
+_PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)
+_INTRODUCTION = f"""# Metrics
+
+Defined once, in `sim/metrics.py`, for simulator, load tester, reports and dashboard alike. The key
+is that of `summary.json`, in seconds where its name ends in `_s`; tables and charts show the unit.
+Latencies have `count`, `mean`, {_PERCENTILES} and `max`, over the finished requests;
+percentiles are numpy's linear estimator.
+
+"""
+
+
+def metrics_page() -> str:
+    """The page."""
+    rows = [(f"`{key}`", m.label, m.unit, m.definition) for key, m in METRICS.items()]
+    return _INTRODUCTION + table(("key", "metric", "shown in", "definition"), rows)

@@ -1,0 +1,32 @@
+"""The reference of techniques: every one with its parameters."""
+
+from typing import Any, get_args
+
+from markdown_table import table
+
+from app.technique_effects import catalogue
+from sim.techniques.technique import Family
+
+_INTRODUCTION = """# Techniques
+
+`--technique NAME:KEY=VALUE,...` of `replay` and `serve`, and `--only` of `techniques`. The pages of
+the families have the assumptions, the figures and the pictures; `servetwin techniques list` prints
+this table.
+"""
+_HEADS = ("name", "parameters and defaults", "changes answers", "formula", "source")
+
+
+def techniques_page() -> str:
+    """The page."""
+    return "\n".join([_INTRODUCTION, *map(_section, get_args(Family))])
+
+
+def _section(family: str) -> str:
+    rows = [_row(name, about) for name, about in catalogue().items() if about["family"] == family]
+    return f"## [{family}](../techniques/{family}.md)\n\n{table(_HEADS, rows)}"
+
+
+def _row(name: str, about: dict[str, Any]) -> tuple[str, ...]:
+    given = ", ".join(f"`{key}={value}`" for key, value in about["parameters"].items())
+    price = "no" if about["lossless"] else "yes"
+    return f"`{name}`", given, price, about["formula"], about["source"]

@@ -1,0 +1,56 @@
+"""The same requests again: with ids and prompts of their own.
+
+Prompts that were sent before would be found in the server's prefix cache. A repeated request shares
+its prefixes with the others of its round only, as it did in the first.
+"""
+
+from dataclasses import replace
+
+from workloads.errors import LoadTestError
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+
+
+class Repeats:
+    """Makes the requests of later rounds of a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._blocks = 1 + max((max(r.prefix_block_ids, default=-1) for r in trace), default=-1)
+
+    def again(self, request: Request, number: int, later_s: float = 0.0) -> Request:
+        """The request in the round ``number`` (0 is the trace itself), ``later_s`` after it."""
+        if not number:
+            return request
+        return replace(
+            request,
+            request_id=f"{request.request_id}+{number}",
+            arrival_s=request.arrival_s + later_s,
+            prefix_block_ids=tuple(b + number * self._blocks for b in request.prefix_block_ids),
+            parent_id=request.parent_id and f"{request.parent_id}+{number}",
+            session_id=request.session_id and f"{request.session_id}+{number}",
+        )
+
+
+def looped(trace: Trace, times: int) -> Trace:
+    """The trace so many times, one mean gap between the last arrival of a round and the next.
+
+    Raises ``LoadTestError`` where there is no mean gap, for all arrive at once.
+    """
+    if times < 1:
+        raise LoadTestError(f"--loop {times}: must be 1 or more")
+    if times == 1:
+        return trace
+    if not trace.rate_per_s:
+        raise LoadTestError(
+            f"--loop {times}: all requests of {trace.source} arrive at once, so there is no gap to "
+            "leave before they arrive again"
+        )
+    every_s = trace.span_s + 1 / trace.rate_per_s
+    repeats = Repeats(trace)
+    requests = [
+        repeats.again(request, number, number * every_s)
+        for number in range(times)
+        for request in trace
+    ]
+    return trace.replaced(requests, f"{counted(times, 'time')} over, every {every_s:g} s")

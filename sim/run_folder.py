@@ -1,0 +1,68 @@
+"""The files of a run on a disk that may be full: each is there whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+SUMMARY = "summary.json"
+"""Comes last, and only where all others are; so its presence means complete."""
+
+Files = Iterable[tuple[str, bytes | None]]
+"""Names and contents, the most valuable first; a file without content is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A file that could not be written, what it needs, and why."""
+
+    name: str
+    size_bytes: int
+    reason: str
+
+
+def write_files(folder: Path, files: Files) -> list[Unwritten]:
+    """Write what fits into ``folder``, which is made where it is missing; return what does not."""
+    unwritten: list[Unwritten] = []
+    for name, data in files:
+        if name == SUMMARY and unwritten:
+            continue
+        try:
+            _write_whole(folder / name, data)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            unwritten.append(Unwritten(name, len(data or b""), reason))
+    return unwritten
+
+
+def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
+    """Write into a new folder of the temporary directory.
+
+    Returns the folder, None where nothing could be written, and what could not.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="servetwin-run-"))
+    except OSError:
+        return None, []
+    unwritten = write_files(folder, files)
+    if any(folder.iterdir()):
+        return folder, unwritten
+    folder.rmdir()
+    return None, unwritten
+
+
+def _write_whole(path: Path, data: bytes | None) -> None:
+    if data is None:
+        with suppress(OSError):  # Where it cannot be removed, nothing else can be written either.
+            path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

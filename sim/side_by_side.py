@@ -1,0 +1,67 @@
+"""The same function of many items, on processes of this machine or on a Ray cluster."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from workloads.errors import ServetwinError
+
+Shared = TypeVar("Shared")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Call = Callable[[Shared, Item], Result]
+
+_here: list[Any] = []
+"""In a worker process: the function, and what all its calls have in common."""
+
+
+def on_processes(
+    function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item], processes: int
+) -> Iterator[tuple[int, Result]]:
+    """``function(shared, item)`` of every item with its place, as they end.
+
+    ``shared`` travels once to every process; one process is this one. What is left when the caller
+    stops asking is not begun.
+    """
+    workers = min(processes, len(items))
+    if workers <= 1:
+        yield from ((place, function(shared, item)) for place, item in enumerate(items))
+        return
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (function, shared))
+    try:
+        places = {pool.submit(_call, item): place for place, item in enumerate(items)}
+        for future in as_completed(places):
+            yield places[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def on_ray(
+    function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item]
+) -> Iterator[tuple[int, Result]]:
+    """``on_processes`` on the Ray cluster of the environment, or one of this machine.
+
+    Raises ``ServetwinError`` where Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise ServetwinError("--ray needs ray: pip install 'servetwin[sweep]'; or use --processes")
+    ray: Any = import_module("ray")
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    remote, common = ray.remote(function), ray.put(shared)
+    places = {remote.remote(common, item): place for place, item in enumerate(items)}
+    waiting = list(places)
+    while waiting:
+        ready, waiting = ray.wait(waiting)
+        yield from ((places[one], ray.get(one)) for one in ready)
+
+
+def _begin(function: Callable[[Any, Any], Any], shared: Any) -> None:
+    _here[:] = [function, shared]
+
+
+def _call(item: Any) -> Any:
+    function, shared = _here
+    return function(shared, item)

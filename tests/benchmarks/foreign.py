@@ -1,0 +1,211 @@
+"""How well an engine that we did not write is predicted, known by its URL alone.
+
+``python -m tests.benchmarks.foreign --engine transformers --python PATH --out TABLE.md`` writes a
+small model with random weights, serves it with the engine that PATH has installed, calibrates it
+from outside, predicts a scaled Azure window at 50 % and 70 % of capacity, load-tests it, and writes
+a table. About 12 minutes per engine; let nothing else run. For ``transformers`` and
+``transformers-plain`` PATH needs ``transformers[serving]`` and torch, for ``llamacpp``
+``llama-cpp-python[server]``, gguf and tokenizers.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from app.outside.verification import OutsidePlan, OutsideVerification, verify_outside
+from loadtest.endpoint import probe
+from sim.run import machine_facts
+from tests.benchmarks.outside import azure_window, progress, row, table_head
+from workloads.errors import Unreachable
+
+ROOT = Path(__file__).parents[2]
+START_S = 120.0
+STOP_S = 20.0
+MAX_REQUESTS = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How it is started; ``{model}`` and ``{port}`` stand for those of the moment.
+
+    ``model`` says in which form it wants its model (``tests.benchmarks.foreign_model``), ``named``
+    by what name it is asked for, ``packages`` whose versions belong to the result, ``modules`` what
+    must be there.
+    """
+
+    model: str
+    command: tuple[str, ...]
+    packages: tuple[str, ...]
+    modules: tuple[str, ...]
+    named: str = "{model}"
+
+
+_SERVING = ("transformers", "torch", "accelerate", "fastapi", "uvicorn", "openai")
+_TRANSFORMERS = (
+    *("-m", "transformers.cli.transformers", "serve", "{model}", "--device", "cpu"),
+    *("--host", "127.0.0.1", "--port", "{port}"),
+)
+ENGINES: Mapping[str, Engine] = {
+    "transformers": Engine(
+        "hf",
+        (
+            *_TRANSFORMERS,
+            *("--continuous-batching", "--cb-num-blocks", "96", "--cb-max-batch-tokens", "256"),
+        ),
+        ("transformers", "torch"),
+        _SERVING,
+    ),
+    "transformers-plain": Engine("hf", _TRANSFORMERS, ("transformers", "torch"), _SERVING),
+    "llamacpp": Engine(
+        "gguf",
+        (
+            *("-m", "llama_cpp.server", "--model", "{model}", "--model_alias", "random"),
+            *("--host", "127.0.0.1", "--port", "{port}", "--n_ctx", "4096", "--n_threads", "1"),
+            *("--n_threads_batch", "1", "--interrupt_requests", "False"),
+        ),
+        ("llama-cpp-python",),
+        ("llama_cpp", "fastapi", "uvicorn", "gguf", "tokenizers"),
+        named="random",
+    ),
+}
+
+
+def missing(engine: Engine, python: str) -> list[str]:
+    """Modules that the engine needs and this interpreter does not have."""
+    code = (
+        "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
+    )
+    there = _printed(python, code, engine.modules)
+    return [module for module in engine.modules if module not in there]
+
+
+def write_model(engine: Engine, python: str, folder: Path, layers: int = 8) -> Path:
+    """The model in the engine's form, made by its own interpreter."""
+    path = folder / f"random.{engine.model}"
+    command = [python, "-m", "tests.benchmarks.foreign_model", engine.model, str(path), str(layers)]
+    subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL, env=_offline(folder))
+    return path
+
+
+@contextmanager
+def served(engine: Engine, python: str, model: Path) -> Iterator[tuple[str, str]]:
+    """The URL of the engine and the name of its model, for as long as it lasts.
+
+    Raises ``Unreachable`` with the last lines of its log when it does not start.
+    """
+    port = _free_port()
+    words = {"model": str(model), "port": str(port)}
+    command = [python, *(word.format(**words) for word in engine.command)]
+    log = model.parent / "server.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=_offline(model.parent))
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for(f"{url}/v1/models", process, log)
+        yield url, engine.named.format(**words)
+    finally:
+        _stop(process)
+
+
+def _offline(folder: Path) -> dict[str, str]:
+    """One thread, for the other core is the client's; no hub; a cache of its own."""
+    hub = folder / "hub"
+    hub.mkdir(exist_ok=True)
+    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}
+    return {**os.environ, **own}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _wait_for(page: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    last_s = time.monotonic() + START_S
+    while time.monotonic() < last_s and process.poll() is None:
+        try:
+            if httpx.get(page, timeout=5, trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    said = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+    raise Unreachable(f"the server did not start; its log ends:\n{said}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def versions(engine: Engine, python: str) -> str:
+    """The engine's packages, such as ``transformers 5.23.0, torch 2.13.0``."""
+    code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    found = _printed(python, code, engine.packages)
+    return ", ".join(" ".join(pair) for pair in zip(engine.packages, found, strict=True))
+
+
+def _printed(python: str, code: str, arguments: Iterable[str]) -> list[str]:
+    command = [python, "-c", code, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+def report(name: str, what: str, found: OutsideVerification) -> list[str]:
+    """The rows of the table and what was identified, in Markdown."""
+    told = found.profile.engine["identified"]
+    identified = ", ".join(f"{key} {value}" for key, value in told["identified"].items())
+    return [
+        *(row(f"`{name}`", found, level) for level in found.levels),
+        "",
+        f"{what}. Identified: {identified}.",
+        *(f"Open: {key}: {why}." for key, why in told["not identified"].items()),
+        *(f"Note: {note}." for note in told["notes"]),
+        "",
+    ]
+
+
+def main(
+    python: Annotated[str, typer.Option(help="Interpreter that has the engine installed.")],
+    engine: Annotated[list[str], typer.Option(help=f"Of {', '.join(ENGINES)}; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Markdown file to write.")],
+    runs: Annotated[Path | None, typer.Option(help="Folder for the runs.")] = None,
+    repeats: int = 2,
+    minutes: Annotated[float, typer.Option(help="Limit of the calibration.")] = 5.0,
+    requests: Annotated[int, typer.Option(help="Limit of the trace.")] = 200,
+) -> None:
+    """Verify each engine from outside and write the table."""
+    for name in engine:
+        if absent := missing(ENGINES[name], python):
+            raise typer.BadParameter(f"{python} has no {', '.join(absent)}")
+    trace = azure_window(requests)
+    plan = OutsidePlan(repeats=repeats, max_s=60 * minutes, max_requests=MAX_REQUESTS)
+    facts = machine_facts()
+    lines = [f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}", ""]
+    for name in engine:
+        with tempfile.TemporaryDirectory() as folder:
+            model = write_model(ENGINES[name], python, Path(folder))
+            with served(ENGINES[name], python, model) as (url, named):
+                found = verify_outside(probe(url, model=named), trace, plan, progress)
+        if runs:
+            found.save(runs / name)
+        lines += [*table_head(), *report(name, versions(ENGINES[name], python), found)]
+        out.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    typer.run(main)
