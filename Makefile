@@ -13,7 +13,7 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m mkdocs build
 
 bench: $(VENV)/.ready
-	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py
+	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py tests/benchmarks/bench_loadtest.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -1,10 +1,14 @@
 """The same function of many items, on processes of this machine or on a Ray cluster."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any, TypeVar
 
 from workloads.errors import ServetwinError
@@ -58,7 +62,19 @@ def on_ray(
         yield from ((places[one], ray.get(one)) for one in ready)
 
 
+def end_with_parent() -> None:
+    """In a process of a pool: Ctrl-C is for the parent, and its end, however it comes, is ours."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_await, args=(parent_process(),), daemon=True).start()
+
+
+def _await(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
 def _begin(function: Callable[[Any, Any], Any], shared: Any) -> None:
+    end_with_parent()
     _here[:] = [function, shared]
 
 

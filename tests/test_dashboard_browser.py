@@ -10,10 +10,13 @@ expect = pytest.importorskip("playwright.sync_api").expect
 
 PAGES = {
     "": "What if?",
+    "compare": "Compare",
     "frontier": "Frontier",
     "policies": "Policies",
     "timeline": "Timeline",
     "trust": "Trust",
+    "techniques": "Techniques",
+    "runs": "Runs",
 }
 
 

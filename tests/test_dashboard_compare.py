@@ -24,8 +24,6 @@ from app.scenario_file import ScenarioFile, Workload, parse_scenario
 from tests.dashboard_app import Browser, browser, page_test, served_dashboard
 from workloads.errors import PolicyError
 
-expect = pytest.importorskip("playwright.sync_api").expect
-
 
 def summary(ttft_s: float, goodput: float) -> dict[str, Any]:
     return {
@@ -57,8 +55,10 @@ def test_a_side_without_replications_has_values_only() -> None:
 
 
 def test_numbers_are_for_files() -> None:
-    found = numbers(two_sides()).set_index(["policy", "metric"])
-    row = found.loc[("b", "TTFT p90, ms")]
+    found = numbers(two_sides())
+    (row,) = found[(found["policy"] == "b") & (found["metric"] == "TTFT p90, ms")].to_dict(
+        "records"
+    )
     assert row["value"] == pytest.approx(200)
     assert row["difference_p5"] == pytest.approx(100)
     assert len(found) == 10
@@ -194,6 +194,8 @@ def chromium(url: str) -> Iterator[Browser]:
 
 @pytest.mark.browser
 def test_long_work_can_be_stopped(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
     chromium.page.goto(f"{chromium.url}/compare?requests=5000&rate=40")
     page = chromium.page
     page.get_by_role("button", name="Stop").click(timeout=60_000)

@@ -61,7 +61,7 @@ def test_what_cannot_be_a_grid_names_the_field(texts: dict[str, str], message: s
 def test_points_are_all_combinations_series_by_series() -> None:
     points = frontier_points({"rate": "4, 2", "max_seqs": "64, 16", "replicas": "1"})
     assert [(p["max_seqs"], p["rate"]) for p in points] == [(16, 2), (16, 4), (64, 2), (64, 4)]
-    assert points[0]["label"] == "16 sequences, 1 replicas at 2 requests/s"
+    assert points[0]["label"] == "16 sequences, 1 replica at 2 requests/s"
     assert values_of(points[0]) == {"rate": 2, "max_seqs": 16, "replicas": 1}
     (alone,) = frontier_points({"rate": "3"})
     assert alone["series"] == "this scenario"

@@ -32,6 +32,7 @@ from sim.run import RunError, load_run
 from tests.dashboard_app import Browser, browser, page_test, served_dashboard
 from tests.figure_frames import load_test
 from workloads.errors import ServetwinError
+from workloads.sample import sample_trace
 
 FILE_OF_TEST = parse_scenario(
     "workload: {requests: 30, rate_per_s: 20}\n"
@@ -192,7 +193,7 @@ def test_a_run_of_the_command_line_opens_with_its_server_and_policies(root: Path
     assert "does not keep its trace (generated)" in note
     trace = found.workload.trace(0)
     assert found.build(trace).policies.max_seqs == 8
-    sample = {**record, "trace": "sample.jsonl"}
+    sample = {**record, "notes": [*sample_trace().notes, "scaled"]}
     assert rebuilt(sample, ScenarioFile())[0].workload.source == SAMPLE
     mine = {**record, "trace": "/some/where/mine.csv"}
     assert rebuilt(mine, ScenarioFile(), ["mine.csv"])[0].workload.source == "mine.csv"

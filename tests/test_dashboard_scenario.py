@@ -1,6 +1,7 @@
 """The scenario at the side: controls there and back, uploads, and what is refused."""
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from app.dashboard.own_values import own_settings
 from app.dashboard.uploads import read_upload
 from app.dashboard.words import escaped, plain, signed, three_digits
 from app.scenario_file import ScenarioFile, parse_scenario
-from tests.dashboard_app import page_test
+from tests.dashboard_app import Browser, browser, page_test, served_dashboard
 from tests.scenario_strategies import scenarios
 from workloads.errors import ServetwinError, TraceError
 from workloads.sample import sample_path
@@ -159,3 +160,96 @@ def test_reset_shows_the_default() -> None:
     next(b for b in at.button if b.label == "Reset to the default").click().run()
     assert at.session_state["requests"] == 2000
     assert at.session_state["max_seqs"] is None
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
+        yield url
+
+
+@pytest.fixture
+def chromium(url: str) -> Iterator[Browser]:
+    with browser(url) as found:
+        yield found
+
+
+def choose_file(chromium: Browser, place: int, path: Path) -> None:
+    """Give a file to the uploader at a place in the sidebar (0: trace, 1: YAML)."""
+    chromium.settle()
+    inputs = chromium.page.get_by_test_id("stSidebar").locator("input[type=file]")
+    inputs.nth(place).set_input_files(path)
+
+
+@pytest.mark.browser
+def test_yaml_goes_down_and_up_again_twice(chromium: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?requests=100&rate=20&max_seqs=64", "What if?")
+    page, path = chromium.page, tmp_path / "s.yaml"
+    page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download YAML").click()
+    download.value.save_as(path)
+    expected = parse_scenario(
+        "workload: {requests: 100, rate_per_s: 20}\npolicies: {max_seqs: 64}", "s"
+    )
+    assert parse_scenario(path.read_text(), "s") == expected
+    for _ in range(2):
+        page.get_by_role("button", name="Reset to the default").click()
+        expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
+        choose_file(chromium, 1, path)
+        expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
+        page.wait_for_url("**max_seqs=64**")
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?requests=100", "What if?")
+    page, sidebar = chromium.page, chromium.page.get_by_test_id("stSidebar")
+    trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
+    trace.write_text("no trace\n")
+    scenario.write_text("policies: {batching: '/srv/mine.py:Mine'}")
+    choose_file(chromium, 0, trace)
+    expect(sidebar.get_by_text("mine_[x].csv:1: field 'row': no known trace")).to_be_visible()
+    page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
+    choose_file(chromium, 1, scenario)
+    expect(sidebar.get_by_text("'/srv/mine.py:Mine' is not offered here")).to_be_visible()
+    trace.write_bytes(sample())
+    choose_file(chromium, 0, trace)
+    expect(sidebar.get_by_text("240 requests")).to_be_visible()
+    page.wait_for_url("**workload=mine_**")
+    expect(sidebar.get_by_text("no known trace")).to_have_count(0)
+    chromium.settle()
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_a_broken_link_says_so_and_offers_the_default(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?rate=fast&requests=100&foo=1&batching=chunkd", "What if?")
+    page = chromium.page
+    for said in ("'fast': input should be", "foo: no such setting", "batching: 'chunkd'"):
+        expect(page.get_by_test_id("stAlert").first).to_contain_text(said)
+    expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
+    page.get_by_role("button", name="Use the default scenario").click()
+    expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
+    expect(page.get_by_text("Part of this link cannot be used")).to_have_count(0)
+    chromium.settle()
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_two_users_do_not_see_each_others_scenario(chromium: Browser) -> None:
+    chromium.open("?requests=100&rate=20", "What if?")
+    other_context = chromium.page.context.browser.new_context()
+    other = Browser(other_context.new_page(), chromium.url)
+    other.open("?requests=50", "What if?")
+    for user, requests in ((chromium, "100"), (other, "50")):
+        assert user.page.get_by_label("Requests", exact=True).input_value() == requests

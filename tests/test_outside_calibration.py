@@ -1,6 +1,7 @@
 """Servers that are known only by what their clients see: policies, limits, step times."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sim.predict import predict_once
 from sim.profile import Profile, StepTimeFit, load_profile
 from tests.simulated_sender import SimulatedSender
 from workloads.errors import EndedEarly, ProfileError
+from workloads.request import Request
 from workloads.sample import sample_trace
 from workloads.transform import at_rate
 
@@ -137,11 +139,22 @@ def test_step_times_are_learned_and_carry_their_uncertainty(tmp_path: Path) -> N
     assert api.request_in_s(100) + api.chunk_out_s(1) == pytest.approx(latency, abs=5e-4)
 
 
-def test_a_context_that_nobody_tells_is_found_by_bisection() -> None:
-    send = SimulatedSender(replace(BASE, max_model_len=300), TRUTH)
-    outside = calibrator(send, max_model_len=None)
-    outside.identify(rounds=1)
+class SilentSender(SimulatedSender):
+    """Begins a stream for too long a prompt, and sends nothing."""
+
+    def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
+        burst = super().__call__(requests, timeout_s)
+        if burst.messages:
+            return replace(burst, messages={"no_token": burst.messages["http_4xx"]})
+        return burst
+
+
+@pytest.mark.parametrize("server", [SimulatedSender, SilentSender])
+def test_a_context_that_nobody_tells_is_found_by_bisection(server: type[SimulatedSender]) -> None:
+    outside = calibrator(server(replace(BASE, max_model_len=300), TRUTH), max_model_len=None)
+    outside.identify(rounds=0)
     assert 290 <= outside.findings.identified["max_model_len"] <= 300
+    assert any("are rejected (HTTP 400: too long)" in note for note in outside.findings.notes)
 
 
 def test_it_keeps_its_limits_and_says_what_they_cost() -> None:

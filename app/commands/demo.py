@@ -13,8 +13,8 @@ POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
 REQUESTS = 120
 NEXT = (
-    "next: servetwin replay TRACE --batching static --kv contiguous",
-    "      servetwin verify --policy continuous+paged+prefix",
+    "next: servetwin dashboard",
+    "      servetwin replay TRACE --batching static --kv contiguous",
     "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE",
 )
 

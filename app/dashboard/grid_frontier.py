@@ -10,6 +10,7 @@ from app.dashboard.grid import AXES, parse_numbers, require_few
 from app.dashboard.words import three_digits
 from app.metric_words import METRICS
 from sim.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, at_interactivity, best_point
+from workloads.rows import counted
 
 Y_TITLES = {
     GOODPUT: "goodput per replica, requests/s",
@@ -19,11 +20,7 @@ Y_DEFINITIONS = {
     GOODPUT: METRICS["goodput_per_s"].definition,
     THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
 }
-_WORDS = {
-    "max_seqs": "{:g} sequences",
-    "token_budget": "budget {:g}",
-    "replicas": "{:g} replicas",
-}
+_WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "replica"}
 
 
 def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -80,8 +77,8 @@ def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.Dat
 
 
 def _named(values: Mapping[str, float]) -> dict[str, Any]:
-    series = ", ".join(_WORDS[axis].format(v) for axis, v in values.items() if axis in _WORDS)
-    series = series or "this scenario"
+    parts = [counted(int(values[axis]), _WORDS[axis]) for axis in _WORDS if axis in values]
+    series = ", ".join(parts) or "this scenario"
     return {**values, "series": series, "label": f"{series} at {values['rate']:g} requests/s"}
 
 

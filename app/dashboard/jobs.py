@@ -1,34 +1,23 @@
 """Long work on processes that all users share, each user's jobs in its own session.
 
-A job has at most as many items under way as there are processes, so that jobs take turns. ``stop``
-begins nothing more, and what runs ends within a tenth of a second: its process looks at the job's
-flag on a timer.
+A job has at most as many items under way as there are processes, so that jobs take turns.
 """
 
-import os
-import signal
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
-from itertools import count
-from multiprocessing import parent_process
-from multiprocessing.context import SpawnContext, SpawnProcess
-from threading import Lock, RLock, Thread
-from types import FrameType, ModuleType
+from threading import RLock
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
+from app.dashboard.processes import Stopped, forget_pool, shared_pool
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_FLAGS = 1024
-"""Jobs at a time; one more shares the flag of the oldest."""
-_LOOK_EVERY_S = 0.1
 _POLL_EVERY_S = 0.5
 _JOBS = "jobs"
 
@@ -52,12 +41,12 @@ class Job(Generic[Item, Result]):
     @property
     def results(self) -> dict[int, Result]:
         """What has ended so far."""
-        return dict(sorted(self._feed.results.items()))
+        return dict(sorted(self._feed.results.copy().items()))
 
     @property
     def is_running(self) -> bool:
         """Whether results may still come."""
-        return self._feed.under_way > 0
+        return self._feed.is_running
 
     @property
     def was_stopped(self) -> bool:
@@ -144,145 +133,58 @@ class _Feed:
         self._function = function
         self._waiting = list(enumerate(items))[::-1]
         self._lock = RLock()
-        self._pool = _shared_pool()
+        self._pool = shared_pool()
         self._flag = self._pool.free_flag()
+
+    @property
+    def is_running(self) -> bool:
+        with self._lock:
+            return bool(self.under_way or self._waiting)
 
     def stop(self) -> None:
         with self._lock:
-            self.stopped = self.stopped or bool(self.under_way or self._waiting)
+            self.stopped = self.stopped or self.is_running
             self._waiting.clear()
             if self.under_way:
                 self._pool.flags[self._flag] = 1
 
     def go_on(self) -> None:
-        with self._lock:
-            while self._waiting and self.under_way < self._pool.processes:
-                place, item = self._waiting.pop()
-                try:
-                    future = self._pool.submit(self._flag, self._function, item)
-                except RuntimeError as error:  # the pool has ended
-                    self._fail(f"the simulation cannot run: {error}")
-                    return
-                self.under_way += 1
+        """Submits without holding the lock: a pool that breaks calls back with locks of its own."""
+        while work := self._next():
+            place, item = work
+            try:
+                future = self._pool.submit(self._flag, self._function, item)
+            except RuntimeError as error:  # the pool has ended
+                self._end(error)
+            else:
                 future.add_done_callback(partial(self._take, place))
 
-    def _take(self, place: int, future: "Future[Any]") -> None:
+    def _next(self) -> tuple[int, Any] | None:
         with self._lock:
-            self.under_way -= 1
-            try:
-                self.results[place] = future.result()
-            except (_Stopped, CancelledError):
-                pass
-            except BrokenProcessPool:
-                _forget_pool(self._pool)
-                self._fail("a simulating process ended, perhaps for lack of memory; ask for less")
-            except Exception as error:
-                self._fail(str(error))
+            if not self._waiting or self.under_way >= self._pool.processes:
+                return None
+            self.under_way += 1
+            return self._waiting.pop()
+
+    def _take(self, place: int, future: "Future[Any]") -> None:
+        try:
+            self.results[place] = future.result()
+        except (Stopped, CancelledError):
+            self._end(None)
+        except Exception as error:
+            self._end(error)
+        else:
+            self._end(None)
             self.go_on()
 
-    def _fail(self, problem: str) -> None:
-        self.problem = self.problem or problem
-        self.stop()
-
-
-class _Pool:
-    """The processes and the flags by which their work is stopped."""
-
-    def __init__(self) -> None:
-        context = _Context()
-        self.processes = max(1, (os.cpu_count() or 2) - 1)
-        self.flags = context.RawArray("b", _FLAGS)
-        self._numbers = count()
-        self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self.flags,))
-
-    def free_flag(self) -> int:
-        flag = next(self._numbers) % _FLAGS
-        self.flags[flag] = 0
-        return flag
-
-    def submit(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
-        return self._executor.submit(_stoppable, flag, function, item)
-
-
-_pools: list[_Pool] = []
-"""The one that works, once there is one."""
-_starting = Lock()
-
-
-def _shared_pool() -> _Pool:
-    with _starting:
-        if not _pools:
-            _pools.append(_Pool())
-        return _pools[0]
-
-
-def _forget_pool(pool: _Pool) -> None:
-    """A broken one; the next job starts another."""
-    with _starting:
-        if pool in _pools:
-            _pools.remove(pool)
-
-
-class _Process(SpawnProcess):
-    """A process that does not run the page's script: Streamlit puts that in ``__main__``."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        with _nothing_in_main():
-            return SpawnProcess._Popen(process_obj)
-
-
-class _Context(SpawnContext):
-    Process = _Process
-
-
-@contextmanager
-def _nothing_in_main() -> Iterator[None]:
-    before, empty = sys.modules["__main__"], ModuleType("__main__")
-    sys.modules["__main__"] = empty
-    try:
-        yield
-    finally:
-        if sys.modules["__main__"] is empty:
-            sys.modules["__main__"] = before
-
-
-class _Stopped(Exception):
-    """Its job was stopped."""
-
-
-_flags: Any = None
-"""In a process: the flags of the jobs."""
-
-
-def _begin(flags: Any) -> None:
-    global _flags
-    _flags = flags
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the dashboard
-    Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
-
-
-def _end_with(dashboard: Any) -> None:
-    """Not to be left alone where the dashboard is killed."""
-    dashboard.join()
-    os._exit(1)
-
-
-def _stoppable(flag: int, function: Callable[[Any], Any], item: Any) -> Any:
-    with _watching(flag):
-        return function(item)
-
-
-@contextmanager
-def _watching(flag: int) -> Iterator[None]:
-    def look(_: int, __: FrameType | None) -> None:
-        if _flags[flag]:
-            raise _Stopped
-
-    signal.signal(signal.SIGALRM, look)
-    look(0, None)
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_S, _LOOK_EVERY_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    def _end(self, error: Exception | None) -> None:
+        """One item less is under way; after an error no other begins."""
+        with self._lock:
+            self.under_way -= 1
+            if error is None:
+                return
+            if isinstance(error, BrokenProcessPool):
+                forget_pool(self._pool)
+                error = MemoryError("a simulating process ended, perhaps for lack of memory")
+            self.problem = self.problem or str(error)
+            self.stop()

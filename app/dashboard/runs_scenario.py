@@ -85,8 +85,8 @@ def _workload(
 ) -> tuple[dict[str, Any], str]:
     """Its own trace where that is here; a run does not keep how much of it, or how fast."""
     trace, workload = str(record.get("trace", "")), now.workload.model_dump()
-    plain = trace.rpartition("/")[2]
-    is_sample = plain == Path(sample_trace().source).name
+    plain, notes = trace.rpartition("/")[2], tuple(record.get("notes", ()))
+    is_sample = notes[:1] == sample_trace().notes[:1]
     if not is_sample and plain not in uploaded:
         return workload, (
             f"a run folder does not keep its trace ({trace}): the workload stays as it was here"

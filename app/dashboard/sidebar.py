@@ -173,7 +173,7 @@ def _file() -> None:
             "`servetwin replay --scenario`."
         )
         st.download_button(
-            "Download YAML", _yaml, "scenario.yaml", "application/yaml", on_click="ignore"
+            "Download YAML", _yaml(), "scenario.yaml", "application/yaml", on_click="ignore"
         )
         taken = st.session_state.setdefault(_TAKEN, 0)
         st.file_uploader(

@@ -38,10 +38,10 @@ def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float
         x=capacity_bytes / _GB,
         line={"color": LIMIT_COLOUR, "dash": "dash"},
         annotation_text=f"{capacity_bytes / _GB:,.4g} GB",
-        annotation_position="top left",
+        annotation_position="top",
     )
     figure.update_layout(
-        barmode="stack", height=160 + 50 * len(bars), legend={"traceorder": "normal", "y": 1.15}
+        barmode="stack", height=160 + 50 * len(bars), legend={"traceorder": "normal", "y": 1.2}
     )
     figure.update_yaxes(type="category", autorange="reversed")
     return figure

@@ -40,7 +40,7 @@ def roofline(
         _add_dot(figure, dot)
     figure.update_xaxes(type="log", dtick=1, exponentformat="power")
     figure.update_yaxes(type="log", dtick=1, rangemode="normal", exponentformat="power")
-    figure.update_layout(height=460, legend={"itemsizing": "constant"})
+    figure.update_layout(height=460)
     return figure
 
 

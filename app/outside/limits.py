@@ -36,11 +36,11 @@ def find_context(session: Session, findings: Findings) -> None:
             break
         try:
             session.send([Ask(prompt, LONE_OUTPUTS)])
-        except Rejected:
+        except Rejected as refusal:
             taken, refused = _bisect(session, taken, prompt)
             findings.longest = taken + LONE_OUTPUTS
             findings.found(max_model_len=findings.longest)
-            findings.notes.append(f"prompts of {refused} tokens are rejected")
+            findings.notes.append(f"prompts of {refused} tokens are rejected ({refusal})")
             return
         taken = prompt
         findings.longest = max(findings.longest, taken + LONE_OUTPUTS)

@@ -36,7 +36,7 @@ class Broken(Ended):
 
 
 class Rejected(Ended):
-    """The server calls a request bad (4xx), as it does one that is too long."""
+    """The server calls a request bad (4xx) or answers it with nothing, as one that is too long."""
 
 
 class Ask(NamedTuple):
@@ -192,7 +192,7 @@ def _check(burst: Burst) -> None:
     if burst.interrupted:
         raise Broken("interrupted")
     for kind, message in burst.messages.items():
-        if kind == "http_4xx":
+        if kind in ("http_4xx", "no_token"):
             raise Rejected(message)
         if kind == "connect":
             raise Broken(f"the endpoint is gone ({message})")

@@ -190,6 +190,8 @@ def main(
 ) -> None:
     """Verify each engine from outside and write the table."""
     for name in engine:
+        if name not in ENGINES:
+            raise typer.BadParameter(f"{name} is none of {', '.join(ENGINES)}")
         if absent := missing(ENGINES[name], python):
             raise typer.BadParameter(f"{python} has no {', '.join(absent)}")
     trace = azure_window(requests)

@@ -1,6 +1,6 @@
 """Runs: what was kept, opened, compared, saved and deleted."""
 
-from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import streamlit as st
@@ -31,18 +31,13 @@ def page() -> None:
     root, file = runs_folder(), current_scenario()
     _tell()
     _saving(root, file)
-    runs = listed_runs(root)
-    if not runs:
-        st.info(
-            "No runs yet. Save this scenario above, or keep one with `servetwin replay --out "
-            f"{root.name}/NAME`."
-        )
-        return
-    _listing([run for run in runs if not run.problem])
-    _problems([run for run in runs if run.problem])
-    _comparing(root, [run.name for run in runs if not run.problem], file)
+    found = listed_runs(root)
+    runs = [run for run in found if not run.problem]
+    _listing(root, runs)
+    _problems([run for run in found if run.problem])
+    _comparing(root, [run.name for run in runs], file)
     name = st.selectbox(
-        "Open a run", [run.name for run in runs], None, placeholder="choose one", key=_OPEN,
+        "Open a run", [run.name for run in found], None, placeholder="choose one", key=_OPEN,
         bind="query-params",
     )  # fmt: skip
     if name:
@@ -58,16 +53,18 @@ def _tell() -> None:
 
 def _saving(root: Path, file: ScenarioFile) -> None:
     with st.expander("Save the scenario at the side as a run"):
-        name = st.text_input("Name of the run", _some_name(file), key="runs_name", max_chars=80)
+        free = _free_name(root, file)
+        name = st.text_input("Name of the run", free, key="runs_name", max_chars=80)
         st.button(
             "Simulate and save", on_click=_save, args=(root, name, file),
             help="The folder holds what `servetwin replay --out` writes.",
         )  # fmt: skip
 
 
-def _some_name(file: ScenarioFile) -> str:
-    kind = file.server.model or file.server.profile
-    return f"{kind}-{datetime.now():%Y%m%d-%H%M}"
+def _free_name(root: Path, file: ScenarioFile) -> str:
+    """Of the server, with the first number that is not taken."""
+    server = Path(file.server.model or file.server.profile or "run").stem
+    return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
 
 
 def _save(root: Path, name: str, file: ScenarioFile) -> None:
@@ -81,7 +78,13 @@ def _save(root: Path, name: str, file: ScenarioFile) -> None:
     st.session_state[_MESSAGE] = "success", f"saved as {name}"
 
 
-def _listing(runs: list[Listed]) -> None:
+def _listing(root: Path, runs: list[Listed]) -> None:
+    if not runs:
+        st.info(
+            "No runs yet. Save this scenario above, or keep one with `servetwin replay --out "
+            f"{root.name}/NAME`."
+        )
+        return
     frame = runs_table(runs)
     st.dataframe(frame, hide_index=True, placeholder="-", alt="The runs that are kept.")
     downloads(frame, "runs")
@@ -94,6 +97,8 @@ def _problems(runs: list[Listed]) -> None:
 
 
 def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
+    if len(names) < 2:
+        return
     with st.expander("Compare runs in one HTML file"):
         chosen = st.multiselect(
             "Runs", names, key="runs_compared", max_selections=_MOST_COMPARED,

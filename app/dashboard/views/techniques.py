@@ -64,4 +64,4 @@ def _built(subject: Subject) -> Setup:
 
 def _techniques_on(subject: Subject) -> str:
     on = ", ".join(f"`{text}`" for text in subject.techniques)
-    return f"On: {on}." if on else "No technique of the list is on beyond the server's own."
+    return f"On: {on}." if on else "No technique is on."
