@@ -1,12 +1,9 @@
-"""A trace and a scenario by the options of ``replay``, for the commands that search or sweep."""
+"""A trace and a scenario by options: what to simulate, for every command that simulates."""
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from app import options
 from app.options import PolicyOptions, TraceOptions
@@ -28,16 +25,21 @@ class Asked:
 
 
 def takes_scenario(command: Callable[..., None]) -> Callable[..., None]:
-    """``command(asked, ...)`` as typer wants it: with all the options in the place of ``asked``."""
-    shared = inspect.signature(_asked).parameters
+    """``command(asked, ...)`` as typer wants it: with all the options in the place of ``asked``.
+
+    Where the command declares one of them itself, that is what users see; both get its value.
+    """
+    trace, *shared = inspect.signature(_asked).parameters.values()
     _, *own = inspect.signature(command).parameters.values()
+    declared = {p.name: p for p in (trace, *own)}
+    declared |= {p.name: p for p in shared if p.name not in declared}
 
     def with_options(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in shared}
-        command(_asked(**chosen), **given)
+        said = {p.name: given[p.name] for p in shared if given[p.name] is not None}
+        asked = _asked(given["trace"], **said)
+        command(asked, **{p.name: given[p.name] for p in own})
 
-    trace, *others = shared.values()
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (trace, *own, *others)]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared.values()]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in parameters}
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
@@ -45,7 +47,7 @@ def takes_scenario(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _asked(
-    trace: Annotated[Path, typer.Argument(help="Any known trace: a file, or a WEKA directory.")],
+    trace: options.TracePath,
     profile: options.Profiles = None,
     model: options.Model = None,
     hardware: options.Hardware = None,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import typer
 
 from app.provenance import outside_warning, rests_line
+from app.saving import saved_if_asked
 from app.scenarios import scenario_record
 from sim.compare_runs import MetricDifference, RunComparison, compare
 from sim.predict import runs_over_seeds
@@ -38,19 +40,19 @@ def print_comparison(
     seeds = _seeds(sides) if replications is None else max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
-    if out:
+    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    with ExitStack() as kept:
         for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
             first.scenario = scenario_record(trace, side, servers, seed)
             first.meta = machine_facts()
-            first.save(out / name)
-    rests = [of_side[0].extra["provenance"] for of_side in runs]
-    for letter, provenance in zip("AB", rests, strict=True):
-        if warning := outside_warning(provenance, widened=seeds > 1):
-            typer.echo(f"{letter}: {warning}", err=True)
-    if as_json:
-        typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
-    else:
-        typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
+            kept.enter_context(saved_if_asked(first, out and out / name))
+        for letter, provenance in zip("AB", rests, strict=True):
+            if warning := outside_warning(provenance, widened=seeds > 1):
+                typer.echo(f"{letter}: {warning}", err=True)
+        if as_json:
+            typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
+        else:
+            typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
 
 
 def _seeds(sides: Sequence[Scenario]) -> int:

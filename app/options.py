@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from policies.config import PolicyConfig
     from workloads.trace import Trace
 
+TracePath = Annotated[
+    Path | None, typer.Argument(help="Any known trace: a file, or a WEKA directory.")
+]
 Batching = Annotated[
     str | None,
     typer.Option(

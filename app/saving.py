@@ -1,19 +1,23 @@
 """A run is saved before it is reported, and reported even where it cannot be saved."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import typer
 
-if TYPE_CHECKING:
-    from sim.run import Run
+
+class Kept(Protocol):
+    """A run, or runs that belong together."""
+
+    def save(self, folder: Path) -> object:
+        """Raises ``NotSaved`` where something could not be written."""
 
 
 @contextmanager
-def saved(run: "Run", folder: Path) -> Iterator[Path]:
-    """Yields where the run is now: in ``folder``, else in the temporary directory.
+def saved(found: Kept, folder: Path) -> Iterator[Path]:
+    """Yields where ``found`` is now: in ``folder``, else in the temporary directory.
 
     What could not be written is said once all else has been; the exit code is 1 then.
     """
@@ -21,7 +25,7 @@ def saved(run: "Run", folder: Path) -> Iterator[Path]:
 
     trouble = None
     try:
-        run.save(folder)
+        found.save(folder)
     except NotSaved as error:
         trouble = error
     try:
@@ -31,3 +35,8 @@ def saved(run: "Run", folder: Path) -> Iterator[Path]:
             typer.echo(f"servetwin: {trouble}", err=True)
     if trouble:
         raise typer.Exit(trouble.exit_code)
+
+
+def saved_if_asked(found: Kept, folder: Path | None) -> AbstractContextManager[Path | None]:
+    """``saved``, where there is a folder."""
+    return saved(found, folder) if folder else nullcontext()

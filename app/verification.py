@@ -24,11 +24,13 @@ from sim.fidelity import Fidelity, check_fidelity
 from sim.fit import fit_step_time
 from sim.predict import Prediction, predict
 from sim.profile import Profile, StepTimeFit
-from sim.run import Run, machine_facts
+from sim.run import NotSaved, Run, machine_facts, save_files
+from sim.run_folder import Files, within
 from workloads.errors import EndedEarly
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
+VERDICT = "verdict.json"
 Tell = Callable[[str], None]
 """Takes one line on what is being done."""
 
@@ -65,7 +67,10 @@ class Verification:
         return found
 
     def save(self, folder: Path) -> None:
-        """The prediction, every measurement, the profile and the verdict."""
+        """The prediction, every measurement, the profile and the verdict.
+
+        Raises ``NotSaved`` as ``Run.save`` does.
+        """
         self.prediction.run.scenario = {
             "trace": self.trace.source,
             "notes": list(self.trace.notes),
@@ -74,11 +79,13 @@ class Verification:
             "seed": self.seed,
         }
         self.prediction.run.meta = machine_facts()
-        self.prediction.run.save(folder / "predicted")
-        for number, run in enumerate(self.measured, start=1):
-            run.save(folder / f"measured-{number}")
-        self.profile.save(folder / "profile.json")
-        (folder / "verdict.json").write_text(json.dumps(self.as_dict(), indent=1))
+        save_files(folder, self._files)
+
+    def _files(self) -> Files:
+        yield VERDICT, None  # An old one would judge the new runs.
+        yield from run_files(self.prediction.run, self.measured)
+        yield "profile.json", self.profile.as_json().encode()
+        yield VERDICT, json.dumps(self.as_dict(), indent=1).encode()
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict and what it rests on, for JSON."""
@@ -149,14 +156,27 @@ def require_complete(run: Run, keep: Path | None) -> None:
     if counts["finished"] == counts["total"]:
         return
     delivered = run.extra["delivered"]
-    if keep:
-        run.save(keep)
     raise EndedEarly(
         f"the load test ended early: {counts['finished']} of {counts['total']} requests finished"
         + (f" ({delivered['stopped']})" if delivered["stopped"] else "")
         + (f"; failures {delivered['failures']}" if delivered["failures"] else "")
-        + (f"; records in {keep}" if keep else "")
+        + (_kept(run, keep) if keep else "")
     )
+
+
+def _kept(run: Run, folder: Path) -> str:
+    """Where its records are now, to end a sentence."""
+    try:
+        return f"; records in {run.save(folder)}"
+    except NotSaved as error:
+        return f"; {error}"
+
+
+def run_files(predicted: Run, measured: Sequence[Run]) -> Files:
+    """Of a prediction and its load tests, each run in a folder of its own."""
+    yield from within("predicted", predicted.files())
+    for number, run in enumerate(measured, start=1):
+        yield from within(f"measured-{number}", run.files())
 
 
 def make_profile(

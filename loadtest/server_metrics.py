@@ -23,6 +23,7 @@ import pandas as pd
 
 from loadtest.endpoint import client_settings, redact
 from sim.run import Run, RunError
+from sim.run_folder import write_files
 
 FILE_NAME = "server_metrics.parquet"
 GAUGES: Mapping[str, Sequence[str]] = {
@@ -156,12 +157,12 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
     """
     zero_ns = round(run.meta["clock_zero_perf_counter_s"] * 1e9)
     found = watch.frame(zero_ns)
+    data = None if found.empty else found.to_parquet(index=False)
+    # An old file would speak for the new run.
+    for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
+        raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
     if found.empty:
         return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
-    try:
-        found.to_parquet(folder / FILE_NAME, index=False)
-    except OSError as error:
-        raise RunError(f"{folder / FILE_NAME}: cannot be written ({error.strerror})") from error
     known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if found[c].notna().any())
     return f"server metrics: {known}, {len(found)} times from {watch.url}"
 

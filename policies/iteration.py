@@ -11,7 +11,7 @@ from policies.config import PolicyConfig
 from policies.host_memory import HostMemory
 from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Load
-from policies.queueing import LongestPrefixFirst, Reception
+from policies.queueing import ArrivalOrder, Reception, WaitingQueue, is_steady, queue_in_order
 from policies.sequence import SampleGroup, Sequence
 from policies.victims import choose_victim
 
@@ -30,16 +30,15 @@ class IterationBatching:
         self._reserves_all = config.admission == "full"
         self._grows = not self._reserves_all and memory.layout == "paged"
         self._victim = config.victim
-        self._reception = Reception(memory, config)
-        self._waiting = self._reception.waiting
+        self._waiting = self.build_queue(config)
+        self._reception = Reception(memory, config, self._waiting)
         self.dropped = self._reception.dropped
         self.add = self._reception.add
         self._sheds = config.shed_ttft_s is not None
         self._bounded = config.queue_limit is not None
         self._shares = memory.shares_prefixes
-        self._accounts = config.queue_order == "fair"
-        self._in_order = config.queue_order == "fcfs"
-        self._volatile = isinstance(self._waiting, LongestPrefixFirst)
+        self._in_order = type(self._waiting) is ArrivalOrder
+        self._volatile = not is_steady(self._waiting)
         self._host = HostMemory(config) if config.preemption == "swap" else None
         self._decodes = Lockstep(memory.block_tokens)
         self._forked = False
@@ -49,6 +48,10 @@ class IterationBatching:
         self._quiet = 0
         """How often the batch of decodes alone repeats."""
         self._prefilling: list[Sequence] = []
+
+    def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+        """Those who wait, and who of them is next; a subclass may have another order."""
+        return queue_in_order(self.memory, config)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a request and free what it holds; None when it is not here."""
@@ -104,8 +107,7 @@ class IterationBatching:
                     self._decodes.join(seq)
         for seq in finished:
             self.memory.release(seq)
-            if self._accounts:
-                self._waiting.served(seq)
+            self._waiting.served(seq)
         return last_of_groups(finished) if self._forked else finished
 
     def quiet_steps(self, batch: Batch) -> int:

@@ -253,7 +253,7 @@ class FairShare:
             self._last = self._served[tenant]
 
 
-def build_queue(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
+def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
     """The waiting queue of ``config.queue_order``."""
     match config.queue_order:
         case "sjf":
@@ -269,11 +269,16 @@ def build_queue(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
     return ArrivalOrder()
 
 
+def is_steady(queue: WaitingQueue) -> bool:
+    """Whether its head is sure to be the same until somebody comes or goes."""
+    return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
+
+
 class Reception:
     """Takes sequences into a waiting queue, says why not, and who is given up."""
 
-    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        self.waiting = build_queue(memory, config)
+    def __init__(self, memory: KVMemory, config: PolicyConfig, waiting: WaitingQueue) -> None:
+        self.waiting = waiting
         self._memory = memory
         self._max_model_len = config.max_model_len
         self._queue_limit = config.queue_limit

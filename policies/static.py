@@ -10,7 +10,7 @@ from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Load, Refusal
-from policies.queueing import Reception
+from policies.queueing import Reception, WaitingQueue, queue_in_order
 from policies.sequence import Sequence
 
 
@@ -26,12 +26,16 @@ class StaticBatching:
         self.memory = memory
         self._max_seqs = config.max_seqs
         self._wait_limit_s = config.wait_limit_s
-        self._reception = Reception(memory, config)
-        self._waiting = self._reception.waiting
+        self._waiting = self.build_queue(config)
+        self._reception = Reception(memory, config, self._waiting)
         self.dropped = self._reception.dropped
         self._decodes = Lockstep(memory.block_tokens)
         self._forming: list[Sequence] = []
         self._ended: list[ScheduledSequence] = []
+
+    def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+        """Those who wait, and who of them is next; a subclass may have another order."""
+        return queue_in_order(self.memory, config)
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or say why it is refused."""

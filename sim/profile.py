@@ -172,12 +172,15 @@ class Profile(_Part):
             )
         return float(engine["kv_bytes"]) / float(engine["kv_tokens"])
 
+    def as_json(self) -> str:
+        """What ``load_profile`` reads."""
+        return json.dumps(self.model_dump(by_alias=True), indent=1) + "\n"
+
     def save(self, path: Path) -> None:
         """Write the profile as JSON."""
-        text = json.dumps(self.model_dump(by_alias=True), indent=1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n")
+            path.write_text(self.as_json())
         except OSError as error:
             raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
 

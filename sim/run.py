@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,13 +44,17 @@ class RunError(ServetwinError):
     """A run folder cannot be read or written."""
 
 
-class NotSaved(RunError):
+class NotWritten(RunError):
+    """The place for a result cannot have it; ``exit_code`` 1, for the input was right."""
+
+    exit_code = 1
+
+
+class NotSaved(NotWritten):
     """A run of which something could not be written; ``instead`` is a folder that has it, or None.
 
     Of a run with ``missing`` files that folder is not whole either.
     """
-
-    exit_code = 1
 
     def __init__(
         self,
@@ -74,6 +78,15 @@ def _where(instead: Path | None, missing: Sequence[Unwritten]) -> str:
     if missing:
         return f"{instead} has the run without {', '.join(file.name for file in missing)}"
     return f"{instead} has the whole run"
+
+
+def save_files(folder: Path, files: Callable[[], Files]) -> None:
+    """Write them into ``folder``.
+
+    Raises ``NotSaved`` where one cannot be written; all go to the temporary directory then.
+    """
+    if unwritten := write_files(folder, files()):
+        raise NotSaved(folder, unwritten, *write_elsewhere(files()))
 
 
 def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
@@ -114,11 +127,11 @@ class Run:
         Raises ``NotSaved`` where a file cannot be written: those that fit are there then, and all
         of them in the temporary directory.
         """
-        if unwritten := write_files(folder, self._files()):
-            raise NotSaved(folder, unwritten, *write_elsewhere(self._files()))
+        save_files(folder, self.files)
         return folder
 
-    def _files(self) -> Files:
+    def files(self) -> Files:
+        """Those of its folder."""
         yield SUMMARY, None  # An old one would speak for the new files.
         yield "requests.parquet", self.requests.to_parquet(index=False)
         yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()

@@ -1,6 +1,7 @@
 """The files of a run on a disk that may be full: each is there whole or not at all."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -8,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUMMARY = "summary.json"
-"""Comes last, and only where all others are; so its presence means complete."""
+"""Comes last, and only where all others of its folder are; so its presence means complete."""
 
 Files = Iterable[tuple[str, bytes | None]]
-"""Names and contents, the most valuable first; a file without content is removed."""
+"""Paths in the folder and contents, the most valuable first; one without content is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,19 @@ class Unwritten:
     reason: str
 
 
+def within(subfolder: str, files: Files) -> Files:
+    """The files one folder deeper."""
+    return ((f"{subfolder}/{name}", data) for name, data in files)
+
+
 def write_files(folder: Path, files: Files) -> list[Unwritten]:
     """Write what fits into ``folder``, which is made where it is missing; return what does not."""
     unwritten: list[Unwritten] = []
     for name, data in files:
-        if name == SUMMARY and unwritten:
+        path = Path(name)
+        if path.name == SUMMARY and any(
+            Path(lost.name).parent == path.parent for lost in unwritten
+        ):
             continue
         try:
             _write_whole(folder / name, data)
@@ -47,9 +56,9 @@ def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
     except OSError:
         return None, []
     unwritten = write_files(folder, files)
-    if any(folder.iterdir()):
+    if any(path.is_file() for path in folder.rglob("*")):
         return folder, unwritten
-    folder.rmdir()
+    shutil.rmtree(folder)
     return None, unwritten
 
 

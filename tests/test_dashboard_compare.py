@@ -203,3 +203,17 @@ def test_long_work_can_be_stopped(chromium: Browser) -> None:
     chromium.settle()
     expect(page.get_by_text("Stopped: what was simulated")).to_be_visible()
     chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_the_link_of_a_request_opens_its_timeline_under_that_policy(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
+    file = side(parse_scenario("workload: {requests: 60}", "t"), "static")
+    links = timeline_links(file, ["generated:7"])
+    assert links
+    chromium.open(links[0], "Timeline")
+    page = chromium.page
+    expect(page.get_by_label("Request to explain")).to_have_value("generated:7")
+    expect(page.get_by_label("Requests", exact=True)).to_have_value("60")
+    chromium.assert_sound()

@@ -247,9 +247,11 @@ def test_a_broken_link_says_so_and_offers_the_default(chromium: Browser) -> None
 
 @pytest.mark.browser
 def test_two_users_do_not_see_each_others_scenario(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
     chromium.open("?requests=100&rate=20", "What if?")
     other_context = chromium.page.context.browser.new_context()
     other = Browser(other_context.new_page(), chromium.url)
     other.open("?requests=50", "What if?")
     for user, requests in ((chromium, "100"), (other, "50")):
-        assert user.page.get_by_label("Requests", exact=True).input_value() == requests
+        expect(user.page.get_by_label("Requests", exact=True)).to_have_value(requests)

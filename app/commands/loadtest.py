@@ -128,22 +128,22 @@ def loadtest(
         typer.echo((as_json if json else as_text)(run, limits, kept, found))
         if predicted and not json:
             typer.echo("\n" + as_sent(predicted, run, requests))
-        if html:
-            write_html([kept, *([against] if against else [])], slo, html)
         if wrong := complaint(run, found, kept):
             typer.echo(f"servetwin: {wrong}", err=True)
+        if html:
+            write_html([kept, *([against] if against else [])], slo, html)
+        if wrong:
             raise typer.Exit(1)
 
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
     """What was scraped; where it cannot be kept, the rest is reported all the same."""
-    from loadtest.server_metrics import FILE_NAME, save_server_metrics
+    from loadtest.server_metrics import save_server_metrics
     from sim.run import RunError
 
     try:
         return save_server_metrics(watch, run, folder)
     except RunError as error:
-        (folder / FILE_NAME).unlink(missing_ok=True)
         return f"server metrics: not kept ({error})"
 
 

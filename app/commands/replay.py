@@ -1,15 +1,15 @@
 """``servetwin replay``: simulate a trace under a policy, on a profile."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app import options
-from app.options import PolicyOptions, TraceOptions
-from app.saving import saved
+from app.asked import Asked, takes_scenario
+from app.saving import saved_if_asked
 
 if TYPE_CHECKING:
     from sim.predict import Redraw
@@ -21,52 +21,14 @@ AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
 
 
+@takes_scenario
 def replay(
-    trace: Annotated[
-        Path | None, typer.Argument(help="Any known trace: a file, or a WEKA directory.")
-    ] = None,
+    asked: Asked,
+    trace: options.TracePath = None,
     scenario: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What the dashboard saved; TRACE and options win."),
     ] = None,
-    profile: options.Profiles = None,
-    model: options.Model = None,
-    hardware: options.Hardware = None,
-    technique: options.Techniques = None,
-    efficiency: options.EfficiencyText = None,
-    operators: options.Operators = None,
-    phases: options.Phases = None,
-    where: options.Where = None,
-    preset: options.Preset = None,
-    batching: options.Batching = None,
-    kv: options.KV = None,
-    reservation: options.ReservationOption = None,
-    prefix_cache: options.PrefixCache = None,
-    kv_tokens: options.KVTokens = None,
-    block_tokens: options.BlockTokens = None,
-    max_model_len: options.MaxModelLen = None,
-    max_seqs: options.MaxSeqs = None,
-    token_budget: options.TokenBudget = None,
-    wait_limit_ms: options.WaitLimitMs = None,
-    queue_limit: options.QueueLimit = None,
-    settings: options.Settings = None,
-    replicas: options.Replicas = None,
-    router: options.Router = None,
-    staleness_ms: options.StalenessMs = None,
-    prefill_decode: options.PrefillDecode = None,
-    link_gb_per_s: options.LinkGBPerS = None,
-    closed_loop: options.ClosedLoop = None,
-    rate_scale: options.RateScale = None,
-    rate: options.Rate = None,
-    prompt_scale: options.PromptScale = 1.0,
-    output_scale: options.OutputScale = 1.0,
-    start: options.Start = None,
-    end: options.End = None,
-    limit: options.Limit = None,
-    spread_ties: options.SpreadTies = False,
-    session_rate: options.SessionRate = None,
-    estimate_cv: options.EstimateCV = None,
-    max_bad_rows: options.MaxBadRows = 0,
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Two policies side by side: presets, labels, KEY=VALUE."),
@@ -90,42 +52,28 @@ def replay(
     from app.provenance import outside_warning
     from app.replay_scenario import ScenarioOptions
     from app.scenario_file import read_scenario
-    from app.scenarios import ClusterOptions, build_scenario, scenario_record
-    from app.servers import ServerOptions
+    from app.scenarios import build_scenario, scenario_record
+    from sim.run import machine_facts
 
     file = read_scenario(scenario) if scenario else None
     seed = seed if seed is not None else file.seed if file else 0
-    servers = ServerOptions(
-        profile, model, hardware, tuple(technique or ()), efficiency, operators, phases,
-        tuple(where or ()),
-    )  # fmt: skip
-    of_trace = TraceOptions(
-        trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
-        rate_scale, rate, seed, session_rate, estimate_cv,
-    )  # fmt: skip
-    policy = PolicyOptions(
-        batching, kv, reservation, prefix_cache, kv_tokens, block_tokens, max_model_len,
-        max_seqs, token_budget, wait_limit_ms, queue_limit, preset, tuple(settings or ()),
-    )  # fmt: skip
-    cluster = ClusterOptions(
-        replicas, router, staleness_ms, prefill_decode, link_gb_per_s, closed_loop
-    )
-    asked = ScenarioOptions(file, servers, of_trace, policy)
-    base, policy, record = asked.base(), asked.policies(), asked.asked_servers().record()
-    requests = asked.requests()
+    given = ScenarioOptions(file, asked.servers, replace(asked.trace, seed=seed), asked.policy)
+    base, policy, record = given.base(), given.policies(), given.asked_servers().record()
+    requests = given.requests()
     if compare:
         from app.comparison import print_comparison
 
-        sides = [build_scenario(requests, base, policy, cluster, text) for text in compare]
+        sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
         print_comparison(requests, sides, compare, record, seed, replications, out, json)
         return
-    found = build_scenario(requests, base, policy, cluster)
+    found = build_scenario(requests, base, policy, asked.cluster)
     run = _simulate_with_progress(requests, found, seed, not step_by_step, kv_usage)
     run.scenario = scenario_record(requests, found, record, seed)
-    with _saved(run, out) as folder:
+    run.meta = machine_facts()
+    with saved_if_asked(run, out) as folder:
         summary = run.summary(file.slo.slo() if file else None)
         count = _affordable(run, replications)
-        intervals = _intervals(requests, found, seed, count, asked.redraw(found))
+        intervals = _intervals(requests, found, seed, count, given.redraw(found))
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
         if json:
@@ -214,12 +162,3 @@ def _report(
     elif not intervals:
         lines.append("no intervals were asked for, or the run is long: --replications 10")
     return lines
-
-
-def _saved(run: "Run", out: Path | None) -> AbstractContextManager[Path | None]:
-    from sim.run import machine_facts
-
-    if out is None:
-        return nullcontext()
-    run.meta = machine_facts()
-    return saved(run, out)

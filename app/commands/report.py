@@ -56,9 +56,14 @@ def require_plotly() -> None:
 
 
 def _write(path: Path, page: str) -> int:
-    from sim.run import RunError
+    from sim.run import NotWritten
 
+    data = page.encode("utf-8", "replace")
     try:
-        return path.write_bytes(page.encode("utf-8", "replace"))
+        return path.write_bytes(data)
     except OSError as error:
-        raise RunError(f"--out {path}: cannot be written ({error.strerror})") from error
+        if path.is_file():
+            path.unlink(missing_ok=True)  # the part that fitted is no page
+        raise NotWritten(
+            f"{path}: the report's {len(data)} bytes could not be written ({error.strerror})"
+        ) from error

@@ -1,6 +1,7 @@
 """``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from app import options
 from app.endpoint_options import PromptChoice
 from app.options import EngineChoice, PolicyOptions, read_or_sample
 from app.outside import options as outside
+from app.saving import saved, saved_if_asked
 
 if TYPE_CHECKING:
     from app.engines import LiveEngine
@@ -143,23 +145,25 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
     from app.verdict import as_json, summary_table, verdict_lines
     from loadtest.comparison_report import LEGEND
 
-    found = []
-    for one in verifications:
-        found.append(one)
+    found, folders = [], []
+    with ExitStack() as kept:
+        for one in verifications:
+            found.append(one)
+            if out:
+                folders.append(kept.enter_context(saved(one, out / one.config.name)))
+            if not json:
+                typer.echo("\n".join([*verdict_lines(one), rests_line(one.provenance)]))
+            if warning := outside_warning(one.provenance, widened=True):
+                tell(warning)
+        if json:
+            typer.echo(as_json(found))
+        else:
+            typer.echo("\n".join([*summary_table(found), "", LEGEND]))
         if out:
-            one.save(out / one.config.name)
-        if not json:
-            typer.echo("\n".join([*verdict_lines(one), rests_line(one.provenance)]))
-        if warning := outside_warning(one.provenance, widened=True):
-            tell(warning)
-    if json:
-        typer.echo(as_json(found))
-    else:
-        typer.echo("\n".join([*summary_table(found), "", LEGEND]))
-    if out:
-        tell(f"run folders: {out}")
-    if not all(one.comparison.holds for one in found):
-        raise typer.Exit(1)
+            places = dict.fromkeys(out if out in at.parents else at for at in folders)
+            tell(f"run folders: {', '.join(map(str, places))}")
+        if not all(one.comparison.holds for one in found):
+            raise typer.Exit(1)
 
 
 def verify_policies(
@@ -207,16 +211,16 @@ def _finish_outside(found: "OutsideVerification", out: Path | None, json: bool) 
     from app.commands.calibrate import describe_profile
     from app.outside.verification import verdict_lines
 
-    if out:
-        found.save(out)
-        tell(f"run folders: {out}")
-    if json:
-        typer.echo(dumps(found.as_dict()))
-    else:
-        lines = [*describe_profile(found.profile), *verdict_lines(found)]
-        typer.echo("\n".join(lines))
-    if not found.holds:
-        raise typer.Exit(1)
+    with saved_if_asked(found, out) as folder:
+        if folder:
+            tell(f"run folders: {folder}")
+        if json:
+            typer.echo(dumps(found.as_dict()))
+        else:
+            lines = [*describe_profile(found.profile), *verdict_lines(found)]
+            typer.echo("\n".join(lines))
+        if not found.holds:
+            raise typer.Exit(1)
 
 
 def _verify_bundled(

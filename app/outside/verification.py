@@ -15,14 +15,15 @@ import httpx
 from app.outside.calibration import OutsideCalibrator, Tell
 from app.outside.sender import LiveSender
 from app.outside.session import Allowance
-from app.verification import require_complete
+from app.verification import VERDICT, require_complete, run_files
 from loadtest.client import run_load_test
 from loadtest.comparison import METRICS, Comparison, compare
 from loadtest.endpoint import Endpoint
 from sim.capacity import saturation_rate_per_s
 from sim.predict import Prediction, predict
 from sim.profile import Profile
-from sim.run import Run
+from sim.run import Run, save_files
+from sim.run_folder import Files, within
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.trace import Trace
 from workloads.transform import at_rate
@@ -78,20 +79,26 @@ class OutsideVerification:
         return found
 
     def save(self, folder: Path) -> None:
-        """Profile, predictions, measurements and the verdict."""
-        self.profile.save(folder / "profile.json")
+        """Profile, predictions, measurements and the verdict.
+
+        Raises ``NotSaved`` as ``Run.save`` does.
+        """
         for level in self.levels:
-            at = folder / f"at-{100 * level.utilisation:.0f}"
             level.prediction.run.scenario = {
                 "trace": level.trace.source,
                 "notes": list(level.trace.notes),
                 "profile": str((folder / "profile.json").resolve()),
                 "policies": self.profile.policies,
             }
-            level.prediction.run.save(at / "predicted")
-            for number, run in enumerate(level.measured, start=1):
-                run.save(at / f"measured-{number}")
-        (folder / "verdict.json").write_text(json.dumps(self.as_dict(), indent=1))
+        save_files(folder, self._files)
+
+    def _files(self) -> Files:
+        yield VERDICT, None  # An old one would judge the new runs.
+        yield "profile.json", self.profile.as_json().encode()
+        for level in self.levels:
+            files = run_files(level.prediction.run, level.measured)
+            yield from within(f"at-{100 * level.utilisation:.0f}", files)
+        yield VERDICT, json.dumps(self.as_dict(), indent=1).encode()
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict and what it rests on, for JSON."""

@@ -32,5 +32,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A link to the repository's CONTRIBUTING.md is one to its page."""
+    """A link to the repository's CONTRIBUTING.md is one to its page; links from there lead back."""
+    markdown = markdown.replace("](docs/", "](")
     return re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md\)", r"](\1contributing.md)", markdown)
