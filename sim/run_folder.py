@@ -33,10 +33,7 @@ def write_files(folder: Path, files: Files) -> list[Unwritten]:
     """Write what fits into ``folder``, which is made where it is missing; return what does not."""
     unwritten: list[Unwritten] = []
     for name, data in files:
-        path = Path(name)
-        if path.name == SUMMARY and any(
-            Path(lost.name).parent == path.parent for lost in unwritten
-        ):
+        if Path(name).name == SUMMARY and _lacks_any(Path(name).parent, unwritten):
             continue
         try:
             _write_whole(folder / name, data)
@@ -60,6 +57,10 @@ def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
         return folder, unwritten
     shutil.rmtree(folder)
     return None, unwritten
+
+
+def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
+    return any(Path(file.name).parent == folder for file in unwritten)
 
 
 def _write_whole(path: Path, data: bytes | None) -> None:

@@ -291,7 +291,7 @@ def test_what_cannot_be_is_one_line(folders: Path, tmp_path: Path) -> None:
     older = run.save(tmp_path / "older")
     with pytest.raises(RunError, match="no column 'replica'; another version"):
         report([older], out=tmp_path / "page.html")
-    with pytest.raises(RunError, match=r"--out .*: cannot be written \(Is a directory\)"):
+    with pytest.raises(RunError, match=r"could not be written \(Is a directory\)"):
         report([folders / "predicted"], out=tmp_path)
     with pytest.raises(ServetwinError, match="unknown limit 'tbt'"):
         report([folders / "predicted"], "tbt=1s", tmp_path / "page.html")

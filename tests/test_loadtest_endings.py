@@ -1,7 +1,6 @@
 """A load test that ends early, or on a full disk: what it measured is kept, and it is gone soon."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from loadtest.stop_signals import signals_wait
 from sim.run import NotSaved, Run, RunError, load_run
 from sim.run_folder import SUMMARY
+from tests.full_disk import files_at_most
 from tests.mock_endpoint import evenly
 from workloads.native import write_trace
 
@@ -202,17 +202,6 @@ def test_a_signal_while_the_run_is_saved_takes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "3 requests: 3 finished" in done.stdout
     assert load_run(tmp_path / "run").requests["status"].tolist() == ["finished"] * 3
-
-
-@contextmanager
-def files_at_most(size_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond; the system says so as it does of a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, LIMIT_COLOUR
+from app.figures.error_marks import NOISE, ZERO_LINE, bars_around_zero, error_points
 
-_ALLOWED, _NOISE = "rgba(0,119,136,0.35)", "rgba(128,128,128,0.55)"
+_ALLOWED = "rgba(0,119,136,0.35)"
 
 
 def errors_with_intervals(errors: pd.DataFrame) -> Figure:
@@ -20,31 +20,22 @@ def errors_with_intervals(errors: pd.DataFrame) -> Figure:
     names = errors["metric"].tolist()
     for column, colour, width, said in (
         ("allowed", _ALLOWED, 0.8, "allowed"),
-        ("noise", _NOISE, 0.4, "noise floor"),
+        ("noise", NOISE, 0.4, "noise floor"),
     ):
         half = errors[column].to_numpy(float)
         figure.add_bar(
-            orientation="h", y=names, base=-half, x=2 * half, width=width, name=said,
-            marker={"color": colour, "line": {"width": 0}}, customdata=half,
+            orientation="h", y=names, width=width, name=said,
             hovertemplate=f"{said}: ± %{{customdata:.3g}} %<extra>%{{y}}</extra>",
+            **bars_around_zero("x", half, colour),
         )  # fmt: skip
-    error = errors["error"].to_numpy(float)
+    error, low, high = (errors[column].to_numpy(float) for column in ("error", "low", "high"))
     figure.add_scatter(
-        x=error,
         y=names,
-        mode="markers",
         name="error, predicted interval",
-        marker={"color": COLOURS[0], "size": 10, "symbol": "diamond"},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": errors["high"].to_numpy(float) - error,
-            "arrayminus": error - errors["low"].to_numpy(float),
-            "color": COLOURS[0],
-        },
         hovertemplate="error %{x:+.3g} %<extra>%{y}</extra>",
+        **error_points("x", error, low, high),
     )
-    figure.add_vline(x=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.add_vline(x=0, line=ZERO_LINE)
     figure.update_layout(barmode="overlay", height=130 + 38 * len(errors))
     figure.update_xaxes(ticksuffix=" %", zeroline=False)
     figure.update_yaxes(type="category", autorange="reversed", categoryarray=names)

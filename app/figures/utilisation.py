@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, LIMIT_COLOUR
+from app.figures.error_marks import NOISE, ZERO_LINE, bars_around_zero, error_points
 from app.metric_words import METRICS
-
-_NOISE = "rgba(128,128,128,0.45)"
 
 
 def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
@@ -26,27 +24,18 @@ def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
     )
     half = 100 * bands["noise"].to_numpy(float)
     figure.add_bar(
-        x=names, base=-half, y=2 * half, width=0.5, name="noise floor",
-        marker={"color": _NOISE, "line": {"width": 0}}, customdata=half,
+        x=names, width=0.5, name="noise floor",
         hovertemplate="noise floor ± %{customdata:.3g} %<extra></extra>",
+        **bars_around_zero("y", half, NOISE),
     )  # fmt: skip
-    error = 100 * bands["error"].to_numpy(float)
+    error, low, high = (100 * bands[column].to_numpy(float) for column in ("error", "low", "high"))
     figure.add_scatter(
         x=names,
-        y=error,
-        mode="markers",
         name="error, 90 % interval",
-        marker={"color": COLOURS[0], "size": 10, "symbol": "diamond"},
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": 100 * bands["high"].to_numpy(float) - error,
-            "arrayminus": error - 100 * bands["low"].to_numpy(float),
-            "color": COLOURS[0],
-        },
         hovertemplate="error %{y:+.3g} %<extra></extra>",
+        **error_points("y", error, low, high),
     )
-    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.add_hline(y=0, line=ZERO_LINE)
     figure.update_xaxes(type="category")
     figure.update_yaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
     return figure
