@@ -6,7 +6,7 @@ demo: $(VENV)/.ready
 	$(BIN)/servetwin demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 # The site is dist/docs/index.html.
 docs: $(VENV)/.ready

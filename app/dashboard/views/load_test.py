@@ -1,4 +1,4 @@
-"""Load test: send the scenario's requests to a live endpoint, and watch it beside the prediction."""
+"""Load test: the requests of the scenario against a live endpoint, beside the prediction."""
 
 from urllib.parse import urlsplit
 
