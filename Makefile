@@ -6,7 +6,8 @@ demo: $(VENV)/.ready
 	$(BIN)/servetwin demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not quiet"
+	$(BIN)/python -m pytest -q -m quiet
 
 # The site is dist/docs/index.html.
 docs: $(VENV)/.ready

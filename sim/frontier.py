@@ -57,6 +57,6 @@ def round_levels(values: pd.Series, most: int = 6) -> list[float]:
     defined = defined[defined > 0]
     if defined.empty:
         return []
-    spaced = np.geomspace(defined.min(), defined.max(), most)
+    spaced = np.geomspace(defined.min(), defined.max(), most).clip(max=defined.max())
     units = 10.0 ** (np.floor(np.log10(spaced)) - 1)
     return sorted({float(f"{level:.6g}") for level in np.floor(spaced / units) * units})

@@ -87,7 +87,7 @@ class PageShell:
         commands = self._folder / ".commands"
         commands.mkdir(exist_ok=True)
         command = commands / "servetwin"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m app.cli "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app.cli "$@"\n')
         command.chmod(0o755)
         paths = f"{commands}:{os.environ['PATH']}"
         return {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}

@@ -24,6 +24,8 @@ from tests.full_disk import files_at_most
 from tests.mock_endpoint import evenly
 from workloads.native import write_trace
 
+pytestmark = pytest.mark.quiet
+
 ROOT = Path(__file__).parents[1]
 TOKENS = 10
 FILES = ["meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]

@@ -19,6 +19,8 @@ from loadtest.token_doubts import token_doubts
 from sim.run import Run
 from tests.mock_endpoint import chat, completions, evenly, load_all, mocked, plan, truths
 
+pytestmark = pytest.mark.quiet
+
 COUNT, RATE_PER_S, TOKENS = 8, 4.0, 16
 TTFT_MS, ITL_MS = 300.0, 40.0
 
