@@ -167,6 +167,15 @@ def test_a_killed_server_ends_the_test(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def _usual_signals() -> Iterator[None]:
+    """A shell starts what runs in its background without Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_usual_signals")
 def test_the_first_signal_waits_and_the_second_does_not() -> None:
     """In signals_wait a Ctrl-C is noted; the next one is what it always was."""
     with signals_wait() as patience:
