@@ -16,6 +16,7 @@ PAGES = {
     "timeline": "Timeline",
     "trust": "Trust",
     "techniques": "Techniques",
+    "load-test": "Load test",
     "runs": "Runs",
 }
 
