@@ -7,12 +7,19 @@ as KEY=VALUE.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.dashboard.offers import offered, require_all_offered
-from app.scenario_file import GENERATED, PROFILE, SAMPLE, ScenarioFile, parse_scenario_dict
+from app.scenario_file import (
+    GENERATED,
+    PROFILE,
+    SAMPLE,
+    ScenarioFile,
+    Workload,
+    parse_scenario_dict,
+)
 from app.settings import parse_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
@@ -27,10 +34,13 @@ OWN = "server's own"
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a control takes; ``many`` values, or one."""
+    """What a control takes: ``many`` values or one, within its bounds or of its ``choices``."""
 
     kind: Any
     many: bool = False
+    low: Any = None
+    high: Any = None
+    choices: tuple[str, ...] = ()
 
     def problem(self, value: Any) -> str | None:
         """Why it does not take a value, in few words; None where it does."""
@@ -47,15 +57,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _number(low: float, high: float) -> Control:
-    return Control(Annotated[float, Field(ge=low, le=high)])
+    return Control(Annotated[float, Field(ge=low, le=high)], low=float(low), high=float(high))
 
 
 def _count(low: int, high: int) -> Control:
-    return Control(Annotated[int, Field(ge=low, le=high)])
+    return Control(Annotated[int, Field(ge=low, le=high)], low=low, high=high)
 
 
 def _choice(names: list[str]) -> Control:
-    return Control(Literal[tuple(names)])
+    return Control(Literal[tuple(names)], choices=tuple(names))
 
 
 _OFFERED = offered()
@@ -67,7 +77,7 @@ CONTROLS: dict[str, Control] = {
     "rate": _number(0.5, 200),
     "own_rate": Control(bool),
     "requests": _count(10, 100_000),
-    "arrivals": _choice(["constant", "poisson", "gamma", "weibull", "mmpp2"]),
+    "arrivals": _choice(list(get_args(Workload.model_fields["arrivals"].annotation))),
     "cv": _number(0.1, 10),
     "prompt_tokens": _LENGTH,
     "prompt_cv": _number(0.05, 5),

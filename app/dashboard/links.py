@@ -11,6 +11,7 @@ import streamlit as st
 from pydantic import Field
 
 from app.dashboard.controls import CONTROLS, Control, as_controls, workload_names
+from app.dashboard.sidebar import show_scenario
 from app.dashboard.uploads import uploads
 from app.dashboard.words import plain
 from app.scenario_file import ScenarioFile
@@ -99,7 +100,7 @@ def _texts(value: Any) -> list[str]:
 
 def _use_default() -> None:
     _forget()
-    st.session_state.update(as_controls(ScenarioFile()))
+    show_scenario(ScenarioFile())
 
 
 def _forget() -> None:

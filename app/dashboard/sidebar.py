@@ -6,6 +6,7 @@ import streamlit as st
 
 from app.dashboard.controls import (
     CALIBRATED,
+    CONTROLS,
     DATA_SHEET,
     OWN,
     as_controls,
@@ -14,12 +15,10 @@ from app.dashboard.controls import (
     technique_names,
     workload_names,
 )
-from app.dashboard.offers import offered
 from app.dashboard.own_values import own_settings
 from app.dashboard.uploads import trace_uploader, uploads
 from app.dashboard.words import escaped
 from app.scenario_file import GENERATED, SAMPLE, ScenarioError, ScenarioFile, parse_scenario
-from policies.presets import PRESETS
 from workloads.errors import ServetwinError
 
 _PROBLEM, _TAKEN = "yaml_problem", "yamls_taken"
@@ -71,35 +70,32 @@ def _workload(defaults: dict[str, Any]) -> None:
         own_rate = not generated and st.toggle(
             "At the trace's own rate", defaults["own_rate"], **_bound("own_rate")
         )
+        rates = CONTROLS["rate"]
         st.slider(
-            "Requests per second", 0.5, 200.0, defaults["rate"], 0.5, disabled=own_rate,
+            "Requests per second", rates.low, rates.high, defaults["rate"], 0.5, disabled=own_rate,
             help="Mean arrivals per second, of all replicas together.", **_bound("rate"),
         )  # fmt: skip
-        _count("Requests", "requests", defaults, 10, 100_000, "Of a trace, the first ones.")
+        _count("Requests", "requests", defaults, "Of a trace, the first ones.")
         if generated:
             _laws(defaults)
         trace_uploader()
 
 
 def _laws(defaults: dict[str, Any]) -> None:
-    laws = ["constant", "poisson", "gamma", "weibull", "mmpp2"]
-    law = st.selectbox(
-        "Arrivals", laws, laws.index(defaults["arrivals"]),
-        help="gamma and weibull have a CV of gaps; mmpp2 is on and off in turn.",
-        **_bound("arrivals"),
-    )  # fmt: skip
+    help_ = "gamma and weibull have a CV of gaps; mmpp2 is on and off in turn."
+    law = _select("Arrivals", "arrivals", defaults, help_)
     if law in ("gamma", "weibull"):
-        _real("CV of gaps", "cv", defaults, 0.1, 10.0, "Above 1 is bursty.")
+        _real("CV of gaps", "cv", defaults, "Above 1 is bursty.")
     for part in ("prompt", "output"):
         mean, spread = st.columns([3, 2])
         label = part.capitalize()
         with mean:
-            _count(f"{label} tokens", f"{part}_tokens", defaults, 1, 131_072)
+            _count(f"{label} tokens", f"{part}_tokens", defaults)
         with spread:
-            _real("CV", f"{part}_cv", defaults, 0.05, 5.0)
+            _real("CV", f"{part}_cv", defaults)
     st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
     _count(
-        "Shared prefix, tokens", "shared_prefix_tokens", defaults, 0, 131_072,
+        "Shared prefix, tokens", "shared_prefix_tokens", defaults,
         "Of each prompt, in common with others of its group (16 groups, Zipf 1).",
     )  # fmt: skip
 
@@ -107,14 +103,14 @@ def _laws(defaults: dict[str, Any]) -> None:
 def _slo(defaults: dict[str, Any]) -> None:
     with st.expander("SLO", expanded=True):
         for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
+            limits = CONTROLS[name]
             st.number_input(
-                f"{label} at most, ms", 0.1, 3_600_000.0, defaults[name], 10.0, "%g",
+                f"{label} at most, ms", limits.low, limits.high, defaults[name], 10.0, "%g",
                 placeholder="no limit", help="Empty: no limit.", **_bound(name),
             )  # fmt: skip
 
 
 def _server(defaults: dict[str, Any]) -> None:
-    choices = offered()
     with st.expander("Server"):
         kind = st.segmented_control(
             "Step times", [CALIBRATED, DATA_SHEET], default=CALIBRATED, required=True,
@@ -122,7 +118,7 @@ def _server(defaults: dict[str, Any]) -> None:
         )  # fmt: skip
         if kind == DATA_SHEET:
             for name, label in (("model", "Model"), ("hardware", "Device")):
-                _select(label, name, choices[name], defaults)
+                _select(label, name, defaults)
             st.multiselect(
                 "Techniques", technique_names(), accept_new_options=True,
                 help="With parameters: tensor-parallel:ways=2", **_bound("techniques"),
@@ -132,29 +128,28 @@ def _server(defaults: dict[str, Any]) -> None:
                 help="Achieved shares of the data sheet's peaks.", **_bound("efficiency"),
             )  # fmt: skip
         else:
-            _select("Profile", "profile", choices["profile"], defaults)
+            _select("Profile", "profile", defaults)
         own = _own()
-        _optional("Replicas", "replicas", 64, own.get("replicas"))
-        _select("Router", "router", [OWN, *choices["router"]], defaults, own.get("router"))
+        _optional("Replicas", "replicas", own.get("replicas"))
+        _select("Router", "router", defaults, _own_words(own.get("router")))
 
 
 def _policies(defaults: dict[str, Any]) -> None:
-    choices = offered()
     with st.expander("Policies"):
-        _select("Preset", "preset", [OWN, *PRESETS], defaults)
+        _select("Preset", "preset", defaults)
         own = _own()
         for label, name in (("Batching", "batching"), ("KV memory", "kv")):
-            _select(label, name, [OWN, *choices[name]], defaults, own.get(name))
+            _select(label, name, defaults, _own_words(own.get(name)))
         cache = {True: "on", False: "off"}.get(own.get("prefix_cache", ""))
-        _select("Prefix cache", "prefix_cache", [OWN, "on", "off"], defaults, cache)
-        _optional("Sequences in a batch", "max_seqs", 65_536, own.get("max_seqs"))
-        _optional("Token budget of a step", "token_budget", 1 << 24, own.get("token_budget"))
-        _optional("KV memory, tokens", "kv_tokens", 1 << 40, own.get("kv_tokens"))
+        _select("Prefix cache", "prefix_cache", defaults, _own_words(cache))
+        _optional("Sequences in a batch", "max_seqs", own.get("max_seqs"))
+        _optional("Token budget of a step", "token_budget", own.get("token_budget"))
+        _optional("KV memory, tokens", "kv_tokens", own.get("kv_tokens"))
         st.text_input(
             "More settings", placeholder="queue_order=sjf watermark=0.01",
             help="KEY=VALUE, separated by spaces.", **_bound("set"),
         )  # fmt: skip
-        _count("Seed", "seed", defaults, 0, 2**32 - 1, "Of every random stream.")
+        _count("Seed", "seed", defaults, "Of every random stream.")
 
 
 def _own() -> dict[str, Any]:
@@ -217,30 +212,26 @@ def _bound(name: str) -> dict[str, Any]:
     return {"key": name, "bind": "query-params"}
 
 
-def _count(
-    label: str, name: str, defaults: dict[str, Any], low: int, high: int, help: str | None = None
-) -> None:
-    st.number_input(label, low, high, defaults[name], help=help, **_bound(name))
+def _count(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+    takes = CONTROLS[name]
+    st.number_input(label, takes.low, takes.high, defaults[name], help=help, **_bound(name))
 
 
-def _real(
-    label: str,
-    name: str,
-    defaults: dict[str, Any],
-    low: float,
-    high: float,
-    help: str | None = None,
-) -> None:
-    st.number_input(label, low, high, float(defaults[name]), 0.1, help=help, **_bound(name))
+def _real(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+    takes, value = CONTROLS[name], float(defaults[name])
+    st.number_input(label, takes.low, takes.high, value, 0.1, help=help, **_bound(name))
 
 
-def _optional(label: str, name: str, high: int, own: int | None) -> None:
-    placeholder = OWN if own is None else f"{own:,} ({OWN})"
-    st.number_input(label, 1, high, None, placeholder=placeholder, **_bound(name))
+def _optional(label: str, name: str, own: int | None) -> None:
+    takes, placeholder = CONTROLS[name], OWN if own is None else f"{own:,} ({OWN})"
+    st.number_input(label, takes.low, takes.high, None, placeholder=placeholder, **_bound(name))
 
 
-def _select(
-    label: str, name: str, names: list[str], defaults: dict[str, Any], own: str | None = None
-) -> None:
-    help_ = f"The {OWN}: {own}." if own else None
-    st.selectbox(label, names, names.index(defaults[name]), help=help_, **_bound(name))
+def _select(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> str:
+    names = CONTROLS[name].choices
+    chosen: str = st.selectbox(label, names, names.index(defaults[name]), help=help, **_bound(name))
+    return chosen
+
+
+def _own_words(own: str | None) -> str | None:
+    return f"The {OWN}: {own}." if own else None
