@@ -8,11 +8,13 @@ from dataclasses import replace
 from loadtest.exchange import ORPHANED, Exchange, Failure
 from loadtest.options import LoadOptions
 from loadtest.schedule import Schedule, Send, Zero, due
-from loadtest.stream import read_stream
+from loadtest.token_events import Stream
 from sim.metrics import CANCELLED_BY_TEST
 
 Ask = Callable[[Send, Exchange], Awaitable[None]]
 """Sends a request and records its answer."""
+Judge = Callable[[Exchange], Stream]
+"""Reads an answer that has ended."""
 
 
 class Dispatcher:
@@ -25,8 +27,9 @@ class Dispatcher:
     is taken for dead, and the rest is not sent.
     """
 
-    def __init__(self, ask: Ask, schedule: Schedule, options: LoadOptions) -> None:
+    def __init__(self, ask: Ask, judge: Judge, schedule: Schedule, options: LoadOptions) -> None:
         self._ask = ask
+        self._judge = judge
         self._schedule = schedule
         self._options = options
         self._connect_failures = 0
@@ -123,7 +126,7 @@ class Dispatcher:
             return  # What follows is settled at the end.
         now_s = self._now_s()
         if followers := self._schedule.after(parent):
-            if self._options.concurrency is not None or read_stream(exchange).failure is None:
+            if self._options.concurrency is not None or self._judge(exchange).failure is None:
                 self._wait([due(follower, now_s) for follower in followers])
             else:
                 self._orphan(parent, followers, now_s)

@@ -55,8 +55,8 @@ class Driver:
         self._options = options
         self._client, self._transport, self._way = open_client(endpoint, options)
         self._asker = Asker(self._client, endpoint.url, options)
-        self._dispatcher = Dispatcher(self._ask, schedule, options)
         self._ahead = ReadAhead()
+        self._dispatcher = Dispatcher(self._ask, self._ahead.judged, schedule, options)
         self._watch = LoopWatch()
         self._cpu_share = 0.0
         self._loop_name = loop_name()

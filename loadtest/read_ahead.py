@@ -43,6 +43,10 @@ class ReadAhead:
         self._readers[id(exchange)] = StreamReader(exchange)
         self.unread.append(exchange)
 
+    def judged(self, exchange: Exchange) -> Stream:
+        """All of an answer that has ended, for who must know before the end of the test."""
+        return self._readers[id(exchange)].end()
+
     def stream(self, exchange: Exchange) -> Stream:
         """All of an answer that has ended, or of none; to be asked for once."""
         reader = self._readers.pop(id(exchange), None)

@@ -38,6 +38,7 @@ class StreamReader:
         self._start = b""
         self._stamp_ns = 0
         self._pieces = 0
+        self._ended = False
 
     def advance(self, most: int) -> int:
         """Read at most so many pieces of what is here and say how many.
@@ -59,7 +60,10 @@ class StreamReader:
         return self._pieces > 0
 
     def end(self) -> Stream:
-        """Read what is left of an answer of which no more will come, and judge all of it."""
+        """Read what is left of an answer of which no more will come, and judge all of it, once."""
+        if self._ended:
+            return self.stream
+        self._ended = True
         while self.advance(_MANY):
             pass
         if not self.advanced:
