@@ -10,14 +10,13 @@ from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.live_test import Endpoint, LiveTest, start
 from app.dashboard.offers import runs_folder
+from app.dashboard.runs_opened import opened
 from app.dashboard.sidebar import current_scenario
 from app.dashboard.simulated import Outcome, simulated_or_stop
 from app.dashboard.trust_trials import verdict_table
 from app.dashboard.words import escaped, three_digits
 from app.metric_words import METRICS
-from app.report_folders import find_runs
 from loadtest.dialects.registry import DIALECTS
-from sim.run import load_run
 from workloads.errors import ServetwinError
 
 _TEST, _OUTCOME = "load_test", "load_test_outcome"
@@ -157,11 +156,12 @@ def _ended(test: LiveTest, outcome: Outcome) -> None:
 
 def _result(test: LiveTest) -> None:
     try:
-        runs, trials = find_runs([test.folder])
-        measured = load_run(test.folder / "measured")
+        runs, trials = opened(test.folder.parent, (test.folder.name,))
     except ServetwinError as error:
         st.error(escaped(error))
         return
+    kinds = {named.run.kind: named.run for named in runs}
+    measured = kinds["loadtest"]
     counts = measured.requests["status"].value_counts()
     said = ", ".join(f"{count} {status}" for status, count in counts.items())
     verdict = measured.extra["delivered"]["verdict"]
@@ -170,7 +170,7 @@ def _result(test: LiveTest) -> None:
         st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
     looks = figures.looks(("predicted", "measured"))
     requests = (
-        {"predicted": runs[0].run.requests, "measured": measured.requests}
+        {"predicted": kinds["simulation"].requests, "measured": measured.requests}
         if trials
         else {"measured": measured.requests}
     )
