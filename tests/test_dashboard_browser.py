@@ -1,10 +1,8 @@
 """The whole dashboard in a real browser."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.dashboard_app import Browser, browser, served_dashboard
+from tests.dashboard_app import Browser
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -19,18 +17,6 @@ PAGES = {
     "load-test": "Load test",
     "runs": "Runs",
 }
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

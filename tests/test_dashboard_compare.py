@@ -1,6 +1,5 @@
 """Compare: tables by hand-made summaries, the page's logic, and its links in a real browser."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -21,7 +20,7 @@ from app.dashboard.comparing import (
 )
 from app.dashboard.metrics_row import Side
 from app.scenario_file import ScenarioFile, Workload, parse_scenario
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from workloads.errors import PolicyError
 
 
@@ -178,18 +177,6 @@ def test_stopped_shows_what_was_done_until_told_to_go_on() -> None:
     next(b for b in at.button if b.label == "Go on").click().run()
     assert len(at.table[0].value) == 3
     assert not at.exception
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -23,7 +22,7 @@ from app.dashboard.grid_frontier import (
 from app.scenario_file import ScenarioError, ScenarioFile, Workload
 from sim.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
 from sim.sweep import PROBLEM
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from workloads.sample import sample_trace
 
 SMALL = ScenarioFile(workload=Workload(requests=60))
@@ -187,18 +186,6 @@ def test_the_defaults_are_a_grid() -> None:
     }
     assert len(frontier_points(texts)) > 10
     assert set(texts) <= set(CONTROLS)
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

@@ -1,7 +1,6 @@
 """The scenario at the side: controls there and back, uploads, and what is refused."""
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from app.dashboard.own_values import own_settings
 from app.dashboard.uploads import read_upload
 from app.dashboard.words import escaped, plain, signed, three_digits
 from app.scenario_file import ScenarioFile, parse_scenario
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from tests.scenario_strategies import scenarios
 from workloads.errors import ServetwinError, TraceError
 from workloads.sample import sample_path
@@ -160,18 +159,6 @@ def test_reset_shows_the_default() -> None:
     next(b for b in at.button if b.label == "Reset to the default").click().run()
     assert at.session_state["requests"] == 2000
     assert at.session_state["max_seqs"] is None
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 def choose_file(chromium: Browser, place: int, path: Path) -> None:

@@ -1,7 +1,6 @@
 """The page Techniques: effects in words, operators on the roofline, memory, tables."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +40,7 @@ from sim.shapes.catalogue import find_hardware, find_model
 from sim.techniques.build import build_setup
 from sim.techniques.effects import METRICS, Change
 from sim.techniques.registry import TECHNIQUES
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from workloads.errors import PolicyError
 
 DEPLOYMENTS = (
@@ -279,18 +278,6 @@ def test_what_does_not_fit_is_a_verdict() -> None:
 def press(at: Any, label: str) -> None:
     next(button for button in at.button if button.label == label).click().run()
     assert not at.exception
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("techniques")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

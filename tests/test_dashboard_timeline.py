@@ -1,6 +1,5 @@
 """The timeline: what it draws of a run, whom it explains, and the page."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from app.dashboard.timeline_tables import behind_table, parts_table, slowest_tab
 from app.figures.batches import MIXES
 from app.scenario_file import ScenarioFile, Workload
 from sim.predict import run_once
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from tests.figure_frames import load_test
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -320,18 +319,6 @@ def test_a_run_in_which_nothing_finished_is_shown(page: Any, tmp_path: Path) -> 
     page.run()
     assert not page.exception
     assert any("Refused\\: full" in text.value for text in page.markdown)
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

@@ -1,7 +1,6 @@
 """Trust: errors in detail, what a profile keeps, what a scenario rests on, and the page."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from policies.batch import BatchShape
 from sim.metrics import figure
 from sim.predict import Interval
 from sim.profile import StepTimeFit, load_profile
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 from tests.figure_frames import load_test, requests_frame
 
 NAME = "example-bundled-engine-2026-11-21"
@@ -287,18 +286,6 @@ def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:
     assert not page.exception
     assert len(page.error) == 1
     assert page.selectbox(key="trust_trial").value == NAME
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser

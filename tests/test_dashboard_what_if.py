@@ -3,7 +3,6 @@
 import logging
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from app.scenario_file import parse_scenario
 from policies.config import PolicyConfig
 from sim.predict import Interval
 from sim.pressure import Pressure
-from tests.dashboard_app import Browser, browser, page_test, served_dashboard
+from tests.dashboard_app import Browser, page_test
 
 _LOG = logging.getLogger(__name__)
 CALM = Pressure(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
@@ -160,18 +159,6 @@ def test_another_slo_is_counted_anew() -> None:
     at.run()
     assert at.error[0].value.startswith("**Does not hold the SLO (TTFT ≤ 1 ms")
     assert at.metric[4].value == "0"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
-
-
-@pytest.fixture
-def chromium(url: str) -> Iterator[Browser]:
-    with browser(url) as found:
-        yield found
 
 
 @pytest.mark.browser
