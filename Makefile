@@ -25,7 +25,7 @@ types: $(VENV)/.ready
 
 # On a machine with a CUDA device; GPU_PYTHON may be any python that has the packages.
 gpu:
-	$(GPU_PYTHON) -m app.gpu_session --out results/gpu
+	$(GPU_PYTHON) -m app.twin.gpu_session --out results/gpu
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	test -x $(BIN)/python || python3 -m venv $(VENV)

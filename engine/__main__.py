@@ -9,8 +9,8 @@ import signal
 import sys
 from threading import Thread
 
+from engine.http.serving import serve
 from engine.serve_options import ServeOptions
-from engine.serving import serve
 from workloads.errors import ServetwinError
 
 

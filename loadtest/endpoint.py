@@ -12,7 +12,7 @@ from loadtest.dialects.dialect import Api, Ask, Dialect, Facts
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from loadtest.dialects.server import TRY, Server
 from workloads.errors import LoadTestError
-from workloads.prompts import prompt_text, prompt_token_ids
+from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
 
 __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe", "redact"]
@@ -43,7 +43,7 @@ class Endpoint:
     max_model_len: int | None = None
     force_length: bool = True
     salt: int = 0
-    """Another salt, other prompts with the same sharing (``workloads.prompts``)."""
+    """Another salt, other prompts with the same sharing (``workloads.generators.prompts``)."""
     dialect: str = "openai"
     headers: Mapping[str, str] = field(default_factory=dict)
 

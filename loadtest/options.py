@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from loadtest.answers import Answer
-from loadtest.cancellation import Cancellation
+from loadtest.plan.cancellation import Cancellation
+from loadtest.stream.live_answers import Answer
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
@@ -17,15 +17,16 @@ class LoadOptions:
     ``timeout_s`` bounds a whole request, ``connect_timeout_s`` its connection. The clock starts
     ``lead_s`` after everything is ready and ``warm_connections`` are open. ``give_up_after``
     refused connections in a row end the test. ``processes`` share the load; None: as many as its
-    peak rate asks for (``loadtest.shards``). ``proxy`` and ``http2`` take httpx's own transport.
+    peak rate asks for (``loadtest.run.worker_pool``). ``proxy`` and ``http2`` take httpx's own
+    transport.
 
     ``closed_loop`` sends a follower after its parent's answer; None: where there are any.
-    ``concurrency`` says that the trace is one of so many users (``loadtest.users``), who go on also
-    after a failure; with ``endless`` each begins again after its last request. Nothing is sent
+    ``concurrency`` says that the trace is one of so many users (``loadtest.plan.users``), who go on
+    also after a failure; with ``endless`` each begins again after its last request. Nothing is sent
     from ``duration_s`` on; ``drain_s`` after the last send whatever is in flight is given up.
     Requests due before ``warm_up_s`` are sent and left out of the summary. ``cancellation`` hangs
-    up on a share of the requests, ``retries`` repeats refused ones (``loadtest.retries``); both
-    draw from streams of ``seed``.
+    up on a share of the requests, ``retries`` repeats refused ones (``loadtest.plan.retries``);
+    both draw from streams of ``seed``.
 
     Raises ``LoadTestError`` for what cannot be.
     """

@@ -6,18 +6,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from policies.chunked import ChunkedPrefill
 from policies.config import PolicyConfig
-from policies.contiguous import ContiguousKV
-from policies.continuous import ContinuousBatching
-from policies.insertion import DynamicInsertion
-from policies.law_check import LawChecked
-from policies.paged import PagedKV
-from policies.prefill_first import PrefillFirst
+from policies.invariants import LawChecked
+from policies.kv.contiguous import ContiguousKV
+from policies.kv.paged import PagedKV
+from policies.kv.windowed import WindowedKV
 from policies.protocols import KVMemory, Scheduler
-from policies.speculative import SpeculativeBatching
-from policies.static import StaticBatching
-from policies.windowed import WindowedKV
+from policies.schedulers.chunked import ChunkedPrefill
+from policies.schedulers.continuous import ContinuousBatching
+from policies.schedulers.insertion import DynamicInsertion
+from policies.schedulers.prefill_first import PrefillFirst
+from policies.schedulers.speculative import SpeculativeBatching
+from policies.schedulers.static import StaticBatching
 from workloads.errors import PolicyError, did_you_mean
 
 SchedulerFactory = Callable[[KVMemory, PolicyConfig], Scheduler]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from policies.block_keys import Keys
     from policies.lockstep import Lockstep
-    from policies.prefix_tree import PrefixRun
+    from policies.prefix.prefix_tree import PrefixRun
 
 
 class SampleGroup:

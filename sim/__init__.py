@@ -1,11 +1,11 @@
 """What would happen: a SimPy server under the real policies, on a calibrated step-time model."""
 
-from sim.metrics import SLO, summarize
-from sim.predict import Interval, Prediction, predict, predict_once
-from sim.profile import Profile, load_profile
-from sim.run import Run, load_run
-from sim.simulate import simulate
-from sim.step_time import ApiLatency, LinearStepTime, StepTime
+from sim.core.simulate import simulate
+from sim.experiments.predict import Interval, Prediction, predict, predict_once
+from sim.records.metrics import SLO, summarize
+from sim.records.run import Run, load_run
+from sim.step_times.profile import Profile, load_profile
+from sim.step_times.step_time import ApiLatency, LinearStepTime, StepTime
 
 __all__ = [
     "SLO",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.dashboard_app import Browser, browser, served_dashboard
+from tests.support.dashboard_app import Browser, browser, served_dashboard
 
 
 @pytest.fixture(scope="module")

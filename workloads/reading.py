@@ -9,7 +9,7 @@ from typing import Protocol
 
 from workloads.errors import TraceError
 from workloads.files import open_text
-from workloads.parents import without_failed
+from workloads.generators.parents import without_failed
 from workloads.readers import azure, bailian, burstgpt, mooncake, native, tracelab, vidur, weka
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted

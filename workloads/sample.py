@@ -4,10 +4,10 @@ from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from workloads.arrivals import GammaArrivals
-from workloads.generate import WorkloadSpec
-from workloads.lengths import IndependentLengths, LognormalTokens
-from workloads.prefixes import PrefixGroups
+from workloads.generators.arrivals import GammaArrivals
+from workloads.generators.generate import WorkloadSpec
+from workloads.generators.lengths import IndependentLengths, LognormalTokens
+from workloads.generators.prefixes import PrefixGroups
 from workloads.reading import read_trace
 from workloads.trace import Trace
 

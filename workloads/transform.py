@@ -7,9 +7,9 @@ from math import isfinite, log1p, sqrt
 
 import numpy as np
 
-from workloads.arrivals import check_positive
 from workloads.errors import TraceError
-from workloads.parents import detach_orphans
+from workloads.generators.arrivals import check_positive
+from workloads.generators.parents import detach_orphans
 from workloads.reblock import ScaledPrefixes
 from workloads.request import Request
 from workloads.rows import counted

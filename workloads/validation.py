@@ -11,8 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workloads.sessions import session_samples
-from workloads.statistics import COARSER, DISPERSION_WINDOWS_S, LRU_SHARES, FloatArray, statistics
+from workloads.generators.sessions import session_samples
+from workloads.statistics.statistics import (
+    COARSER,
+    DISPERSION_WINDOWS_S,
+    LRU_SHARES,
+    FloatArray,
+    statistics,
+)
 from workloads.trace import Trace
 
 Measure = Literal["KS", "ratio", "difference"]

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import options
-from app.endpoint_options import PromptChoice
-from app.options import PolicyOptions
-from app.outside import options as outside
+from app.scenario import black_box_options as outside
+from app.scenario import options
+from app.scenario.endpoint_options import PromptChoice
+from app.scenario.options import PolicyOptions
 
 if TYPE_CHECKING:
-    from app.calibration import Observed
+    from app.twin.calibration import Observed
     from loadtest.endpoint import Endpoint
     from policies.config import PolicyConfig
-    from sim.profile import Profile
+    from sim.step_times.profile import Profile
 
 LAYOUTS = ("paged", "contiguous")
 CALIBRATED_BATCHING = ("continuous", "static")
@@ -96,8 +96,8 @@ def measure_outside(
     json: bool,
 ) -> None:
     """Calibrate a live endpoint, write what was learned, say what was not; 1 if it ended early."""
-    from app.outside.sender import LiveSender
-    from app.outside.verification import outside_calibrator, outside_profile
+    from app.twin.black_box.sender import LiveSender
+    from app.twin.black_box.verification import outside_calibrator, outside_profile
 
     def tell(line: str) -> None:
         typer.echo(line, err=True)
@@ -123,7 +123,7 @@ def measure(
     """Calibrate static and continuous batching over both KV layouts; one profile of all."""
     from dataclasses import replace
 
-    from app.verification import make_profile, merge_profiles
+    from app.twin.verification import make_profile, merge_profiles
 
     profiles = []
     for layout in LAYOUTS:
@@ -142,8 +142,8 @@ def measure(
 def _rounds(
     config: "PolicyConfig", engine: options.EngineChoice, rounds: int
 ) -> tuple[dict[str, Any], list["Observed"]]:
-    from app.calibration import Calibrator
-    from app.engines import bundled_engine
+    from app.twin.calibration import Calibrator
+    from app.twin.engines import bundled_engine
     from loadtest.endpoint import probe
 
     with bundled_engine(config, engine) as live:

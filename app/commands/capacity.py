@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app import options
-from app.asked import Asked, takes_scenario
+from app.scenario import options
+from app.scenario.scenario_arguments import Asked, takes_scenario
 
 if TYPE_CHECKING:
-    from sim.capacity import Capacity, Target
-    from sim.scenario import Scenario
+    from sim.experiments.capacity import Capacity, Target
+    from sim.experiments.scenario import Scenario
     from workloads.trace import Trace
 
 
@@ -30,9 +30,9 @@ def capacity(
     json: options.Json = False,
 ) -> None:
     """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval."""
-    from app.capacity_report import as_json, report_lines
-    from app.provenance import outside_warning
-    from app.scenarios import build_scenario
+    from app.scenario.scenarios import build_scenario
+    from app.text.capacity_report import as_json, report_lines
+    from app.text.provenance import outside_warning
 
     target = _target(slo, attainment)
     servers = asked.servers.base()
@@ -50,8 +50,8 @@ def capacity(
 
 
 def _target(slo: str, attainment: float) -> "Target":
-    from loadtest.slo import parse_slo
-    from sim.capacity import Target
+    from loadtest.report.slo import parse_slo
+    from sim.experiments.capacity import Target
     from workloads.errors import PolicyError
 
     if not 0 < attainment <= 1:
@@ -68,8 +68,8 @@ def _searched(
     precision: float,
     processes: int,
 ) -> "Capacity":
-    from app.progress import progress
-    from sim.capacity import find_capacity
+    from app.text.progress import progress
+    from sim.experiments.capacity import find_capacity
 
     with progress("capacity, replications", total=replications) as advance:
         return find_capacity(

@@ -29,8 +29,8 @@ def dashboard(
 ) -> None:
     """Open the what-if dashboard; Ctrl-C ends it."""
     _require_streamlit()
-    from app.dashboard.offers import Additions
-    from sim.profile import load_profile
+    from app.dashboard.scenario.allowed_choices import Additions
+    from sim.step_times.profile import load_profile
 
     for path in profile or ():
         load_profile(str(path))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from app import options
 from app.commands.verify import finish, policy_of, tell, verify_policies
-from app.options import EngineChoice, read_or_sample
+from app.scenario import options
+from app.scenario.options import EngineChoice, read_or_sample
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
@@ -25,7 +25,7 @@ def demo(
     json: options.Json = False,
 ) -> None:
     """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
-    from app.verification import Plan
+    from app.twin.verification import Plan
     from policies.config import PolicyConfig
 
     options.require_engine()

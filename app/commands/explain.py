@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app import options
+from app.scenario import options
 
 if TYPE_CHECKING:
-    from sim.explain import Explainer
-    from sim.run import Run
+    from sim.explain.explain import Explainer
+    from sim.records.run import Run
 
 
 def explain(
@@ -28,8 +28,8 @@ def explain(
     json: options.Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
-    from sim.explain import Explainer
-    from sim.run import load_run
+    from sim.explain.explain import Explainer
+    from sim.records.run import load_run
 
     _require_one_question(request_id, slowest, trace_export)
     _require_window(trace_export, start, end)
@@ -44,14 +44,14 @@ def explain(
 
 
 def _require_one_question(*asked: object) -> None:
-    from sim.run import RunError
+    from sim.records.run import RunError
 
     if sum(one is not None for one in asked) != 1:
         raise RunError("explain: give one of a request ID, --slowest N or --trace-export FILE")
 
 
 def _require_window(export: Path | None, start_s: float | None, end_s: float | None) -> None:
-    from sim.run import RunError
+    from sim.records.run import RunError
 
     if export is None and (start_s is not None or end_s is not None):
         raise RunError("explain: --start and --end are the window of --trace-export")
@@ -60,14 +60,14 @@ def _require_window(export: Path | None, start_s: float | None, end_s: float | N
 
 
 def _tell(explainer: "Explainer", request_id: str, json: bool) -> None:
-    from app.explanation import as_json, explanation_lines
+    from app.text.explanation import as_json, explanation_lines
 
     found = explainer.explain(request_id)
     typer.echo(as_json(found) if json else "\n".join(explanation_lines(found)))
 
 
 def _tell_slowest(explainer: "Explainer", count: int, json: bool) -> None:
-    from app.explanation import as_json, slowest_lines
+    from app.text.explanation import as_json, slowest_lines
 
     found = explainer.slowest(count)
     typer.echo(as_json(found) if json else "\n".join(slowest_lines(found)))
@@ -82,7 +82,7 @@ def _export(
 ) -> None:
     import json as json_module
 
-    from sim.timeline import trace_events, write_trace
+    from sim.explain.timeline import trace_events, write_trace
 
     start_s, end_s = window_s
     events = trace_events(

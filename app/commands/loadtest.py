@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app import endpoint_options, load_options, options
 from app.commands.report import require_plotly, write_html
-from app.endpoint_options import PromptChoice, asked_how
-from app.live_file import live_file
-from app.load_choice import LoadChoice, TraceShape
-from app.load_report import as_json, as_sent, as_text, compared, complaint
-from app.saving import saved
+from app.scenario import endpoint_options, load_options, options
+from app.scenario.endpoint_options import PromptChoice, asked_how
+from app.scenario.load_choice import LoadChoice, TraceShape
+from app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from app.text.progress_log import live_file
+from app.text.saving import saved
 
 if TYPE_CHECKING:
-    from loadtest.client import LoadOptions, OnProgress, Progress
     from loadtest.endpoint import Endpoint
-    from loadtest.server_metrics import ServerWatch
-    from sim.run import Run
+    from loadtest.report.server_metrics import ServerWatch
+    from loadtest.run.client import LoadOptions, OnProgress, Progress
+    from sim.records.run import Run
     from workloads.trace import Trace
 
 
@@ -81,12 +81,12 @@ def loadtest(
 
     The API key, where one is needed, comes from an environment variable.
     """
-    from loadtest.context_limit import within_context
     from loadtest.credentials import use_headers, use_key_of
     from loadtest.endpoint import probe
-    from loadtest.server_metrics import watch_server
-    from loadtest.slo import parse_slo
-    from loadtest.stop_signals import signals_wait
+    from loadtest.plan.context_limit import within_context
+    from loadtest.report.server_metrics import watch_server
+    from loadtest.report.slo import parse_slo
+    from loadtest.run.stop_signals import signals_wait
 
     if html:
         require_plotly()
@@ -138,8 +138,8 @@ def loadtest(
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
     """What was scraped; where it cannot be kept, the rest is reported all the same."""
-    from loadtest.server_metrics import save_server_metrics
-    from sim.run import RunError
+    from loadtest.report.server_metrics import save_server_metrics
+    from sim.records.run import RunError
 
     try:
         return save_server_metrics(watch, run, folder)
@@ -148,7 +148,7 @@ def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
 
 
 def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
-    from loadtest.prompt_lengths import prompt_lengths_note
+    from loadtest.report.prompt_lengths import prompt_lengths_note
 
     if note := prompt_lengths_note(run.requests, trace):
         run.scenario["notes"].append(note)
@@ -156,8 +156,8 @@ def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """The prediction to compare with, checked before anything is sent."""
-    from loadtest.comparison import check_same_load
-    from sim.run import load_run
+    from loadtest.report.comparison import check_same_load
+    from sim.records.run import load_run
     from workloads.errors import LoadTestError
 
     if against is None:
@@ -198,8 +198,8 @@ def _keep(trace: "Trace | None", folder: Path) -> None:
 
 
 def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions", show: "OnProgress") -> "Run":
-    from app.progress import progress
-    from loadtest.client import run_load_test
+    from app.text.progress import progress
+    from loadtest.run.client import run_load_test
 
     if load.endless:
         label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import options
-from app.asked import Asked, takes_scenario
-from app.saving import saved_if_asked
+from app.scenario import options
+from app.scenario.scenario_arguments import Asked, takes_scenario
+from app.text.saving import saved_if_asked
 
 if TYPE_CHECKING:
-    from sim.predict import Redraw
-    from sim.run import Run
-    from sim.scenario import Scenario
+    from sim.experiments.predict import Redraw
+    from sim.experiments.scenario import Scenario
+    from sim.records.run import Run
     from workloads.trace import Trace
 
 AUTO_REPLICATION_BUDGET_S = 5.0
@@ -49,11 +49,11 @@ def replay(
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
-    from app.provenance import outside_warning
-    from app.replay_scenario import ScenarioOptions
-    from app.scenario_file import read_scenario
-    from app.scenarios import build_scenario, scenario_record
-    from sim.run import machine_facts
+    from app.scenario.replay_scenario import ScenarioOptions
+    from app.scenario.scenario_file import read_scenario
+    from app.scenario.scenarios import build_scenario, scenario_record
+    from app.text.provenance import outside_warning
+    from sim.records.run import machine_facts
 
     file = read_scenario(scenario) if scenario else None
     seed = seed if seed is not None else file.seed if file else 0
@@ -61,7 +61,7 @@ def replay(
     base, policy, record = given.base(), given.policies(), given.asked_servers().record()
     requests = given.requests()
     if compare:
-        from app.comparison import print_comparison
+        from app.text.comparison import print_comparison
 
         sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
         print_comparison(requests, sides, compare, record, seed, replications, out, json)
@@ -90,8 +90,8 @@ def replay(
 def _simulate_with_progress(
     trace: "Trace", scenario: "Scenario", seed: int, macro: bool, keep_usage: bool
 ) -> "Run":
-    from app.progress import progress
-    from sim.predict import run_once
+    from app.text.progress import progress
+    from sim.experiments.predict import run_once
 
     with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
         return run_once(
@@ -109,7 +109,7 @@ def _affordable(run: "Run", asked: int | None) -> int:
 def _intervals(
     trace: "Trace", scenario: "Scenario", seed: int, replications: int, redraw: "Redraw | None"
 ) -> dict[str, Any]:
-    from sim.predict import predict_scenario
+    from sim.experiments.predict import predict_scenario
 
     if not replications or (scenario.is_repeatable() and not redraw):
         return {}
@@ -132,9 +132,9 @@ def _report(
     intervals: Mapping[str, Any],
     scenario: "Scenario",
 ) -> list[str]:
-    from app.provenance import rests_line
-    from app.sparkline import sparkline_lines
-    from app.tables import counts_line, error_lines, latency_table, note_lines
+    from app.text.provenance import rests_line
+    from app.text.sparkline import sparkline_lines
+    from app.text.tables import counts_line, error_lines, latency_table, note_lines
 
     speed, config = summary["simulation"], scenario.policies
     lines = [

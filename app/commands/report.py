@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app import options
+from app.scenario import options
 
 
 def report(
@@ -35,9 +35,9 @@ def report(
 def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any]:
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
-    from app.html_report import render_html
-    from app.report_folders import find_runs
-    from loadtest.slo import parse_slo
+    from app.html.report import render_html
+    from app.text.report_folders import find_runs
+    from loadtest.report.slo import parse_slo
 
     limits = parse_slo(slo) if slo else None
     found, trials = find_runs(folders)
@@ -49,14 +49,14 @@ def require_plotly() -> None:
     """Raise ``RunError`` saying how to install it, where plotly is missing."""
     from importlib.util import find_spec
 
-    from sim.run import RunError
+    from sim.records.run import RunError
 
     if find_spec("plotly") is None:
         raise RunError("an HTML report needs plotly: pip install 'servetwin[report]'")
 
 
 def _write(path: Path, page: str) -> int:
-    from sim.run import NotWritten
+    from sim.records.run import NotWritten
 
     data = page.encode("utf-8", "replace")
     try:

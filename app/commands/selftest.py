@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app import options
+from app.scenario import options
 
 if TYPE_CHECKING:
-    from sim.selftest.judge import Outcome
+    from sim.theory.selftest.judge import Outcome
 
 
 def selftest(
@@ -18,8 +18,8 @@ def selftest(
     json: options.Json = False,
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
-    from app.progress import progress
-    from sim.selftest.catalogue import scenarios_named
+    from app.text.progress import progress
+    from sim.theory.selftest.catalogue import scenarios_named
 
     names = [scenario.name for scenario in scenarios_named(only or ())]
     outcomes: list[Outcome] = []
@@ -40,7 +40,7 @@ def _judged(names: list[str]) -> Iterator[list["Outcome"]]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from sim.selftest.catalogue import judge_named
+    from sim.theory.selftest.catalogue import judge_named
 
     workers = min(len(names), os.cpu_count() or 1)
     if workers == 1:
@@ -51,7 +51,7 @@ def _judged(names: list[str]) -> Iterator[list["Outcome"]]:
 
 
 def _as_text(outcomes: list["Outcome"]) -> str:
-    from sim.selftest.catalogue import SCENARIOS
+    from sim.theory.selftest.catalogue import SCENARIOS
 
     lines = []
     shown = ""
@@ -71,8 +71,8 @@ def _as_text(outcomes: list["Outcome"]) -> str:
 def _as_json(outcomes: list["Outcome"]) -> str:
     import json
 
-    from sim.selftest.catalogue import SCENARIOS
-    from sim.selftest.judge import CONFIDENCE, SEED
+    from sim.theory.selftest.catalogue import SCENARIOS
+    from sim.theory.selftest.judge import CONFIDENCE, SEED
 
     figures = [
         {**outcome.as_dict(), "setting": SCENARIOS[outcome.scenario].setting}

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from app import mock_options, options
-from app.options import EngineChoice, PolicyOptions
+from app.scenario import mock_options, options
+from app.scenario.options import EngineChoice, PolicyOptions
 
 if TYPE_CHECKING:
-    from app.servers import ServerOptions
-    from engine.core_process import BuildCore
+    from app.scenario.servers import ServerOptions
+    from engine.core.core_process import BuildCore
 
 
 class Served(NamedTuple):
@@ -86,7 +86,7 @@ def serve(
     )  # fmt: skip
     choice = EngineChoice(model or "base", device, dtype, threads, seed)
     if simulated or hardware or technique or efficiency:
-        from app.servers import ServerOptions
+        from app.scenario.servers import ServerOptions
 
         profiles = [simulated] if simulated else None
         servers = ServerOptions(profiles, model, hardware, tuple(technique or ()), efficiency)
@@ -103,7 +103,7 @@ def serve(
 
 
 def _bundled(given: PolicyOptions, choice: EngineChoice, step_log: Path | None) -> Served:
-    from engine.core_process import bundled
+    from engine.core.core_process import bundled
     from engine.serve_options import ServeOptions
     from policies.config import PolicyConfig
 
@@ -119,7 +119,7 @@ def _bundled(given: PolicyOptions, choice: EngineChoice, step_log: Path | None) 
 def _simulated(
     servers: "ServerOptions", given: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
-    from app.simulated_server import simulated_engine
+    from app.twin.simulated_server import simulated_engine
     from workloads.errors import EngineError
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
@@ -134,7 +134,7 @@ def _serve_core() -> Callable[..., None]:
     from workloads.errors import EngineError
 
     try:
-        from engine.serving import serve_core
+        from engine.http.serving import serve_core
     except ModuleNotFoundError as error:
         raise EngineError(f"serving needs {error.name}: pip install 'servetwin[engine]'") from error
     return serve_core

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import options
-from app.asked import Asked, takes_scenario
+from app.scenario import options
+from app.scenario.scenario_arguments import Asked, takes_scenario
 
 if TYPE_CHECKING:
-    from app.sweep_file import SweepFile
-    from sim.sweep import Conditions, Point, Row
+    from app.scenario.sweep_file import SweepFile
+    from sim.experiments.sweep import Conditions, Point, Row
 
 
 @takes_scenario
@@ -41,10 +41,10 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from app.sweep_axes import grid, parse_axis, parse_rates
-    from app.sweep_file import RATE, SweepFile, identity
-    from loadtest.slo import parse_slo
-    from sim.sweep import Conditions
+    from app.scenario.sweep_axes import grid, parse_axis, parse_rates
+    from app.scenario.sweep_file import RATE, SweepFile, identity
+    from loadtest.report.slo import parse_slo
+    from sim.experiments.sweep import Conditions
 
     axes = [parse_axis(text) for text in vary or ()]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
@@ -69,10 +69,10 @@ def _simulate(
     ray: bool,
     processes: int | None,
 ) -> None:
-    from app.progress import progress
-    from app.sweep_axes import scenario_at
-    from app.sweep_file import RATE
-    from sim.sweep import PROBLEM, Point
+    from app.scenario.sweep_axes import scenario_at
+    from app.scenario.sweep_file import RATE
+    from app.text.progress import progress
+    from sim.experiments.sweep import PROBLEM, Point
     from workloads.errors import ServetwinError
 
     ready: list[tuple[dict[str, Any], Point]] = []
@@ -96,8 +96,8 @@ def _rows(
 ) -> Iterator[tuple[int, "Row"]]:
     import os
 
-    from sim.side_by_side import on_processes, on_ray
-    from sim.sweep import simulate_point
+    from sim.experiments.parallel_map import on_processes, on_ray
+    from sim.experiments.sweep import simulate_point
 
     if ray:
         return on_ray(simulate_point, conditions, points)
@@ -108,7 +108,7 @@ def _rows(
 def _print(
     found: "SweepFile", keys: Sequence[str], attainment: float, json: bool, out: Path | None
 ) -> None:
-    from app.sweep_report import as_json, report_lines
+    from app.text.sweep_report import as_json, report_lines
 
     frame = found.frame()
     if json:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app import options
-from app.progress import progress
+from app.scenario import options
+from app.text.progress import progress
 
 techniques_app = typer.Typer()
 
@@ -45,8 +45,8 @@ def techniques(
     """
     if context.invoked_subcommand is not None:
         return
-    from app.technique_effects import effect_lines, effects_as_dict, measure_effects
-    from app.technique_scenario import read_technique_scenario
+    from app.scenario.technique_scenario import read_technique_scenario
+    from app.text.technique_effects import effect_lines, effects_as_dict, measure_effects
     from sim.techniques.registry import TECHNIQUES, find_technique
 
     tried = read_technique_scenario(scenario)
@@ -66,7 +66,7 @@ def techniques(
 @techniques_app.command("list")
 def list_techniques(as_json: options.Json = False) -> None:
     """Every technique by family: its parameters, its formula, its source."""
-    from app.technique_effects import catalogue, catalogue_lines
+    from app.text.technique_effects import catalogue, catalogue_lines
 
     _echo(catalogue(), as_json, catalogue_lines)
 
@@ -94,8 +94,8 @@ def intensity(
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
     With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
     """
-    from app.technique_reports import intensity_report
-    from app.technique_tables import intensity_lines
+    from app.text.technique_reports import intensity_report
+    from app.text.technique_tables import intensity_lines
 
     report = intensity_report(model, rows, context, ffn_matrices, element_bytes, hardware)
     _echo(report, as_json, intensity_lines)
@@ -113,8 +113,8 @@ def memory(
     as_json: options.Json = False,
 ) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from app.technique_reports import memory_report
-    from app.technique_tables import memory_lines
+    from app.text.technique_reports import memory_report
+    from app.text.technique_tables import memory_lines
 
     report = memory_report(model or [], context, form, kv_format, hardware)
     _echo(report, as_json, memory_lines)
@@ -140,8 +140,8 @@ def latency(
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
     """
-    from app.technique_reports import latency_report
-    from app.technique_tables import latency_lines
+    from app.text.technique_reports import latency_report
+    from app.text.technique_tables import latency_lines
 
     report = latency_report(
         model, hardware, batch, kv_heads, context, form, kv_format, tokens_per_day

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import options
-from app.endpoint_options import PromptChoice
-from app.options import EngineChoice, PolicyOptions, read_or_sample
-from app.outside import options as outside
-from app.saving import saved, saved_if_asked
+from app.scenario import black_box_options as outside
+from app.scenario import options
+from app.scenario.endpoint_options import PromptChoice
+from app.scenario.options import EngineChoice, PolicyOptions, read_or_sample
+from app.text.saving import saved, saved_if_asked
 
 if TYPE_CHECKING:
-    from app.engines import LiveEngine
-    from app.outside.verification import OutsideVerification
-    from app.verification import Plan, Verification
+    from app.twin.black_box.verification import OutsideVerification
+    from app.twin.engines import LiveEngine
+    from app.twin.verification import Plan, Verification
     from policies.config import PolicyConfig
     from workloads.trace import Trace
 
@@ -80,8 +80,8 @@ def verify(
 
     An endpoint without a step log that can be read here is calibrated from outside.
     """
-    from app.outside.verification import OutsidePlan, verify_outside
-    from app.verification import Plan
+    from app.twin.black_box.verification import OutsidePlan, verify_outside
+    from app.twin.verification import Plan
     from loadtest.endpoint import probe
     from policies.config import PolicyConfig
 
@@ -141,9 +141,9 @@ def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
-    from app.provenance import outside_warning, rests_line
-    from app.verdict import as_json, summary_table, verdict_lines
-    from loadtest.comparison_report import LEGEND
+    from app.text.provenance import outside_warning, rests_line
+    from app.text.verdict import as_json, summary_table, verdict_lines
+    from loadtest.report.comparison_report import LEGEND
 
     found, folders = [], []
     with ExitStack() as kept:
@@ -186,7 +186,7 @@ def tell(line: str) -> None:
 
 def _with_step_log(url: str) -> "LiveEngine | None":
     """The bundled engine at ``url`` if its step log can be read here."""
-    from app.engines import engine_at
+    from app.twin.engines import engine_at
     from workloads.errors import EngineError
 
     try:
@@ -199,7 +199,7 @@ def _with_step_log(url: str) -> "LiveEngine | None":
 def _verify_at(
     engine: "LiveEngine", trace: "Trace", plan: "Plan", out: Path | None
 ) -> "Verification":
-    from app.verification import verify as verify_engine
+    from app.twin.verification import verify as verify_engine
 
     return verify_engine(engine, trace, plan, tell, out and out / "interrupted")
 
@@ -209,7 +209,7 @@ def _finish_outside(found: "OutsideVerification", out: Path | None, json: bool) 
     from json import dumps
 
     from app.commands.calibrate import describe_profile
-    from app.outside.verification import verdict_lines
+    from app.twin.black_box.verification import verdict_lines
 
     with saved_if_asked(found, out) as folder:
         if folder:
@@ -226,8 +226,8 @@ def _finish_outside(found: "OutsideVerification", out: Path | None, json: bool) 
 def _verify_bundled(
     config: "PolicyConfig", choice: EngineChoice, trace: "Trace", plan: "Plan", out: Path | None
 ) -> "Verification":
-    from app.engines import bundled_engine
-    from app.verification import verify as verify_engine
+    from app.twin.engines import bundled_engine
+    from app.twin.verification import verify as verify_engine
 
     tell(f"{config.name}: starting the bundled engine ({choice.model})")
     with bundled_engine(config, choice) as engine:

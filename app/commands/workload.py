@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import options
-from app.law_specs import arrivals_of, lengths_of
-from app.options import TraceOptions
-from app.workload_laws import (
+from app.scenario import options
+from app.scenario.distribution_specs import arrivals_of, lengths_of
+from app.scenario.options import TraceOptions
+from app.scenario.workload_distributions import (
     ARRIVALS,
     DEFAULT_ARRIVALS,
     DEFAULT_OUTPUT,
@@ -22,10 +22,10 @@ from app.workload_laws import (
     PrefixChoice,
     think_time,
 )
-from app.workload_report import check_lines, note_lines, statistics_lines
+from app.text.workload_report import check_lines, note_lines, statistics_lines
 
 if TYPE_CHECKING:
-    from workloads.lengths import LengthLaw
+    from workloads.generators.lengths import LengthLaw
     from workloads.trace import Trace
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
@@ -50,7 +50,7 @@ def stats(
     as_json: options.Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
-    from workloads.statistics import statistics
+    from workloads.statistics.statistics import statistics
 
     read = TraceOptions(trace, max_bad_rows, spread_ties, seed=seed).read()
     if against is not None:
@@ -249,8 +249,8 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
 def _independent(
     requests: int, choice: ArrivalChoice, lengths: "LengthLaw", prefix: PrefixChoice, seed: int
 ) -> "Trace":
-    from workloads.generate import WorkloadSpec
-    from workloads.generate import generate as generated
+    from workloads.generators.generate import WorkloadSpec
+    from workloads.generators.generate import generate as generated
 
     return generated(WorkloadSpec(requests, choice.process(), lengths, prefix.prefixes()), seed)
 
@@ -266,7 +266,7 @@ def _conversations(
 ) -> "Trace":
     from dataclasses import replace
 
-    from workloads.conversations import agentic, generate_conversations, multi_turn
+    from workloads.generators.conversations import agentic, generate_conversations, multi_turn
 
     spec = (
         agentic(sessions, choice.process())
@@ -290,7 +290,7 @@ def _closed_loop(
     prefix: PrefixChoice,
     seed: int,
 ) -> "Trace":
-    from workloads.closed_loop import ClosedLoopSpec, generate_closed_loop
+    from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
 
     spec = ClosedLoopSpec(users, each, lengths, think_time(think, think_s), prefix.prefixes())
     return generate_closed_loop(spec, seed)
@@ -299,8 +299,8 @@ def _closed_loop(
 def _servegen(
     folder: Path, names: list[str], seed: int, start_s: float, span_s: float, rate_scale: float
 ) -> "Trace":
-    from workloads.servegen import generate_servegen
-    from workloads.servegen_files import read_clients
+    from workloads.generators.servegen import generate_servegen
+    from workloads.generators.servegen_files import read_clients
 
     return generate_servegen(read_clients(folder, names), seed, start_s, span_s, rate_scale)
 
@@ -309,7 +309,7 @@ def _lengths(
     prompt: LengthChoice, output: LengthChoice, path: Path | None, jitter: float, fixed: bool
 ) -> "LengthLaw":
     from workloads.errors import TraceError
-    from workloads.lengths import EmpiricalLengths, IndependentLengths
+    from workloads.generators.lengths import EmpiricalLengths, IndependentLengths
     from workloads.reading import read_trace
 
     if path is None:

@@ -2,34 +2,32 @@
 
 import streamlit as st
 
-from app.dashboard.links import complain_of_link
-from app.dashboard.sidebar import scenario_at_the_side
-from app.dashboard.views import (
-    compare,
-    frontier,
-    load_test,
-    policy_grid,
-    runs,
-    techniques,
-    timeline,
-    trust,
-    what_if,
-)
+from app.dashboard.compare.page import page as compare
+from app.dashboard.frontier.page import page as frontier
+from app.dashboard.load_test.page import page as load_test
+from app.dashboard.policies.page import page as policies
+from app.dashboard.runs.page import page as runs
+from app.dashboard.scenario.sidebar import scenario_at_the_side
+from app.dashboard.scenario.url_state import complain_of_link
+from app.dashboard.techniques.page import page as techniques
+from app.dashboard.timeline.page import page as timeline
+from app.dashboard.trust.page import page as trust
+from app.dashboard.what_if.page import page as what_if
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 complain_of_link()
 scenario_at_the_side()
 st.navigation(
     [
-        st.Page(what_if.page, title="What if", url_path="what-if", default=True),
-        st.Page(compare.page, title="Compare", url_path="compare"),
-        st.Page(frontier.page, title="Frontier", url_path="frontier"),
-        st.Page(policy_grid.page, title="Policies", url_path="policies"),
-        st.Page(timeline.page, title="Timeline", url_path="timeline"),
-        st.Page(trust.page, title="Trust", url_path="trust"),
-        st.Page(techniques.page, title="Techniques", url_path="techniques"),
-        st.Page(load_test.page, title="Load test", url_path="load-test"),
-        st.Page(runs.page, title="Runs", url_path="runs"),
+        st.Page(what_if, title="What if", url_path="what-if", default=True),
+        st.Page(compare, title="Compare", url_path="compare"),
+        st.Page(frontier, title="Frontier", url_path="frontier"),
+        st.Page(policies, title="Policies", url_path="policies"),
+        st.Page(timeline, title="Timeline", url_path="timeline"),
+        st.Page(trust, title="Trust", url_path="trust"),
+        st.Page(techniques, title="Techniques", url_path="techniques"),
+        st.Page(load_test, title="Load test", url_path="load-test"),
+        st.Page(runs, title="Runs", url_path="runs"),
     ],
     position="top",
 ).run()

@@ -6,11 +6,11 @@ from typing import Literal
 
 import streamlit as st
 
+from app.dashboard.formatting import signed, three_digits
 from app.dashboard.simulated import Summary
-from app.dashboard.words import signed, three_digits
-from app.metric_words import METRICS
-from sim.metrics import figure
-from sim.predict import Interval, difference, interval
+from app.text.metric_labels import METRICS
+from sim.experiments.predict import Interval, difference, interval
+from sim.records.metrics import figure
 
 Better = Literal["less", "more"]
 _WIDTH_PX = 160
@@ -27,7 +27,7 @@ class Shown:
 
     @property
     def path(self) -> str:
-        """As ``sim.metrics.figure`` wants it."""
+        """As ``sim.records.metrics.figure`` wants it."""
         return f"{self.metric}.{self.part}" if self.part else self.metric
 
     @property

@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.dashboard.offers import require_all_offered
-from app.dashboard.uploads import uploads
-from app.dashboard.words import escaped
-from app.scenario_file import Limits, ScenarioFile, Workload
-from sim.predict import run_once, summaries_over_seeds
-from sim.run import Run
-from sim.scenario import Scenario
+from app.dashboard.formatting import escaped
+from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.dashboard.scenario.uploads import uploads
+from app.scenario.scenario_file import Limits, ScenarioFile, Workload
+from sim.experiments.predict import run_once, summaries_over_seeds
+from sim.experiments.scenario import Scenario
+from sim.records.run import Run
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 

@@ -15,13 +15,13 @@ from app.figures.live import live_latency
 from app.figures.memory import mean_kv_parts, memory_bar
 from app.figures.over_time import latency_over_time, schedule_lag, throughput_over_time
 from app.figures.palette import COLOURS, Look, looks
+from app.figures.provenance_bar import rests_bar
 from app.figures.residuals import residual_cdf, step_time_curve
-from app.figures.rests import rests_bar
 from app.figures.roofline import roofline
 from app.figures.server_state import server_over_time, state_of_steps
 from app.figures.timeline import Moments, timeline
 from app.figures.utilisation import error_per_band
-from app.metric_words import METRICS, Metric
+from app.text.metric_labels import METRICS, Metric
 
 __all__ = [
     "COLOURS",

@@ -10,7 +10,7 @@ from app.figures.over_time import ARRIVAL, MOST_POINTS
 from app.figures.palette import LIMIT_COLOUR, Look
 from app.figures.sampling import FloatArray, as_float32, evenly
 from app.figures.text import plain
-from app.metric_words import METRICS
+from app.text.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 BAND = 0.1
@@ -59,7 +59,7 @@ def differences_over_time(
     """Predicted - measured of single requests by their arrival, evenly sampled.
 
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
-    (``loadtest.comparison.compare_requests``).
+    (``loadtest.report.comparison.compare_requests``).
     """
     shown = METRICS[metric]
     title = f"predicted - measured {shown.title}"

@@ -8,7 +8,7 @@ import pandas as pd
 from app.figures.canvas import Figure, canvas, line_of
 from app.figures.palette import LIMIT_COLOUR, Look
 from app.figures.sampling import as_float32, cdf_points
-from app.metric_words import METRICS, Metric
+from app.text.metric_labels import METRICS, Metric
 
 
 def latency_cdf(

@@ -16,7 +16,7 @@ _PARTS = {
 
 
 def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float) -> Figure:
-    """A bar per name, its parts (``sim.roofline.memory``) in bytes, and the device's memory.
+    """A bar per name, its parts in bytes, and the memory of the device.
 
     Where the parts do not fit, the bar passes the line.
     """

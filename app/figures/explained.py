@@ -17,7 +17,7 @@ PART_LOOKS = {
     "preempted": ("preempted", "#4444FF", "x"),
     "streaming": ("streaming", "#0072B2", ""),
 }
-"""Name, colour and pattern of the parts of ``sim.explain`` and the spans of ``sim.spans``."""
+"""Name, colour and pattern of the parts and spans of an explained request."""
 
 _WIDE = 0.07
 """Share of the latency from which on a part has room for its name."""

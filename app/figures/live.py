@@ -7,7 +7,7 @@ import pandas as pd
 from app.figures.canvas import Figure, canvas, line_of, marker_of
 from app.figures.palette import LIMIT_COLOUR, Look
 from app.figures.sampling import as_float32, evenly
-from app.metric_words import METRICS
+from app.text.metric_labels import METRICS
 
 _MOST_POINTS = 1500
 

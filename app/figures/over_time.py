@@ -9,7 +9,7 @@ from app.figures.canvas import Figure, canvas, line_of, marker_of
 from app.figures.palette import LIMIT_COLOUR, Look
 from app.figures.sampling import FloatArray, as_float32, bucket_edges, evenly
 from app.figures.text import plain
-from app.metric_words import METRICS
+from app.text.metric_labels import METRICS
 
 MOST_POINTS = 1500
 MIDDLE_BUCKETS = 40

@@ -1,7 +1,7 @@
 """What the server was doing: requests running and waiting, and KV memory in use, on one axis.
 
 A state is a frame of ``at_s``, ``running``, ``waiting``, ``kv_usage`` (0 to 1). A simulation's
-comes from its steps, a load test's from what it scraped (``loadtest.server_metrics``).
+comes from its steps, a load test's from what it scraped (``loadtest.report.server_metrics``).
 """
 
 from collections.abc import Mapping

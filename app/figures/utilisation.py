@@ -5,7 +5,7 @@ import pandas as pd
 
 from app.figures.canvas import Figure, canvas
 from app.figures.error_marks import NOISE, ZERO_LINE, bars_around_zero, error_points
-from app.metric_words import METRICS
+from app.text.metric_labels import METRICS
 
 
 def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:

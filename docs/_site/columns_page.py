@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from attribute_docs import attribute_docs
 from markdown_table import table
 
-from loadtest.records import EXTRA_MEANINGS
-from loadtest.server_metrics import MEANINGS as SERVER_MEANINGS
+from loadtest.report.records import EXTRA_MEANINGS
+from loadtest.report.server_metrics import MEANINGS as SERVER_MEANINGS
 from policies.protocols import KVUsage
-from sim.metrics import REQUEST_MEANINGS
-from sim.recorder import STEP_MEANINGS
-from sim.run import HANDOVER_MEANINGS, PAUSE_MEANINGS
+from sim.core.recorder import STEP_MEANINGS
+from sim.records.metrics import REQUEST_MEANINGS
+from sim.records.run import HANDOVER_MEANINGS, PAUSE_MEANINGS
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "requests.parquet": (

@@ -2,15 +2,15 @@
 
 from markdown_table import table
 
-from app.metric_words import METRICS
-from sim.metrics import PERCENTILES
+from app.text.metric_labels import METRICS
+from sim.records.metrics import PERCENTILES
 
 _PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)
 _INTRODUCTION = f"""# Metrics
 
-Defined once, in `sim/metrics.py`, for simulator, load tester, reports and dashboard alike. The key
-is that of `summary.json`, in seconds where its name ends in `_s`; tables and charts show the unit.
-Latencies have `count`, `mean`, {_PERCENTILES} and `max`, over the finished requests;
+Defined once, in `sim/records/metrics.py`, for simulator, load tester, reports and dashboard alike.
+The key is that of `summary.json`, in seconds where its name ends in `_s`; tables and charts show
+the unit. Latencies have `count`, `mean`, {_PERCENTILES} and `max`, over the finished requests;
 percentiles are numpy's linear estimator.
 
 """

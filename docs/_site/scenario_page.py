@@ -9,9 +9,9 @@ from attribute_docs import attribute_docs
 from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
-from app.scenario_file import Limits, ScenarioFile, Server, Workload
+from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
 from policies.config import PolicyConfig
-from sim.scenario import ClusterConfig
+from sim.experiments.scenario import ClusterConfig
 from sim.shapes.part import Part
 
 RUN_KEYS = {
@@ -39,7 +39,7 @@ the profile or preset comes before the default. Pages: [schedulers](../policies/
 [prefix sharing](../policies/prefix-sharing.md), [preemption](../policies/preemption.md).
 """
 _CLUSTER = """Options of `replay`, parts of `--compare A B`, and fields of
-`sim.scenario.ClusterConfig` ([clusters](../policies/cluster.md)).
+`sim.experiments.scenario.ClusterConfig` ([clusters](../policies/cluster.md)).
 """
 
 

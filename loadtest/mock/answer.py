@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from loadtest.mock.ask import Ask
+from loadtest.mock.parsed_request import Ask
 
 Ending = Literal["clean", "cut", "silent"]
 """Complete; the connection closed before the end; nothing more ever comes."""

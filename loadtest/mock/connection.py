@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from loadtest.mock.answer import Answer
-from loadtest.mock.ask import BadRequest
-from loadtest.mock.desk import Reply, refusal
 from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
+from loadtest.mock.parsed_request import BadRequest
+from loadtest.mock.request_handler import Reply, refusal
 from loadtest.mock.truth import Truth
 from loadtest.mock.writing import Writing
 

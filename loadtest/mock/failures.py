@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from loadtest.mock.answer import Answer, Event, Style, encode, error, sse, told
-from loadtest.mock.ask import Ask
 from loadtest.mock.fault import Count, Fault, NotNegative, OfEvery, Tokens
+from loadtest.mock.parsed_request import Ask
 
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 _HALF = b'data: {"id":"mock","choices":[{"index":0,"te'

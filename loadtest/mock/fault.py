@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from loadtest.mock.answer import Answer, Piece, Style
-from loadtest.mock.ask import Ask
+from loadtest.mock.parsed_request import Ask
 from sim.shapes.part import Count, Part
 
 NotNegative = Annotated[float, Field(ge=0)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from loadtest.mock.answer import Answer, Event
-from loadtest.mock.ask import BadRequest
+from loadtest.mock.parsed_request import BadRequest
 
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 1 << 28

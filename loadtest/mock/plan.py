@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from loadtest.mock.answer import Answer, Piece, Style, streamed, whole
-from loadtest.mock.ask import Ask
 from loadtest.mock.failures import Freeze, Refuse
 from loadtest.mock.fault import Fault, NotNegative
+from loadtest.mock.parsed_request import Ask
 from sim.shapes.part import Count, Part
 
 

@@ -4,10 +4,10 @@ import asyncio
 import socket
 
 from loadtest.mock.connection import MockConnection
-from loadtest.mock.desk import Desk, Reply
 from loadtest.mock.errors import MockError
 from loadtest.mock.http import Head
 from loadtest.mock.plan import MockPlan
+from loadtest.mock.request_handler import Desk, Reply
 from loadtest.mock.server_clock import ServerClock
 from loadtest.mock.timeline import Timeline
 from loadtest.mock.truth import TruthLog

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.event_loop import run_fast
 from loadtest.mock.plan import MockPlan
 from loadtest.mock.server import MockServer
 from loadtest.mock.truth import TruthLog
-from loadtest.stop_signals import stop_signals
+from loadtest.run.event_loop import run_fast
+from loadtest.run.stop_signals import stop_signals
 
 
 def serve_mock(

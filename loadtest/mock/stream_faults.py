@@ -6,8 +6,8 @@ from itertools import chain
 from typing import ClassVar, Literal
 
 from loadtest.mock.answer import Answer, Event, Piece, Style
-from loadtest.mock.ask import Ask
 from loadtest.mock.fault import Count, Fault, NotNegative
+from loadtest.mock.parsed_request import Ask
 
 
 class Role(Fault):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.formulas.products import KINDS, Kind
-from sim.roofline.operators import STATE_FLOPS, kv_sharing, visible
 from sim.shapes.mixers import Mixer
 from sim.shapes.model import LayerGroup, ModelShape
+from sim.step_times.roofline.operators import STATE_FLOPS, kv_sharing, visible
 
 
 @dataclass(frozen=True, slots=True)

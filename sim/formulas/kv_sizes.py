@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from sim.roofline.operators import STATE_BYTES
 from sim.shapes.model import ModelShape
+from sim.step_times.roofline.operators import STATE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,19 @@
 
 The estimate of Stanford's CS336 (lecture 10, inference): all that is in memory, embedding included,
 is read once a step. ``roofline_s`` beside it is the same step with its compute, by
-``sim.roofline.coarse``: it reads the head, but no table of embeddings.
+``sim.step_times.roofline.coarse``: it reads the head, but no table of embeddings.
 """
 
 from dataclasses import dataclass
 
 from policies.batch import BatchShape
-from sim.roofline.coarse import CoarseStep
-from sim.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.roofline.efficiency import IDEAL
-from sim.roofline.formats import BF16, Format
 from sim.shapes.hardware import Hardware
 from sim.shapes.mixers import Attention, Mixer
 from sim.shapes.model import ModelShape
+from sim.step_times.roofline.coarse import CoarseStep
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.formats import BF16, Format
 from workloads.errors import PolicyError
 
 

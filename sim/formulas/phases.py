@@ -6,9 +6,9 @@ the larger of FLOPs over peak and bytes over bandwidth, weights read once a pass
 
 from dataclasses import dataclass
 
-from sim.roofline.operators import full_pairs
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
+from sim.step_times.roofline.operators import full_pairs
 
 ELEMENT_BYTES = 2
 

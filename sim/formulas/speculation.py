@@ -7,9 +7,9 @@ al. (2023); the times of ``roofline_speed_up`` are those of the simulator.
 from scipy.optimize import brentq
 
 from policies.batch import BatchShape
-from sim.acceptance import Acceptance, Chain
-from sim.roofline.deployment import Deployment
-from sim.roofline.step_time import roofline_step_time
+from sim.step_times.acceptance import Acceptance, Chain
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.step_time import roofline_step_time
 from workloads.errors import PolicyError
 
 

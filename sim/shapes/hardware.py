@@ -11,7 +11,7 @@ Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 
 
 class Hardware(Part):
-    """One device: peaks, not achievements (``sim.roofline.efficiency`` has those).
+    """One device: peaks, not achievements (``sim.step_times.roofline.efficiency`` has those).
 
     ``peak_flops_per_s`` dense, by precision of the product; ``memory_bytes_per_s`` and
     ``memory_bytes`` (10^9-based) of device memory; ``compute_units`` are SMs, CUs or cores;

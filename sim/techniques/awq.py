@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.roofline.formats import FORMATS, Format, grouped_bytes
 from sim.shapes.part import Count
+from sim.step_times.roofline.formats import FORMATS, Format, grouped_bytes
 from sim.techniques.format_change import FormatChange
 
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.acceptance import Blockwise
 from sim.shapes.part import Share
+from sim.step_times.acceptance import Blockwise
 from sim.techniques.drafted_decoding import DraftedDecoding
 from sim.techniques.setup import Setup
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from sim.roofline.deployment import Deployment
-from sim.roofline.efficiency import Efficiency
 from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.efficiency import Efficiency
 from sim.techniques.registry import apply_all, find_technique
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError, did_you_mean

@@ -1,8 +1,8 @@
 """A cascade of models: easy requests are a small one's, hard ones the large one's."""
 
-from sim.roofline.deployment import Cascade
 from sim.shapes.catalogue import find_model
 from sim.shapes.part import Share
+from sim.step_times.roofline.deployment import Cascade
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.acceptance import Diffusion
 from sim.shapes.part import Count
+from sim.step_times.acceptance import Diffusion
 from sim.techniques.drafted_decoding import DraftedDecoding
 from sim.techniques.setup import Setup
 

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from sim.roofline.deployment import Drafting
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
+from sim.step_times.roofline.deployment import Drafting
 from sim.techniques.drafted_decoding import DraftedDecoding
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sim.acceptance import Acceptance
-from sim.roofline.deployment import Drafting
+from sim.step_times.acceptance import Acceptance
+from sim.step_times.roofline.deployment import Drafting
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sim.roofline.deployment import EarlyExit
 from sim.shapes.part import Share
+from sim.step_times.roofline.deployment import EarlyExit
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from sim.techniques.x_list import split_x

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from sim.metrics import figure
-from sim.run import Run
-from sim.scenario import Scenario, replicate
+from sim.experiments.scenario import Scenario, replicate
+from sim.records.metrics import figure
+from sim.records.run import Run
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

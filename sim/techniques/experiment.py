@@ -6,9 +6,9 @@ The same requests go to both sides, seed by seed (common random numbers).
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workloads.arrivals import PoissonArrivals
-from workloads.generate import WorkloadSpec, generate
-from workloads.lengths import IndependentLengths, LognormalTokens
+from workloads.generators.arrivals import PoissonArrivals
+from workloads.generators.generate import WorkloadSpec, generate
+from workloads.generators.lengths import IndependentLengths, LognormalTokens
 from workloads.request import Request
 from workloads.trace import Trace
 from workloads.transform import at_rate

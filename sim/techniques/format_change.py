@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sim.roofline.deployment import Deployment
-from sim.roofline.formats import FORMATS, Format
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.formats import FORMATS, Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.roofline.deployment import Deployment
 from sim.shapes.part import Positive
+from sim.step_times.roofline.deployment import Deployment
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 

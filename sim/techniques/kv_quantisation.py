@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from sim.roofline.formats import KV_FORMATS
+from sim.step_times.roofline.formats import KV_FORMATS
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError

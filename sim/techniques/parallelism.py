@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.roofline.deployment import Deployment, Parallel
-from sim.roofline.links import Link
 from sim.shapes.part import Positive
+from sim.step_times.roofline.deployment import Deployment, Parallel
+from sim.step_times.roofline.links import Link
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 

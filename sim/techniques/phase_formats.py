@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from sim.roofline.deployment import Deployment
-from sim.roofline.formats import FORMATS, find_format
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.formats import FORMATS, find_format
 from sim.techniques.format_change import as_it_runs
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.acceptance import Chain
-from sim.roofline.deployment import Drafting
 from sim.shapes.model import ModelShape
 from sim.shapes.part import Count, Share
+from sim.step_times.acceptance import Chain
+from sim.step_times.roofline.deployment import Drafting
 from sim.techniques.drafted_decoding import DraftedDecoding
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sim.roofline.formats import Format
+from sim.step_times.roofline.formats import Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 

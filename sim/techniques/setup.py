@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 
 from policies.config import PolicyConfig
-from sim.acceptance import Acceptance
-from sim.profile import ApiLatencyFit
-from sim.roofline.deployment import Deployment
-from sim.roofline.server import RooflineServer, base_policies, memory_settings
-from sim.scenario import ClusterConfig, Scenario
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.step_times.acceptance import Acceptance
+from sim.step_times.profile import ApiLatencyFit
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """SmoothQuant: static W8A8, because outliers moved from the activations into the weights."""
 
-from sim.roofline.formats import FORMATS, Format
+from sim.step_times.roofline.formats import FORMATS, Format
 from sim.techniques.format_change import FormatChange
 
 

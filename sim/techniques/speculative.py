@@ -1,7 +1,7 @@
 """Speculative decoding: a small model proposes a few tokens, the target verifies them at once."""
 
-from sim.acceptance import Chain
 from sim.shapes.part import Count, Share
+from sim.step_times.acceptance import Chain
 from sim.techniques.draft_model import DraftModelDecoding
 from sim.techniques.setup import Setup
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from sim.acceptance import Tree
 from sim.shapes.part import Count, Share
+from sim.step_times.acceptance import Tree
 from sim.techniques.draft_model import DraftModelDecoding
 from sim.techniques.setup import Setup
 from sim.techniques.x_list import split_x

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.roofline.formats import Format
 from sim.shapes.part import Count
+from sim.step_times.roofline.formats import Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from workloads.errors import PolicyError

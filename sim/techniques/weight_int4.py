@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sim.roofline.formats import FORMATS, Format, grouped_bytes
 from sim.shapes.part import Count
+from sim.step_times.roofline.formats import FORMATS, Format, grouped_bytes
 from sim.techniques.format_change import FormatChange
 
 

@@ -1,6 +1,6 @@
 """Weight-only int8: half the bytes to read, the same products."""
 
-from sim.roofline.formats import FORMATS, Format
+from sim.step_times.roofline.formats import FORMATS, Format
 from sim.techniques.format_change import FormatChange
 
 

@@ -23,13 +23,13 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.outside.verification import OutsidePlan, OutsideVerification, verify_outside
+from app.twin.black_box.verification import OutsidePlan, OutsideVerification, verify_outside
 from loadtest.endpoint import probe
-from sim.run import machine_facts
+from sim.records.run import machine_facts
 from tests.benchmarks.outside import azure_window, progress, row, table_head
+from tests.support.paths import ROOT
 from workloads.errors import Unreachable
 
-ROOT = Path(__file__).parents[2]
 START_S = 120.0
 STOP_S = 20.0
 MAX_REQUESTS = 800
@@ -93,7 +93,14 @@ def missing(engine: Engine, python: str) -> list[str]:
 def write_model(engine: Engine, python: str, folder: Path, layers: int = 8) -> Path:
     """The model in the engine's form, made by its own interpreter."""
     path = folder / f"random.{engine.model}"
-    command = [python, "-m", "tests.benchmarks.foreign_model", engine.model, str(path), str(layers)]
+    command = [
+        python,
+        "-m",
+        "tests.benchmarks.foreign_model",
+        engine.model,
+        str(path),
+        str(layers),
+    ]
     subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL, env=_offline(folder))
     return path
 

@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 import typer
 
-from loadtest.client import LoadOptions, run_load_test
 from loadtest.endpoint import probe
-from sim.run import load_run, machine_facts
+from loadtest.run.client import LoadOptions, run_load_test
+from sim.records.run import load_run, machine_facts
 from workloads.request import Request
 from workloads.trace import Trace
 

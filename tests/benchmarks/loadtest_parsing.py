@@ -19,10 +19,10 @@ from typing import Annotated
 
 import typer
 
-from loadtest.exchange import Exchange
-from loadtest.reads import Reads
-from loadtest.stream import read_stream
-from sim.run import load_run, machine_facts
+from loadtest.http.exchange import Exchange
+from loadtest.http.recorded_reads import Reads
+from loadtest.stream.stream import read_stream
+from sim.records.run import load_run, machine_facts
 from tests.benchmarks.loadtest import Case, cases, pin, server
 from workloads.native import write_trace
 

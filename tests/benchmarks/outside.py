@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.outside.verification import Level, OutsidePlan, OutsideVerification, verify_outside
-from loadtest.comparison import MetricComparison
+from app.twin.black_box.verification import Level, OutsidePlan, OutsideVerification, verify_outside
 from loadtest.endpoint import probe
-from sim.run import machine_facts
+from loadtest.report.comparison import MetricComparison
+from sim.records.run import machine_facts
 from tests.benchmarks.simulator import CONVERSATION
 from workloads.reading import read_trace
 from workloads.trace import Trace

@@ -21,23 +21,23 @@ from typing import Annotated, Any
 import simpy
 import typer
 
-from sim.capacity import saturation_rate_per_s
-from sim.predict import run_once
-from sim.profile import load_profile
-from sim.roofline.deployment import Deployment
-from sim.roofline.server import RooflineServer
-from sim.run import Run
-from sim.scenario import Scenario
+from sim.experiments.capacity import saturation_rate_per_s
+from sim.experiments.predict import run_once
+from sim.experiments.scenario import Scenario
+from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
-from workloads.arrivals import PoissonArrivals
-from workloads.generate import WorkloadSpec, generate
-from workloads.lengths import IndependentLengths, LognormalTokens
+from sim.step_times.profile import load_profile
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.server import RooflineServer
+from tests.support.paths import TRACES
+from workloads.generators.arrivals import PoissonArrivals
+from workloads.generators.generate import WorkloadSpec, generate
+from workloads.generators.lengths import IndependentLengths, LognormalTokens
 from workloads.native import write_trace
 from workloads.reading import read_trace
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 PROFILE = load_profile("llama-3-8b-h100")

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from workloads.chaining import Chaining
 from workloads.fields import (
     Check,
     checked,
@@ -14,7 +13,8 @@ from workloads.fields import (
     seconds,
 )
 from workloads.fields import text as string
-from workloads.parents import rooted, without_broken_links
+from workloads.generators.chaining import Chaining
+from workloads.generators.parents import rooted, without_broken_links
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace

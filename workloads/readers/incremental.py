@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from workloads.chaining import ROOT, Chaining
+from workloads.generators.chaining import ROOT, Chaining
 from workloads.request import Request
 
 WHOLE_PROMPTS = "message_array_with_responses"

@@ -15,8 +15,8 @@ from workloads.fields import (
     text,
     text_list,
 )
+from workloads.generators.parents import without_broken_links
 from workloads.native import SCHEMA
-from workloads.parents import without_broken_links
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace

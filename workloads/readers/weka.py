@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from workloads.arrivals import check_positive
-from workloads.chaining import Chaining
 from workloads.fields import (
     Check,
     checked,
@@ -27,6 +25,8 @@ from workloads.fields import (
     text,
 )
 from workloads.files import files_in, open_text
+from workloads.generators.arrivals import check_positive
+from workloads.generators.chaining import Chaining
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace

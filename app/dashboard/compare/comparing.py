@@ -1,0 +1,146 @@
+"""Policies beside each other on the same requests: their figures, how surely they differ, and who
+gains and loses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.formatting import escaped, signed, three_digits
+from app.dashboard.metrics_row import SHOWN, Shown, Side, leaves_zero_out
+from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.dashboard.scenario.url_state import query_of
+from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from policies.presets import PRESETS
+from sim.experiments.paired_comparison import request_differences
+from sim.experiments.predict import Interval
+from workloads.errors import ServetwinError
+
+OWN_LABEL = "this scenario"
+MOST_SIDES = 6
+DEFAULT_SIDES = (OWN_LABEL, "static+contiguous", "chunked+paged+prefix")
+_LABELS = (
+    "static+contiguous", "continuous+contiguous", "continuous+paged", "prefill-first+paged",
+    "chunked+paged", "chunked+paged+prefix",
+)  # fmt: skip
+
+
+def side_names() -> list[str]:
+    """What can be chosen; any other label that ``--compare`` takes can be typed."""
+    return [OWN_LABEL, *_LABELS, *PRESETS]
+
+
+def side(scenario: ScenarioFile, label: str) -> ScenarioFile:
+    """The scenario under what a label names.
+
+    Raises ``ServetwinError`` where the label is unknown, or names what is not offered here.
+    """
+    if label == OWN_LABEL:
+        return scenario
+    found = scenario.with_policies(label)
+    require_all_offered(found)
+    return found
+
+
+def figures_table(sides: Mapping[str, Side]) -> pd.DataFrame:
+    """A row per policy: value and 90 % interval of each metric, as text."""
+    rows = [
+        {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in SHOWN}}
+        for name, of in sides.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def differences_table(sides: Mapping[str, Side]) -> pd.DataFrame:
+    """A row per policy but the first: how it differs from that, as text with the verdict."""
+    first, *others = sides.values()
+    rows = [
+        {"policy": escaped(name), **{shown.label: _difference(shown, first, of) for shown in SHOWN}}
+        for name, of in zip(list(sides)[1:], others, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in SHOWN)])
+
+
+def numbers(sides: Mapping[str, Side]) -> pd.DataFrame:
+    """All figures of both tables as numbers, a row per policy and metric."""
+    first = next(iter(sides.values()))
+    return pd.DataFrame(
+        {
+            "policy": name,
+            "metric": shown.label,
+            "value": shown.value(of.summary),
+            **_bounds("interval", shown.interval(of.replications)),
+            **_bounds("difference", shown.difference(first.replications, of.replications)),
+        }
+        for name, of in sides.items()
+        for shown in SHOWN
+    )
+
+
+def gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Requests that finished on both sides: ``request_id``, ``scheduled_s``, E2E latency ``a`` and
+    ``b`` and ``difference`` (b - a), in seconds, by arrival."""
+    found = request_differences([a], [b]).drop(columns="seeds")
+    arrivals = a[["request_id", "scheduled_s"]]
+    return arrivals.merge(found, on="request_id").sort_values("scheduled_s", ignore_index=True)
+
+
+def extremes(found: pd.DataFrame, most: int = 5) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Those who gained most, and those who lost most."""
+    gained = found[found["difference"] < 0].nsmallest(most, "difference")
+    lost = found[found["difference"] > 0].nlargest(most, "difference")
+    return gained, lost
+
+
+def gains_words(found: pd.DataFrame, a: str, b: str) -> str:
+    """One sentence: how many gain and lose from ``a`` to ``b``, and how much on average."""
+    if found.empty:
+        return "No request finished on both sides."
+    difference = found["difference"]
+    gain, lose = int((difference < 0).sum()), int((difference > 0).sum())
+    mean_ms = 1000 * float(difference.mean())
+    return (
+        f"From {a} to {b}: faster {gain:,}, slower {lose:,} of {len(found):,} requests; E2E "
+        f"latency changes by {signed(mean_ms, mean_ms)} ms on average."
+    )
+
+
+def timeline_links(scenario: ScenarioFile, requests: Sequence[str]) -> list[str] | None:
+    """Links to the Timeline page of that scenario, a request each; None where a link cannot hold
+    the scenario."""
+    if scenario.workload.source not in (GENERATED, SAMPLE):
+        return None
+    try:
+        return [f"timeline?{query_of(scenario, timeline_request=name)}" for name in requests]
+    except ServetwinError:
+        return None
+
+
+def _with_interval(shown: Shown, of: Side) -> str:
+    value, found = shown.value(of.summary), shown.interval(of.replications)
+    if value is None:
+        return "-"
+    between = f" [{three_digits(found.low)}, {three_digits(found.high)}]" if found else ""
+    return f"{three_digits(value)}{between}"
+
+
+def _difference(shown: Shown, first: Side, of: Side) -> str:
+    base, value = shown.value(first.summary), shown.value(of.summary)
+    if base is None or value is None:
+        return "-"
+    found = shown.difference(first.replications, of.replications)
+    if found is None:
+        return signed(value - base, base)
+    between = f"{signed(found.low, base)}, {signed(found.high, base)}"
+    return f"{signed(value - base, base)} [{between}] {_judged(shown, found)}"
+
+
+def _judged(shown: Shown, found: Interval) -> str:
+    if not leaves_zero_out(found):
+        return "may be none"
+    return "better" if (found.low > 0) == (shown.better == "more") else "worse"
+
+
+def _bounds(name: str, found: Interval | None) -> dict[str, Any]:
+    low, high = (found.low, found.high) if found else (None, None)
+    return {f"{name}_p5": low, f"{name}_p95": high}

@@ -1,0 +1,187 @@
+"""Compare: any set of policies on the same requests, with the same random numbers."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.compare import comparing
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped
+from app.dashboard.metrics_row import SHOWN, Side
+from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.simulated import REPLICATIONS, Outcome, replicated, replications, simulated
+from app.scenario.scenario_file import ScenarioFile
+from app.text.metric_labels import METRICS
+from workloads.errors import ServetwinError
+
+_FOUND, _STOPPED = "compare_found", "compare_stopped"
+_MEANING = (
+    f"Value of one run [low, high: nine of ten of {REPLICATIONS} replications]. All policies meet "
+    "the same draws of workload and server (common random numbers), so a difference is surer than "
+    "the figures themselves."
+)
+_DEFINITIONS = "\n".join(
+    f"- **{shown.label}**: {METRICS[shown.metric].definition}" for shown in SHOWN
+)
+
+Key = tuple[str, ...]
+
+
+def page() -> None:
+    """Draw the page: every policy simulated once, then with intervals."""
+    st.title("Compare")
+    files = _chosen(current_scenario())
+    if not files:
+        st.info("Choose policies above.")
+        return
+    key = tuple(file.model_dump_json() for file in files.values())
+    work, table = st.empty(), st.empty()
+    bar = _work_bar(work, key)
+    outcomes = _simulate(bar, files, key)
+    if not outcomes:
+        return
+    _tables(table, outcomes)
+    _distribution(outcomes)
+    if len(outcomes) > 1:
+        _gains(outcomes)
+    if not _is_stopped(key):
+        _replicate(bar, outcomes)
+        work.empty()
+        _tables(table, outcomes)
+    downloads(comparing.numbers(_sides(outcomes)), "comparison")
+
+
+def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
+    """A scenario per policy that can be; below the box is what is wrong with the others."""
+    labels = st.multiselect(
+        "Policies; the others are compared with the first", comparing.side_names(),
+        list(comparing.DEFAULT_SIDES), key="compare_policies", bind="query-params",
+        accept_new_options=True, max_selections=comparing.MOST_SIDES,
+        help="Also typed, as for --compare: chunked+max_seqs=64, vllm-v1+replicas=2",
+    )  # fmt: skip
+    files = {}
+    for label in labels:
+        try:
+            files[label] = comparing.side(scenario, label)
+        except ServetwinError as error:
+            st.error(escaped(str(error).removeprefix("--compare: ")))
+    return files
+
+
+def _work_bar(work: DeltaGenerator, key: Key) -> DeltaGenerator:
+    """Progress with a Stop; once stopped, how to go on."""
+    with work.container(horizontal=True, vertical_alignment="center"):
+        if _is_stopped(key):
+            st.button("Go on", on_click=_stop, args=(None,))
+            return st.caption("Stopped: what was simulated until then is shown.")
+        bar = st.progress(0.0, "simulating")
+        st.button("Stop", on_click=_stop, args=(key,))
+    return bar
+
+
+def _stop(key: Key | None) -> None:
+    st.session_state[_STOPPED] = key
+
+
+def _is_stopped(key: Key) -> bool:
+    return bool(st.session_state.get(_STOPPED) == key)
+
+
+def _simulate(
+    bar: DeltaGenerator, files: Mapping[str, ScenarioFile], key: Key
+) -> dict[str, Outcome]:
+    """One simulation each; where the work was stopped, only those that were there."""
+    done: set[str] = st.session_state.setdefault(_FOUND, set())
+    done &= set(key)
+    found = {}
+    for place, (label, file) in enumerate(files.items()):
+        if _is_stopped(key) and key[place] not in done:
+            continue
+        if not _is_stopped(key):
+            bar.progress(place / len(files), f"simulating {escaped(label)}")
+        try:
+            found[label] = simulated(file)
+            done.add(key[place])
+        except ServetwinError as error:
+            st.error(escaped(f"{label}: {error}"))
+    return found
+
+
+def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, Outcome]) -> None:
+    for place, (label, outcome) in enumerate(outcomes.items()):
+        if not replicated(outcome):
+            for done, _ in enumerate(replications(outcome), start=1):
+                share = (place + done / REPLICATIONS) / len(outcomes)
+                said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
+                bar.progress(min(1.0, share), said)
+
+
+def _sides(outcomes: Mapping[str, Outcome]) -> dict[str, Side]:
+    return {label: Side(found.summary, replicated(found)) for label, found in outcomes.items()}
+
+
+def _tables(table: DeltaGenerator, outcomes: Mapping[str, Outcome]) -> None:
+    sides = _sides(outcomes)
+    first = escaped(next(iter(sides)))
+    with table.container():
+        st.markdown("**Figures**", help=_DEFINITIONS)
+        st.table(comparing.figures_table(sides).set_index("policy"))
+        if len(sides) > 1:
+            st.markdown(f"**Differences to {first}**")
+            st.table(comparing.differences_table(sides).set_index("policy"))
+        st.caption(_MEANING)
+
+
+def _distribution(outcomes: Mapping[str, Outcome]) -> None:
+    shown = ("ttft_s", "tpot_s", "e2e_s")
+    metric = st.segmented_control(
+        "Distribution of", shown, default="ttft_s", required=True, key="compare_metric",
+        format_func=lambda name: METRICS[name].label,
+    )  # fmt: skip
+    slo = next(iter(outcomes.values())).file.slo.slo()
+    requests = {label: found.run.requests for label, found in outcomes.items()}
+    limit_s: float | None = getattr(slo, metric)
+    chart(figures.latency_cdf(requests, metric, figures.looks(outcomes), limit_s), "compare_cdf")
+
+
+def _gains(outcomes: Mapping[str, Outcome]) -> None:
+    """Who gains and loses, request by request, on one run of both."""
+    first, *others = outcomes
+    st.markdown("**Who gains and who loses**")
+    other = st.selectbox(f"From {first} to", others, key="compare_other")
+    a, b = outcomes[first], outcomes[other]
+    found = comparing.gains(a.run.requests, b.run.requests)
+    st.markdown(comparing.gains_words(found, escaped(first), escaped(other)))
+    chart(figures.gains_over_time(found, first, other), "compare_gains")
+    titles = ("Fastest gains", "Largest losses")
+    columns = st.columns(2)
+    for column, title, frame in zip(columns, titles, comparing.extremes(found), strict=True):
+        with column:
+            st.markdown(f"**{title}**")
+            _requests(frame, b.file)
+
+
+def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
+    if frame.empty:
+        st.caption("none")
+        return
+    shown = pd.DataFrame(
+        {
+            "request": frame["request_id"],
+            "arrival, s": frame["scheduled_s"].round(2),
+            "before, ms": (1000 * frame["a"]).round(1),
+            "after, ms": (1000 * frame["b"]).round(1),
+            "difference, ms": (1000 * frame["difference"]).round(1),
+        }
+    )
+    links = comparing.timeline_links(scenario, frame["request_id"].tolist())
+    if links:
+        shown["timeline"] = links
+    column = st.column_config.LinkColumn(
+        display_text="why?", help="Opens the Timeline of the other policies at this request."
+    )
+    st.dataframe(shown, hide_index=True, column_config={"timeline": column})

@@ -1,0 +1,164 @@
+"""Frontier: a grid run on the spot; how much a replica serves against how fast a user is served."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped
+from app.dashboard.frontier.points import (
+    Y_DEFINITIONS,
+    Y_TITLES,
+    conclusion,
+    frontier_points,
+    level_table,
+    values_of,
+)
+from app.dashboard.jobs.grid import AXES, Scene, found_points, simulate_scene, with_values
+from app.dashboard.jobs.jobs import Job, find_job, start_job, watch_job
+from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.scenario.uploads import uploads
+from app.scenario.scenario_file import ScenarioFile
+from sim.experiments.frontier import (
+    GOODPUT,
+    INTERACTIVITY,
+    THROUGHPUT,
+    best_point,
+    on_front,
+    round_levels,
+)
+from sim.experiments.sweep import PROBLEM
+from workloads.errors import ServetwinError
+
+_JOB = "frontier"
+_CHART = "frontier_chart"
+_DEFAULTS = {"rate": "4, 8, 16, 24, 32, 36, 40, 48", "max_seqs": "16, 64, 256"}
+_Y = {"goodput": GOODPUT, "output throughput": THROUGHPUT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Which scenario a job varies, and how."""
+
+    base: ScenarioFile
+    points: Sequence[Mapping[str, Any]]
+
+    def is_of(self, scenario: ScenarioFile) -> bool:
+        """Whether it is of this scenario, or of what a click on one of its points made of it."""
+        values = values_of(self.points[0])
+        return with_values(self.base, values) == with_values(scenario, values)
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Frontier")
+    st.caption(
+        "What one replica serves against how fast each user is served. Every point is a simulation "
+        "of the scenario at the side with the values below. Click a point to load its scenario."
+    )
+    base = current_scenario()
+    with st.form("frontier_form"):
+        texts = _axes()
+        run = st.form_submit_button("Run the grid", type="primary")
+    if run:
+        _start(base, texts)
+    job = find_job(_JOB)
+    if job is None:
+        return
+    if not job.note.is_of(base):
+        st.info(
+            "The scenario has changed since this grid was run. Run it again to see the new one."
+        )
+    share, y = _shown_choices()
+    watch_job(_JOB, lambda job: _draw(job, share, y))
+
+
+def _axes() -> dict[str, str]:
+    columns = st.columns([2, 1, 1, 1])
+    return {
+        axis: column.text_input(
+            label, _DEFAULTS.get(axis, ""), key=f"frontier_{axis}", bind="query-params",
+            placeholder="as in the scenario", help="Values separated by commas.",
+        )
+        for column, (axis, label) in zip(columns, AXES.items(), strict=True)
+    }  # fmt: skip
+
+
+def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
+    try:
+        points = frontier_points(texts)
+    except ServetwinError as error:
+        st.error(escaped(error))
+        return
+    given = uploads().get(base.workload.source)
+    files = [with_values(base, values_of(point)) for point in points]
+    scenes = [Scene(file, given.trace if given else None) for file in files]
+    start_job(_JOB, simulate_scene, scenes, note=_Grid(base, points))
+
+
+def _shown_choices() -> tuple[float, str]:
+    with st.container(horizontal=True, gap="large"):
+        name = st.segmented_control(
+            "Upwards, per replica", list(_Y), default="goodput", required=True, key="frontier_y",
+            bind="query-params", width=280,
+            help="; ".join(f"{name}: {Y_DEFINITIONS[y]}" for name, y in _Y.items()),
+        )  # fmt: skip
+        share = st.number_input(
+            "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, key="frontier_share",
+            bind="query-params", width=300,
+            help="A point that keeps the SLO for fewer is drawn open.",
+        )  # fmt: skip
+    return share / 100, _Y[name]
+
+
+def _draw(job: "Job[Scene, Any]", share: float, y: str) -> None:
+    grid: _Grid = job.note
+    frame = found_points(grid.points, job.results)
+    problems = frame.loc[frame[PROBLEM] != "", PROBLEM]
+    for problem in dict.fromkeys(problems):
+        st.error(escaped(problem))
+    found = frame[frame[PROBLEM] == ""].copy()
+    if found.empty:
+        return
+    found["on_front"] = on_front(found, INTERACTIVITY, y)
+    best = best_point(found, y, share)
+    st.markdown(f"**{conclusion(found, y, share)}**")
+    figure = figures.frontier(
+        found, y, Y_TITLES[y], figures.looks(point["series"] for point in grid.points),
+        share=share, best=best, tpot_limit_s=grid.base.slo.slo().tpot_s,
+    )  # fmt: skip
+    options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
+    chart(figure, _CHART if options else f"{_CHART}_so_far", **options)
+    st.caption(
+        f"Filled: within the SLO for {100 * share:g} % of the requests. Open: not. Along a "
+        "line the rate grows. The grey line is the Pareto front: nothing else is better in both."
+    )
+    if not job.is_running:
+        _levels(found, y)
+        downloads(frame, "frontier")
+
+
+def _levels(found: pd.DataFrame, y: str) -> None:
+    st.subheader("At a given speed for a user")
+    table = level_table(found, round_levels(found[INTERACTIVITY]), y)
+    digits = st.column_config.NumberColumn(format="%.4g")
+    numbers = table.select_dtypes("number").columns
+    st.dataframe(
+        table, hide_index=True, key="frontier_levels", column_config=dict.fromkeys(numbers, digits)
+    )
+
+
+def _load() -> None:
+    """Show the scenario of the point that was clicked."""
+    job = find_job(_JOB)
+    picked = st.session_state[_CHART]["selection"]["points"]
+    if job is None or not picked or "customdata" not in picked[0]:
+        return
+    custom = picked[0]["customdata"]
+    place = int(custom[0] if isinstance(custom, list) else custom)
+    show_scenario(job.items[place].file)

@@ -1,0 +1,97 @@
+"""The grid of the page Frontier: rates times the settings of one server, and its conclusion."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.formatting import three_digits
+from app.dashboard.jobs.grid import AXES, parse_numbers, require_few
+from app.text.metric_labels import METRICS
+from sim.experiments.frontier import (
+    GOODPUT,
+    INTERACTIVITY,
+    THROUGHPUT,
+    at_interactivity,
+    best_point,
+)
+from workloads.rows import counted
+
+Y_TITLES = {
+    GOODPUT: "goodput per replica, requests/s",
+    THROUGHPUT: "output throughput per replica, tokens/s",
+}
+Y_DEFINITIONS = {
+    GOODPUT: METRICS["goodput_per_s"].definition,
+    THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
+}
+_WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "replica"}
+
+
+def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A point per combination of what the fields of the axes list; an empty field varies nothing.
+
+    A point has its values by axis, ``series`` (all but the rate, in words) and ``label``. Raises
+    ``ScenarioError`` naming the field, or where there are too many.
+    """
+    listed = {axis: parse_numbers(texts.get(axis, ""), axis) for axis in AXES}
+    varied = {axis: values for axis, values in listed.items() if values}
+    require_few(len(varied.get("rate", ())))
+    combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+    require_few(len(combinations))
+    return [_named(values) for values in sorted(combinations, key=_by_series)]
+
+
+def values_of(point: Mapping[str, Any]) -> dict[str, float]:
+    """The values of a point, by axis."""
+    return {axis: point[axis] for axis in AXES if axis in point and pd.notna(point[axis])}
+
+
+def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
+    """One sentence: the best point, or how near the grid comes."""
+    best = best_point(points, y, share)
+    if best is not None:
+        row = points.loc[[best]].iloc[0]
+        return (
+            f"Best: {row['label']}, with {three_digits(row[y])} {_unit(y)} per replica and "
+            f"{three_digits(row[INTERACTIVITY])} tokens/s for a user; "
+            f"{100 * row['slo_attainment']:.1f} % of the requests are within the SLO."
+        )
+    tried = points.dropna(subset=["slo_attainment"])
+    if len(tried):
+        row = tried.iloc[int(tried["slo_attainment"].argmax())]
+        return (
+            f"No point keeps the SLO for {100 * share:g} % of the requests; nearest is "
+            f"{row['label']}, with {100 * row['slo_attainment']:.1f} %."
+        )
+    return "No point could be simulated."
+
+
+def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
+    """The highest ``y`` at each level of interactivity, and which point gives it, for people."""
+    found = at_interactivity(points, levels, y)
+    return pd.DataFrame(
+        {
+            "tokens/s for a user, at least": found["at_least_tokens_per_s"],
+            Y_TITLES[y]: found[y],
+            "by": found["label"],
+            "within the SLO, %": 100 * found["slo_attainment"].astype(float),
+            "TTFT p99, ms": 1000 * found["ttft_s_p99"].astype(float),
+        }
+    )
+
+
+def _named(values: Mapping[str, float]) -> dict[str, Any]:
+    parts = [counted(int(values[axis]), _WORDS[axis]) for axis in _WORDS if axis in values]
+    series = ", ".join(parts) or "this scenario"
+    return {**values, "series": series, "label": f"{series} at {values['rate']:g} requests/s"}
+
+
+def _by_series(values: Mapping[str, float]) -> list[float]:
+    """One series after the other, each from the lowest rate on."""
+    return [values[axis] for axis in (*_WORDS, "rate") if axis in values]
+
+
+def _unit(y: str) -> str:
+    return Y_TITLES[y].rpartition(", ")[2]

@@ -1,0 +1,87 @@
+"""Grids of scenarios: the points, and what a process makes of one (no Streamlit in there)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.scenario.controls import CONTROLS
+from app.scenario.scenario_file import ScenarioError, ScenarioFile
+from sim.experiments.predict import run_once
+from sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
+from workloads.errors import ServetwinError
+from workloads.trace import Trace
+
+MOST_POINTS = 200
+_POLICIES = ("max_seqs", "token_budget")
+AXES = {
+    "rate": "Requests per second",
+    "max_seqs": "Sequences in a batch",
+    "token_budget": "Token budget of a step",
+    "replicas": "Replicas",
+}
+"""What a grid can vary, by the name of its control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A scenario and, where it needs one, the trace that was uploaded for it."""
+
+    file: ScenarioFile
+    given: Trace | None = None
+
+
+def simulate_scene(scene: Scene) -> Row:
+    """Return the figures of a point (``FIGURE_MEANINGS``), or its problem if it cannot run."""
+    file = scene.file
+    traces = {file.workload.source: scene.given} if scene.given else None
+    try:
+        trace = file.workload.trace(file.seed, traces)
+        scenario = file.build(trace)
+        run = run_once(trace, scenario, seed=file.seed)
+    except ServetwinError as error:
+        return {PROBLEM: str(error)}
+    return {**figures_of(run.summary(file.slo.slo()), len(scenario.servers())), PROBLEM: ""}
+
+
+def parse_numbers(text: str, axis: str) -> list[float]:
+    """Reads ``2, 4, 8``: values that the control ``axis`` takes, without those named twice.
+
+    Raises ``ScenarioError`` naming the value and what is wrong with it.
+    """
+    values: list[float] = []
+    for part in text.replace(",", " ").split():
+        if problem := CONTROLS[axis].problem(part):
+            raise ScenarioError(f"{AXES[axis]}: {part!r}: {problem}")
+        values.append(float(part) if axis == "rate" else int(part))
+    return list(dict.fromkeys(values))
+
+
+def with_values(base: ScenarioFile, values: Mapping[str, float]) -> ScenarioFile:
+    """``base`` with a value for some of the axes."""
+    policies = {axis: values[axis] for axis in _POLICIES if axis in values}
+    cluster = {axis: values[axis] for axis in ("replicas",) if axis in values}
+    file = base.over(policies, cluster)
+    if "rate" not in values:
+        return file
+    workload = file.workload.model_copy(update={"rate_per_s": values["rate"]})
+    return file.model_copy(update={"workload": workload})
+
+
+def require_few(count: int) -> None:
+    """Raise ``ScenarioError`` where a grid has no point, or too many for a page."""
+    if not count:
+        raise ScenarioError("the grid has no point; name at least one rate")
+    if count > MOST_POINTS:
+        raise ScenarioError(
+            f"{count} points; at most {MOST_POINTS} here, and any number with servetwin sweep"
+        )
+
+
+def found_points(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]) -> pd.DataFrame:
+    """The points that have ended, with their figures; labelled by their place in the grid."""
+    columns = [*dict.fromkeys(name for p in points for name in p), *FIGURE_MEANINGS, PROBLEM]
+    rows = [{**points[place], **row} for place, row in results.items()]
+    frame = pd.DataFrame(rows, index=list(results), columns=columns)
+    return frame.astype(dict.fromkeys(FIGURE_MEANINGS, float)).fillna({PROBLEM: ""})

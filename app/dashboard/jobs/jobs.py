@@ -1,0 +1,190 @@
+"""Long work on processes that all users share, each user's jobs in its own session.
+
+A job has at most as many items under way as there are processes, so that jobs take turns.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from threading import RLock
+from typing import Any, Generic, TypeVar
+
+import streamlit as st
+
+from app.dashboard.jobs.processes import Stopped, forget_pool, shared_pool
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_POLL_EVERY_S = 0.5
+_JOBS = "jobs"
+
+
+class Job(Generic[Item, Result]):
+    """``function`` of every item; ``results`` by the item's place, as they end.
+
+    ``note`` is whatever the page wants to find beside them later. A job that nobody holds any more
+    stops.
+    """
+
+    def __init__(
+        self, function: Callable[[Item], Result], items: Sequence[Item], note: Any = None
+    ) -> None:
+        self.note = note
+        self.items = items
+        self._feed = _Feed(function, items)
+        weakref.finalize(self, self._feed.stop)
+        self._feed.go_on()
+
+    @property
+    def results(self) -> dict[int, Result]:
+        """What has ended so far."""
+        return dict(sorted(self._feed.results.copy().items()))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether results may still come."""
+        return self._feed.is_running
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended before its end."""
+        return self._feed.stopped
+
+    @property
+    def problem(self) -> str | None:
+        """Why it ended before its end, where nobody stopped it."""
+        return self._feed.problem
+
+    def stop(self) -> None:
+        """Begin nothing more and end what runs; results stay."""
+        self._feed.stop()
+
+
+def start_job(
+    name: str, function: Callable[[Item], Result], items: Sequence[Item], note: Any = None
+) -> "Job[Item, Result]":
+    """Begin this session's job ``name``; one of that name that runs is stopped.
+
+    ``function`` and ``items`` travel to other processes: a function of a module, plain data.
+    """
+    if before := find_job(name):
+        before.stop()
+    job = Job(function, items, note)
+    _jobs()[name] = job
+    return job
+
+
+def find_job(name: str) -> "Job[Any, Any] | None":
+    """This session's job of that name, running or not."""
+    return _jobs().get(name)
+
+
+def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:
+    """Draw the job ``name`` where there is one; while it runs, again and again, with its progress
+    and a button that stops it."""
+    job = find_job(name)
+    if job is None:
+        return
+    if not job.is_running:
+        _ending(job)
+        draw(job)
+        return
+
+    @st.fragment(run_every=_POLL_EVERY_S)
+    def follow() -> None:
+        if not job.is_running:
+            st.rerun()
+        _progress(name, job)
+        draw(job)
+
+    follow()
+
+
+def _progress(name: str, job: "Job[Any, Any]") -> None:
+    done, total = len(job.results), len(job.items)
+    bar, button = st.columns([5, 1], vertical_alignment="bottom")
+    bar.progress(done / max(total, 1), f"{done} of {total} simulated")
+    button.button("Stop", key=f"{name}_stop", on_click=job.stop, width="stretch")
+
+
+def _ending(job: "Job[Any, Any]") -> None:
+    if job.problem:
+        st.error(job.problem)
+    elif job.was_stopped:
+        st.info(f"Stopped: {len(job.results)} of {len(job.items)} simulated.")
+
+
+def _jobs() -> dict[str, "Job[Any, Any]"]:
+    found: dict[str, Job[Any, Any]] = st.session_state.setdefault(_JOBS, {})
+    return found
+
+
+class _Feed:
+    """Keeps the processes busy with one job; called from the threads of the session and pool."""
+
+    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+        self.results: dict[int, Any] = {}
+        self.problem: str | None = None
+        self.stopped = False
+        self.under_way = 0
+        self._function = function
+        self._waiting = list(enumerate(items))[::-1]
+        self._lock = RLock()
+        self._pool = shared_pool()
+        self._flag = self._pool.free_flag()
+
+    @property
+    def is_running(self) -> bool:
+        with self._lock:
+            return bool(self.under_way or self._waiting)
+
+    def stop(self) -> None:
+        with self._lock:
+            self.stopped = self.stopped or self.is_running
+            self._waiting.clear()
+            if self.under_way:
+                self._pool.flags[self._flag] = 1
+
+    def go_on(self) -> None:
+        """Submits without holding the lock: a pool that breaks calls back with locks of its own."""
+        while work := self._next():
+            place, item = work
+            try:
+                future = self._pool.submit(self._flag, self._function, item)
+            except RuntimeError as error:  # the pool has ended
+                self._end(error)
+            else:
+                future.add_done_callback(partial(self._take, place))
+
+    def _next(self) -> tuple[int, Any] | None:
+        with self._lock:
+            if not self._waiting or self.under_way >= self._pool.processes:
+                return None
+            self.under_way += 1
+            return self._waiting.pop()
+
+    def _take(self, place: int, future: "Future[Any]") -> None:
+        try:
+            self.results[place] = future.result()
+        except (Stopped, CancelledError):
+            self._end(None)
+        except Exception as error:
+            self._end(error)
+        else:
+            self._end(None)
+            self.go_on()
+
+    def _end(self, error: Exception | None) -> None:
+        """One item less is under way; after an error no other begins."""
+        with self._lock:
+            self.under_way -= 1
+            if error is None:
+                return
+            if isinstance(error, BrokenProcessPool):
+                forget_pool(self._pool)
+                error = MemoryError("a simulating process ended, perhaps for lack of memory")
+            self.problem = self.problem or str(error)
+            self.stop()

@@ -1,0 +1,122 @@
+"""The processes that simulate for all users of a dashboard; what they do can be stopped.
+
+Each piece of work has a flag. Its process looks at it on a timer, and ends the work within a tenth
+of a second. Nothing of Streamlit is loaded in there.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing.context import SpawnContext, SpawnProcess
+from threading import Lock
+from types import FrameType, ModuleType
+from typing import Any
+
+from sim.experiments.parallel_map import end_with_parent
+
+_FLAGS = 1024
+"""As many jobs at a time; one more shares the flag of the oldest."""
+_LOOK_EVERY_S = 0.1
+
+
+class Pool:
+    """The processes and the flags by which their work is stopped."""
+
+    def __init__(self) -> None:
+        context = _Context()
+        self.processes = max(1, (os.cpu_count() or 2) - 1)
+        self.flags = context.RawArray("b", _FLAGS)
+        self._numbers = count()
+        self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self.flags,))
+
+    def free_flag(self) -> int:
+        """One for a new job."""
+        flag = next(self._numbers) % _FLAGS
+        self.flags[flag] = 0
+        return flag
+
+    def submit(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
+        """``function(item)``; raises ``Stopped`` in there once the flag is set."""
+        return self._executor.submit(_stoppable, flag, function, item)
+
+
+_pools: list[Pool] = []
+"""The one that works, once there is one."""
+_starting = Lock()
+
+
+def shared_pool() -> Pool:
+    """The one of this dashboard."""
+    with _starting:
+        if not _pools:
+            _pools.append(Pool())
+        return _pools[0]
+
+
+def forget_pool(pool: Pool) -> None:
+    """A broken one; the next job starts another."""
+    with _starting:
+        if pool in _pools:
+            _pools.remove(pool)
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the page's script: Streamlit puts that in ``__main__``."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _nothing_in_main():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+@contextmanager
+def _nothing_in_main() -> Iterator[None]:
+    before, empty = sys.modules["__main__"], ModuleType("__main__")
+    sys.modules["__main__"] = empty
+    try:
+        yield
+    finally:
+        if sys.modules["__main__"] is empty:
+            sys.modules["__main__"] = before
+
+
+class Stopped(Exception):
+    """Its job was stopped."""
+
+
+_flags: Any = None
+"""In a process: the flags of the jobs."""
+
+
+def _begin(flags: Any) -> None:
+    global _flags
+    _flags = flags
+    end_with_parent()
+
+
+def _stoppable(flag: int, function: Callable[[Any], Any], item: Any) -> Any:
+    with _watching(flag):
+        return function(item)
+
+
+@contextmanager
+def _watching(flag: int) -> Iterator[None]:
+    def look(_: int, __: FrameType | None) -> None:
+        if _flags[flag]:
+            raise Stopped
+
+    signal.signal(signal.SIGALRM, look)
+    look(0, None)
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_S, _LOOK_EVERY_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,134 @@
+"""A load test that the dashboard started: the command line in a process of its own.
+
+Its own process, so that drawing pages never makes the client late. Its folder holds the trace, the
+prediction, what it says, and its run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.runs.folder import new_child
+from app.dashboard.runs.scenario import save_run
+from app.dashboard.simulated import Outcome
+from sim.records.run import RunError
+from workloads.native import write_trace
+
+MEASURED, PREDICTED = "measured", "predicted"
+_ANSWER_COLUMNS = ["sent_s", "ttft_s", "tpot_s", "failure"]
+_STATE = {"elapsed_s": 0.0, "total": 0, "sent": 0, "ended": 0, "failed": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Whom to ask, and how; the key goes into the process' environment and nowhere else."""
+
+    url: str
+    model: str = ""
+    dialect: str = ""
+    api_key: str = field(default="", repr=False)
+
+    def options(self) -> list[str]:
+        """As the command line takes them."""
+        named = {"--model": self.model, "--dialect": self.dialect}
+        return [part for option, value in named.items() if value for part in (option, value)]
+
+
+@dataclass(slots=True)
+class LiveTest:
+    """One load test, running or ended."""
+
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+    state: dict[str, Any] = field(default_factory=lambda: dict(_STATE))
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on."""
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """As Ctrl-C does: what has finished is kept."""
+        if self.running:
+            self.process.send_signal(signal.SIGINT)
+
+    def refresh(self) -> None:
+        """Read what it has told since."""
+        path = self.folder / "live.jsonl"
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._read_bytes)
+            for line in file:
+                if line.endswith(b"\n"):  # The last one may be half written.
+                    self._read_bytes += len(line)
+                    self._take(json.loads(line))
+
+    def answered(self) -> pd.DataFrame:
+        """The answers so far."""
+        return pd.DataFrame(self.answers, columns=_ANSWER_COLUMNS)
+
+    def said(self) -> str:
+        """All that it printed."""
+        path = self.folder / "said.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def complaint(self) -> str | None:
+        """Why it ended with an error; None where it did not."""
+        if self.running or self.process.returncode == 0:
+            return None
+        lines = [line for line in self.said().splitlines() if line.startswith("servetwin: ")]
+        code = self.process.returncode
+        return lines[-1].removeprefix("servetwin: ") if lines else f"ended with exit code {code}"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is a run folder to look at."""
+        return (self.folder / MEASURED / "summary.json").exists()
+
+    def _take(self, told: dict[str, Any]) -> None:
+        self.answers += told.pop("answers")
+        self.state = told
+
+
+def start(root: Path, endpoint: Endpoint, outcome: Outcome, options: Sequence[str]) -> LiveTest:
+    """Send the scenario's trace to an endpoint, beside its prediction.
+
+    Raises ``RunError`` where the folder cannot be written.
+    """
+    folder = new_child(root, time.strftime("loadtest-%Y%m%d-%H%M%S"))
+    try:
+        folder.mkdir(parents=True)
+        write_trace(outcome.trace, folder / "trace.jsonl")
+        save_run(folder, PREDICTED, outcome)
+        return LiveTest(folder, _launch(folder, endpoint, options))
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written ({error.strerror})") from error
+
+
+def _launch(folder: Path, endpoint: Endpoint, options: Sequence[str]) -> "subprocess.Popen[bytes]":
+    command = [
+        sys.executable, "-m", "app.cli", "loadtest", endpoint.url, *endpoint.options(), *options,
+        "--trace", str(folder / "trace.jsonl"), "--out", str(folder / MEASURED),
+        "--against", str(folder / PREDICTED), "--live", str(folder / "live.jsonl"),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    if endpoint.api_key:
+        environment["OPENAI_API_KEY"] = endpoint.api_key
+    else:
+        environment.pop("OPENAI_API_KEY", None)  # Not sent to whatever a browser names.
+    with (folder / "said.txt").open("wb") as said:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+        )

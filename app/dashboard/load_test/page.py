@@ -1,0 +1,180 @@
+"""Load test: the requests of the scenario against a live endpoint, beside the prediction."""
+
+from urllib.parse import urlsplit
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped, three_digits
+from app.dashboard.load_test.live_test import Endpoint, LiveTest, start
+from app.dashboard.runs.opened import opened
+from app.dashboard.scenario.allowed_choices import runs_folder
+from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.simulated import Outcome, simulated_or_stop
+from app.dashboard.trust.trials import verdict_table
+from app.text.metric_labels import METRICS
+from loadtest.dialects.registry import DIALECTS
+from workloads.errors import ServetwinError
+
+_TEST, _OUTCOME = "load_test", "load_test_outcome"
+_EVERY_S = 1.0
+_RECOGNISED = "as recognised"
+_LATENCIES = ("ttft_s", "tpot_s")
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Load test")
+    outcome = simulated_or_stop(current_scenario())
+    test: LiveTest | None = st.session_state.get(_TEST)
+    _form(outcome, busy=test is not None and test.running)
+    if test is None:
+        st.caption(
+            "Start an engine with `servetwin serve`, `servetwin serve --mock` or `servetwin serve "
+            "--simulated`, or give the address of any OpenAI-compatible server. The prediction "
+            "beside it is of the scenario at the side: choose the profile of that server."
+        )
+    elif test.running:
+        _watched()
+    else:
+        _ended(test, st.session_state[_OUTCOME])
+
+
+def _form(outcome: Outcome, busy: bool) -> None:
+    trace = outcome.trace
+    st.markdown(
+        f"{len(trace)} requests over {three_digits(trace.span_s)} s, "
+        f"{three_digits(trace.rate_per_s)}/s: the workload of the scenario."
+    )
+    with st.form("load_test_form", border=True):
+        left, middle, right = st.columns([3, 1, 1])
+        url = left.text_input("Endpoint", "http://127.0.0.1:8000", key="load_test_url")
+        model = middle.text_input("Model", placeholder="the first served", key="load_test_model")
+        dialect = right.selectbox("Dialect", [_RECOGNISED, *DIALECTS], key="load_test_dialect")
+        key = st.text_input(
+            "API key", type="password", key="load_test_key", autocomplete="off",
+            help="Given to this load test alone, and never stored.",
+        )  # fmt: skip
+        wanted = st.form_submit_button("Start", type="primary", disabled=busy)
+    if wanted and not busy:
+        chosen = "" if dialect == _RECOGNISED else dialect
+        _start(Endpoint(url.strip(), model.strip(), chosen, key), outcome)
+
+
+def _start(endpoint: Endpoint, outcome: Outcome) -> None:
+    if problem := _problem(endpoint):
+        st.error(problem)
+        return
+    try:
+        st.session_state[_TEST] = start(runs_folder(), endpoint, outcome, _slo_option(outcome))
+    except ServetwinError as error:
+        st.error(escaped(error))
+        return
+    st.session_state[_OUTCOME] = outcome
+    st.rerun()
+
+
+def _problem(endpoint: Endpoint) -> str | None:
+    """What of the form cannot be: texts that a command line would take for something else."""
+    parts = urlsplit(endpoint.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "Endpoint: wants an address such as http://127.0.0.1:8000"
+    if endpoint.model.startswith("-"):
+        return "Model: a name does not begin with '-'"
+    return None
+
+
+def _slo_option(outcome: Outcome) -> list[str]:
+    limits = outcome.file.slo
+    given = {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms, "e2e": limits.e2e_ms}
+    text = ",".join(f"{name}={ms:f}ms" for name, ms in given.items() if ms is not None)
+    return ["--slo", text] if text else []
+
+
+@st.fragment(run_every=_EVERY_S)
+def _watched() -> None:
+    """Redrawn every second; the whole page once it has ended."""
+    test: LiveTest = st.session_state[_TEST]
+    outcome: Outcome = st.session_state[_OUTCOME]
+    test.refresh()
+    if not test.running:
+        st.rerun()
+    state = test.state
+    share = state["ended"] / state["total"] if state["total"] else 0.0
+    st.progress(min(share, 1.0), f"{state['ended']} of {state['total']} requests have ended")
+    st.button("Stop", on_click=test.stop, key="load_test_stop")
+    _counts(test)
+    _charts(test.answered(), outcome)
+
+
+def _counts(test: LiveTest) -> None:
+    answers = test.answered()
+    for column, (label, value) in zip(
+        st.columns(5),
+        {
+            "Elapsed, s": f"{test.state['elapsed_s']:.0f}",
+            "Sent": f"{test.state['sent']}",
+            "Failed": f"{test.state['failed']}",
+            "TTFT p50, ms": _median_ms(answers, "ttft_s"),
+            "TPOT p50, ms": _median_ms(answers, "tpot_s"),
+        }.items(),
+        strict=True,
+    ):
+        column.metric(label, value)
+
+
+def _median_ms(answers: pd.DataFrame, metric: str) -> str:
+    known = answers[metric].dropna()
+    return three_digits(known.median() * 1e3) if len(known) else "-"
+
+
+def _charts(answers: pd.DataFrame, outcome: Outcome) -> None:
+    looks = figures.looks(("predicted", "measured"))
+    slo = outcome.file.slo.slo()
+    for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
+        limit_s = getattr(slo, metric)
+        figure = figures.live_latency(answers, outcome.run.requests, metric, looks, limit_s)
+        with column:
+            st.caption(f"{METRICS[metric].label}: each answer, and the prediction")
+            chart(figure, f"load_test_{metric}")
+
+
+def _ended(test: LiveTest, outcome: Outcome) -> None:
+    test.refresh()
+    if complaint := test.complaint():
+        st.error(escaped(complaint[:1].upper() + complaint[1:]))
+    if test.has_run:
+        _result(test)
+    elif test.answers:
+        _charts(test.answered(), outcome)
+    with st.expander("What the load test said"):
+        st.code(test.said(), language=None)
+
+
+def _result(test: LiveTest) -> None:
+    try:
+        runs, trials = opened(test.folder.parent, (test.folder.name,))
+    except ServetwinError as error:
+        st.error(escaped(error))
+        return
+    kinds = {named.run.kind: named.run for named in runs}
+    measured = kinds["loadtest"]
+    counts = measured.requests["status"].value_counts()
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    verdict = measured.extra["delivered"]["verdict"]
+    st.markdown(f"**{said}; {verdict}.** Kept as `{test.folder.name}` among the runs.")
+    if trials:
+        st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
+    looks = figures.looks(("predicted", "measured"))
+    requests = (
+        {"predicted": kinds["simulation"].requests, "measured": measured.requests}
+        if trials
+        else {"measured": measured.requests}
+    )
+    for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
+        with column:
+            chart(figures.latency_cdf(requests, metric, looks), f"load_test_cdf_{metric}")
+    downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")

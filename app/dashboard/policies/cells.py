@@ -1,0 +1,106 @@
+"""The grid of the page Policies: an edited table of policies times rates, and who is best where."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.jobs.grid import parse_numbers, require_few, with_values
+from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.scenario.scenario_file import ScenarioError, ScenarioFile
+from workloads.errors import ServetwinError
+
+NAME, POLICIES = "name", "policies"
+DEFAULT_TABLE = pd.DataFrame(
+    {
+        NAME: ["static", "continuous", "chunked", "like vLLM"],
+        POLICIES: ["static+contiguous", "continuous+paged", "chunked+paged", "vllm-v1"],
+    }
+)
+_SAME = 0.0005
+"""Attainments this near are the same in words: 0.05 percentage points."""
+
+
+def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, ScenarioFile]:
+    """Each row over ``base``, by its name (or else its policies); empty rows are left out.
+
+    Raises ``ScenarioError`` naming the row, from 1 on, and what is wrong with it.
+    """
+    found: dict[str, ScenarioFile] = {}
+    for number, row in enumerate(table.fillna("").to_dict("records"), start=1):
+        text = str(row[POLICIES]).strip()
+        name = str(row[NAME]).strip() or text
+        if not name:
+            continue
+        try:
+            if name in found:
+                raise ScenarioError("another row has this name")
+            found[name] = with_policies(base, text)
+        except ServetwinError as error:
+            raise ScenarioError(f"row {number} ({name}): {error}") from None
+    return found
+
+
+def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
+    """``base`` under policies as ``replay --compare`` takes them, joined by ``+`` or spaces.
+
+    Raises ``ServetwinError``; no policy of a file is taken that this dashboard does not offer.
+    """
+    parts = text.replace("+", " ").split()
+    try:
+        file = base.with_policies("+".join(parts)) if parts else base
+    except ServetwinError as error:
+        raise ScenarioError(str(error).removeprefix("--compare: ")) from None
+    require_all_offered(file)
+    file.settled()
+    return file
+
+
+def policy_points(
+    base: ScenarioFile, table: pd.DataFrame, rates: str
+) -> tuple[list[dict[str, Any]], list[ScenarioFile]]:
+    """The points, name and rate, and their scenarios: all rates of a row, then the next row.
+
+    Raises ``ScenarioError``.
+    """
+    scenarios = named_scenarios(base, table)
+    rates_per_s = sorted(parse_numbers(rates, "rate"))
+    require_few(len(scenarios) * len(rates_per_s))
+    pairs = list(product(scenarios.items(), rates_per_s))
+    points = [{NAME: name, "rate": rate} for (name, _), rate in pairs]
+    return points, [with_values(file, {"rate": rate}) for (_, file), rate in pairs]
+
+
+def best_per_rate(points: pd.DataFrame, share: float) -> list[str]:
+    """A sentence per rate: who keeps the SLO for most requests."""
+    defined = points.dropna(subset=["slo_attainment"])
+    return [
+        _best_line(rate, dict(zip(at[NAME], at["slo_attainment"], strict=True)), share)
+        for rate, at in defined.groupby("rate")
+    ]
+
+
+def highest_rates(points: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Per policy, the highest rate up to which every tried one is within the SLO for ``share``."""
+    names = dict.fromkeys(points[NAME])
+    tops = [_highest(points[points[NAME] == name], share) for name in names]
+    return pd.DataFrame({"policies": list(names), "keeps the SLO up to, requests/s": tops})
+
+
+def _best_line(rate: Any, attained: Mapping[str, float], share: float) -> str:
+    most = max(attained.values())
+    best = [name for name, value in attained.items() if value >= most - _SAME]
+    words = f"{_listed(best)} with {100 * most:.1f} %"
+    enough = "" if most >= share else f", less than {100 * share:g} %"
+    return f"At {rate:g} requests/s: {words}{enough}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _highest(of_one: pd.DataFrame, share: float) -> float | None:
+    ordered = of_one.sort_values("rate")
+    kept = (ordered["slo_attainment"] >= share).cummin()
+    return float(ordered.loc[kept, "rate"].max()) if kept.any() else None

@@ -1,0 +1,135 @@
+"""Policies: which policies keep the SLO at which rate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped
+from app.dashboard.jobs.grid import AXES, Scene, found_points, simulate_scene
+from app.dashboard.jobs.jobs import Job, find_job, start_job, watch_job
+from app.dashboard.policies.cells import (
+    DEFAULT_TABLE,
+    NAME,
+    POLICIES,
+    best_per_rate,
+    highest_rates,
+    policy_points,
+)
+from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.scenario.uploads import uploads
+from app.scenario.scenario_file import ScenarioFile
+from app.text.metric_labels import METRICS
+from sim.experiments.sweep import PROBLEM
+from workloads.errors import ServetwinError
+
+_JOB = "policies"
+_EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
+_RATES = "4, 8, 16, 24, 32, 36, 40, 48"
+_HELP = (
+    "As replay --compare takes them: presets, labels, settings, joined by + or spaces: "
+    "chunked+paged max_seqs=64 queue_order=sjf"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """What a job was asked for."""
+
+    base: ScenarioFile
+    table: pd.DataFrame
+    rates: str
+    points: Sequence[Mapping[str, Any]]
+
+    def is_of(self, base: ScenarioFile, table: pd.DataFrame, rates: str) -> bool:
+        """Whether the page asks for the same now."""
+        return (self.base, self.rates) == (base, rates) and self.table.equals(table)
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Policies")
+    st.caption(
+        "How many requests keep the SLO, for each policy at each rate, on the same requests. "
+        "Everything that a row does not name is as at the side."
+    )
+    base = current_scenario()
+    table = _edited_table()
+    left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
+    rates = left.text_input(
+        AXES["rate"], _RATES, key="policies_rates", bind="query-params",
+        help="Values separated by commas.",
+    )  # fmt: skip
+    share = middle.number_input(
+        "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, key="policies_share",
+        bind="query-params", help=METRICS["slo_attainment"].definition,
+    )  # fmt: skip
+    if right.button("Run the grid", type="primary", key="policies_run"):
+        _start(base, table, rates)
+    job = find_job(_JOB)
+    if job is None:
+        return
+    if not job.note.is_of(base, table, rates):
+        st.info("Scenario, table or rates have changed since this grid was run. Run it again.")
+    watch_job(_JOB, lambda job: _draw(job, share / 100))
+
+
+def _edited_table() -> pd.DataFrame:
+    """The table; what was edited is there again after a visit to another page."""
+    if _EDITOR not in st.session_state:
+        st.session_state[_SHOWN] = st.session_state.get(_KEPT, DEFAULT_TABLE)
+    table: pd.DataFrame = st.data_editor(
+        st.session_state[_SHOWN], num_rows="dynamic", hide_index=True, width="stretch",
+        key=_EDITOR,
+        column_config={
+            NAME: st.column_config.TextColumn("name", max_chars=40, width="small"),
+            POLICIES: st.column_config.TextColumn(
+                "policies and settings", help=_HELP, max_chars=400, width="large"
+            ),
+        },
+    )  # fmt: skip
+    st.session_state[_KEPT] = table
+    return table
+
+
+def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
+    try:
+        points, files = policy_points(base, table, rates)
+    except ServetwinError as error:
+        st.error(escaped(error))
+        return
+    given = uploads().get(base.workload.source)
+    scenes = [Scene(file, given.trace if given else None) for file in files]
+    start_job(_JOB, simulate_scene, scenes, note=_Grid(base, table, rates, points))
+
+
+def _draw(job: "Job[Scene, Any]", share: float) -> None:
+    points = job.note.points
+    frame = found_points(points, job.results)
+    for _, row in frame[frame[PROBLEM] != ""].drop_duplicates([NAME, PROBLEM]).iterrows():
+        st.error(f"{escaped(row[NAME])}: {escaped(row[PROBLEM])}")
+    names = dict.fromkeys(point[NAME] for point in points)
+    rates = sorted({point["rate"] for point in points})
+    shares = frame.pivot_table("slo_attainment", NAME, "rate", dropna=False)
+    chart(
+        figures.heat_map(
+            shares.reindex(index=list(names), columns=rates),
+            "requests per second", METRICS["slo_attainment"].title,
+        ),
+        "policies_heat_map",
+    )  # fmt: skip
+    if job.is_running:
+        return
+    left, right = st.columns([3, 2])
+    with left:
+        st.subheader("Best at each rate")
+        st.markdown("\n".join(f"- {escaped(line)}" for line in best_per_rate(frame, share)))
+    with right:
+        st.subheader("How far each one goes")
+        st.dataframe(highest_rates(frame, share), hide_index=True, key="policies_highest")
+    downloads(frame, "policies")

@@ -1,0 +1,92 @@
+"""What lies in the folder of runs; a folder that is no run is named with its reason."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+import yaml
+
+from app.dashboard.runs.folder import child, files_in
+from app.html.facts import what_ran_short
+from app.text.metric_labels import METRICS
+from sim.records.metrics import figure
+from sim.records.run import RunError, RunKind
+
+_FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
+_RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
+_VERDICT = "verdict.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A child of the folder: one run, a folder of runs, or a ``problem`` that says why not."""
+
+    name: str
+    row: Mapping[str, Any]
+    problem: str = ""
+
+
+def listed_runs(root: Path) -> list[Listed]:
+    """The children of ``root``, newest first."""
+    if not root.is_dir():
+        return []
+    children = [found for found in root.iterdir() if found.is_dir() or found.is_symlink()]
+    children.sort(key=lambda found: (-found.lstat().st_mtime, found.name))
+    return [_listed(root, found.name) for found in children]
+
+
+def runs_table(runs: Sequence[Listed]) -> pd.DataFrame:
+    """A row per child that is one."""
+    return pd.DataFrame([{"name": run.name, **run.row} for run in runs])
+
+
+def _listed(root: Path, name: str) -> Listed:
+    try:
+        folder = child(root, name)
+        if any((folder / file).exists() for file in _RUN_FILES):
+            return Listed(name, _run_row(folder))
+        return Listed(name, _group_row(folder))
+    except (RunError, OSError) as error:
+        return Listed(name, {}, str(error))
+
+
+def _run_row(folder: Path) -> dict[str, Any]:
+    try:
+        meta, summary = (json.loads((folder / name).read_text()) for name in _RUN_FILES[:2])
+        scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
+        kind = meta["kind"]
+        if kind not in get_args(RunKind):
+            raise RunError(f"{folder.name}: a run of kind {kind!r}; a newer servetwin wrote it")
+        return {
+            "kind": what_ran_short(kind, scenario),
+            "trace": scenario.get("trace", ""),
+            "date": meta.get("date", ""),
+            "requests": summary["requests"]["total"],
+            **{_head(path): _figure(summary, path) for path in _FIGURES},
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise RunError(f"{folder.name}: not a readable run folder ({said})") from error
+
+
+def _group_row(folder: Path) -> dict[str, Any]:
+    count = sum(file.name == "summary.json" for file in files_in(folder))
+    if not count:
+        raise RunError(f"{folder.name}: neither a run nor a folder of runs")
+    runs = "1 run" if count == 1 else f"{count} runs"
+    is_verified = (folder / _VERDICT).exists()
+    return {"kind": f"verification, {runs}" if is_verified else f"folder of {runs}"}
+
+
+def _head(path: str) -> str:
+    name, _, part = path.partition(".")
+    metric = METRICS[name]
+    return f"{f'{metric.label} {part}'.strip()}, {metric.unit}"
+
+
+def _figure(summary: dict[str, Any], path: str) -> float | None:
+    value = figure(summary, path)
+    return None if value is None else value * METRICS[path.partition(".")[0]].factor

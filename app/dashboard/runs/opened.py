@@ -1,0 +1,95 @@
+"""The runs of a folder, read once as long as they stay as they are, and their figures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.runs.folder import child, files_in
+from app.figures import Figure
+from app.html.facts import what_ran
+from app.html.report import server_state
+from app.html.tables import POINTS, described
+from app.text.metric_labels import METRICS
+from app.text.provenance import outside_warning, rests_line
+from app.text.report_folders import NamedRun, Trial, find_runs
+from app.text.tables import counts_line, error_lines
+from sim.records.metrics import LATENCIES, SLO
+from sim.records.run import Run
+
+Found = tuple[list[NamedRun], list[Trial]]
+
+
+def opened(root: Path, names: tuple[str, ...]) -> Found:
+    """The runs in children of ``root``, and the trials among them.
+
+    Raises ``RunError`` naming a folder that is no run, is damaged, or leads elsewhere.
+    """
+    folders = [child(root, name) for name in names]
+    return _opened(tuple(map(str, folders)), max(map(_changed_ns, folders)))
+
+
+def facts(run: Run) -> list[str]:
+    """What ran, how it ended, what it rests on or whether the load was delivered, and when."""
+    summary = run.summary()
+    lines = [what_ran(run), counts_line(summary["requests"])]
+    lines += error_lines(run.requests["error"].dropna())
+    if provenance := summary.get("provenance"):
+        lines.append(rests_line(provenance))
+        if warning := outside_warning(provenance, widened=False):
+            lines.append(warning)
+    if delivered := summary.get("delivered"):
+        lines.append(f"load: {delivered.get('verdict', 'unknown')}")
+    lines.append(f"servetwin {run.meta.get('servetwin', '?')}, {run.meta.get('date', 'no date')}")
+    return lines
+
+
+def latency_frame(run: Run) -> pd.DataFrame:
+    """A row per metric of single requests, in the units of ``METRICS``."""
+    return pd.DataFrame(
+        {
+            "metric": METRICS[name].title,
+            "count": found["count"],
+            **{p: _scaled(found[p], METRICS[name].factor) for p in POINTS},
+        }
+        for name, found in described(run).items()
+    )
+
+
+def drawn(named: NamedRun, slo: SLO) -> Iterator[tuple[str, Figure]]:
+    """Titles and figures of one run."""
+    name, run = named.name, named.run
+    looks, requests = figures.looks([name]), {name: run.requests}
+    for metric in LATENCIES:
+        limit_s = getattr(slo, metric)
+        yield METRICS[metric].label, figures.latency_cdf(requests, metric, looks, limit_s)
+    if "chunk_s" in run.requests:
+        yield "Chunk gaps (ITL)", figures.chunk_gap_cdf(requests, looks)
+    for metric in ("ttft_s", "tpot_s"):
+        figure = figures.latency_over_time(requests, metric, looks, getattr(slo, metric))
+        yield f"{METRICS[metric].label} over time", figure
+    yield "Output throughput over time", figures.throughput_over_time(requests, looks)
+    if run.kind == "loadtest":
+        yield "Schedule lag: how late the client was", figures.schedule_lag(requests, looks)
+    state = server_state(named)
+    if len(state):
+        yield "The server over time", figures.server_over_time({name: state}, looks)
+    if "live_tokens" in run.steps:
+        bars = {name: figures.mean_kv_parts(run.steps)}
+        yield "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
+    yield "Requests", figures.gantt(run.requests)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _opened(folders: tuple[str, ...], changed_ns: int) -> Found:
+    return find_runs([Path(folder) for folder in folders])
+
+
+def _changed_ns(folder: Path) -> int:
+    return max((file.lstat().st_mtime_ns for file in files_in(folder)), default=0)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,195 @@
+"""Runs: what was kept, opened, compared, saved and deleted."""
+
+from itertools import count
+from pathlib import Path
+
+import streamlit as st
+
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.scenario.allowed_choices import runs_folder
+from app.dashboard.runs.folder import delete, zip_problem, zipped
+from app.dashboard.runs.listing import Listed, listed_runs, runs_table
+from app.dashboard.runs.opened import drawn, facts, latency_frame, opened
+from app.dashboard.runs.scenario import rebuilt, save_run
+from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.simulated import Outcome, simulated
+from app.dashboard.scenario.uploads import uploads
+from app.dashboard.formatting import escaped
+from app.html.report import render_html
+from app.text.report_folders import NamedRun
+from app.scenario.scenario_file import ScenarioFile
+from workloads.errors import ServetwinError
+
+_MESSAGE, _OPEN = "runs_message", "runs_open"
+_MOST_COMPARED = 8
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Runs")
+    root, file = runs_folder(), current_scenario()
+    _tell()
+    _saving(root, file)
+    found = listed_runs(root)
+    runs = [run for run in found if not run.problem]
+    _listing(root, runs)
+    _problems([run for run in found if run.problem])
+    _comparing(root, [run.name for run in runs], file)
+    name = st.selectbox(
+        "Open a run", [run.name for run in found], None, placeholder="choose one", key=_OPEN,
+        bind="query-params",
+    )  # fmt: skip
+    if name:
+        _opened(root, name, file)
+
+
+def _tell() -> None:
+    """What the last button did."""
+    if message := st.session_state.pop(_MESSAGE, None):
+        kind, text = message
+        (st.error if kind == "error" else st.success)(escaped(text))
+
+
+def _saving(root: Path, file: ScenarioFile) -> None:
+    with st.expander("Save the scenario at the side as a run"):
+        free = _free_name(root, file)
+        name = st.text_input("Name of the run", free, key="runs_name", max_chars=80)
+        st.button(
+            "Simulate and save", on_click=_save, args=(root, name, file),
+            help="The folder holds what `servetwin replay --out` writes.",
+        )  # fmt: skip
+
+
+def _free_name(root: Path, file: ScenarioFile) -> str:
+    """Of the server, with the first number that is not taken."""
+    server = Path(file.server.model or file.server.profile or "run").stem
+    return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
+
+
+def _save(root: Path, name: str, file: ScenarioFile) -> None:
+    try:
+        outcome: Outcome = simulated(file)
+        save_run(root, name, outcome)
+    except ServetwinError as error:
+        st.session_state[_MESSAGE] = "error", str(error)
+        return
+    st.session_state[_OPEN] = name
+    st.session_state[_MESSAGE] = "success", f"saved as {name}"
+
+
+def _listing(root: Path, runs: list[Listed]) -> None:
+    if not runs:
+        st.info(
+            "No runs yet. Save this scenario above, or keep one with `servetwin replay --out "
+            f"{root.name}/NAME`."
+        )
+        return
+    frame = runs_table(runs)
+    st.dataframe(frame, hide_index=True, placeholder="-", alt="The runs that are kept.")
+    downloads(frame, "runs")
+
+
+def _problems(runs: list[Listed]) -> None:
+    if runs:
+        with st.expander(f"Not a run: {len(runs)}, and why"):
+            st.text("\n".join(run.problem for run in runs))
+
+
+def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
+    if len(names) < 2:
+        return
+    with st.expander("Compare runs in one HTML file"):
+        chosen = st.multiselect(
+            "Runs", names, key="runs_compared", max_selections=_MOST_COMPARED,
+            help="A prediction and load tests of the same requests are compared.",
+        )  # fmt: skip
+        if chosen:
+            _report(root, tuple(chosen), file, "comparison")
+
+
+def _report(root: Path, names: tuple[str, ...], file: ScenarioFile, key: str) -> None:
+    """The report of ``servetwin report``, with the limits of the scenario at the side."""
+    try:
+        found, trials = opened(root, names)
+    except ServetwinError as error:
+        st.error(escaped(error))
+        return
+    st.download_button(
+        "Report as HTML",
+        lambda: render_html(found, trials, file.slo.slo()).encode("utf-8", "replace"),
+        f"{key}.html", "text/html", on_click="ignore", key=f"runs_report_{key}",
+        help="One file that opens anywhere, without a network.",
+    )  # fmt: skip
+
+
+def _opened(root: Path, name: str, file: ScenarioFile) -> None:
+    try:
+        runs, _ = opened(root, (name,))
+    except ServetwinError as error:
+        st.error(escaped(error))
+        _deleting(root, name)
+        return
+    named = runs[0]
+    if len(runs) > 1:
+        label = st.selectbox(f"Run of {name}", [run.name for run in runs], key=f"runs_in_{name}")
+        named = next(run for run in runs if run.name == label)
+    st.subheader(escaped(named.name))
+    st.text("\n".join(facts(named.run)))
+    with st.container(horizontal=True):
+        _report(root, (name,), file, name)
+        _as_zip(root, name)
+        _deleting(root, name)
+    _as_scenario(named, file)
+    _drawn(named, file)
+
+
+def _as_zip(root: Path, name: str) -> None:
+    if problem := zip_problem(root, name):
+        st.caption(problem)
+        return
+    st.download_button(
+        "Folder as zip", lambda: zipped(root, name), f"{name}.zip", "application/zip",
+        on_click="ignore", key="runs_zip",
+    )  # fmt: skip
+
+
+def _deleting(root: Path, name: str) -> None:
+    with st.popover("Delete ..."):
+        st.text(f"Delete {name} and all that is in it? It cannot be had back.")
+        st.button("Delete for good", type="primary", on_click=_delete, args=(root, name))
+
+
+def _delete(root: Path, name: str) -> None:
+    try:
+        delete(root, name)
+    except ServetwinError as error:
+        st.session_state[_MESSAGE] = "error", str(error)
+        return
+    st.session_state[_OPEN] = None
+    st.session_state[_MESSAGE] = "success", f"{name} is deleted"
+
+
+def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:
+    try:
+        found, note = rebuilt(named.run.scenario, file, uploads())
+    except ServetwinError as error:
+        st.caption(f"Cannot be opened as a scenario: {escaped(error)}")
+        return
+    st.button("Open as scenario", on_click=_show, args=(found, named.name), help=note or None)
+
+
+def _show(found: ScenarioFile, name: str) -> None:
+    show_scenario(found)
+    st.session_state[_MESSAGE] = "success", f"the scenario at the side is that of {name}"
+
+
+def _drawn(named: NamedRun, file: ScenarioFile) -> None:
+    frame = latency_frame(named.run)
+    st.dataframe(frame, hide_index=True, placeholder="-")
+    columns = st.columns(2)
+    for place, (title, figure) in enumerate(drawn(named, file.slo.slo())):
+        with columns[place % 2]:
+            st.markdown(f"**{title}**")
+            chart(figure, f"runs_chart_{place}")
+    downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

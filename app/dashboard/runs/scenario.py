@@ -1,0 +1,100 @@
+"""From a scenario to a run folder, and from a run folder back to a scenario."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.dashboard.runs.folder import new_child
+from app.dashboard.simulated import Outcome
+from app.scenario.scenario_file import SAMPLE, ScenarioFile, Server, parse_scenario_dict
+from app.scenario.scenarios import scenario_record
+from sim.records.run import RunError, machine_facts
+from workloads.sample import sample_trace
+
+FILE = "scenario_file"
+"""Beside what ``replay --out`` records: the whole scenario as the dashboard has it."""
+
+
+def save_run(root: Path, name: str, outcome: Outcome) -> Path:
+    """Write what ``replay --out`` would; raises ``RunError`` for a bad name, or a full disk."""
+    folder = new_child(root, name)
+    servers = outcome.file.server.options().record()
+    record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
+    record[FILE] = outcome.file.model_dump(mode="json", exclude_defaults=True)
+    return replace(outcome.run, scenario=record, meta=machine_facts()).save(folder)
+
+
+def rebuilt(
+    record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str] = ()
+) -> tuple[ScenarioFile, str]:
+    """The scenario of a simulated run, and what of it could not be known again.
+
+    A run that the dashboard saved has all of it. Any other has its server and its policies; its
+    trace must be the bundled one or an uploaded one, or the workload stays that of ``now``. Raises
+    ``ServetwinError`` where its server is not offered here, or has no controls.
+    """
+    if FILE in record:
+        found, note = record[FILE], ""
+    else:
+        found, note = _from_record(record, now, uploaded)
+    file = parse_scenario_dict(found, "scenario.yaml")
+    require_all_offered(file)
+    return file, note
+
+
+def _from_record(
+    record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str]
+) -> tuple[dict[str, Any], str]:
+    if "policies" not in record:
+        is_test = "endpoint" in record
+        raise RunError(
+            "a load test does not know the policies of its server"
+            if is_test
+            else "another version made it, which did not keep the policies"
+        )
+    server = _server(record)
+    own = Server(**server).options().base()
+    workload, note = _workload(record, now, uploaded)
+    return {
+        **now.model_dump(),
+        "workload": workload,
+        "server": server,
+        "preset": None,
+        "policies": _different(record["policies"], own.policies.as_dict()),
+        "cluster": _different(record.get("cluster", {}), own.cluster.as_dict()),
+        "seed": record.get("seed", 0),
+    }, note
+
+
+def _server(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the names that are offered here: no path of a run folder is read."""
+    if record.get("tables"):
+        raise RunError("it rests on tables, which have no controls here")
+    if isinstance(record.get("profile"), list):
+        raise RunError("it has pools of several profiles, which have no controls here")
+    server = {name: record.get(name) for name in Server.model_fields}
+    server["techniques"] = tuple(server["techniques"] or ())
+    require_all_offered(parse_scenario_dict({"server": server}, "scenario.yaml"))
+    return server
+
+
+def _workload(
+    record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str]
+) -> tuple[dict[str, Any], str]:
+    """Its own trace where that is here; a run does not keep how much of it, or how fast."""
+    trace, workload = str(record.get("trace", "")), now.workload.model_dump()
+    plain, notes = trace.rpartition("/")[2], tuple(record.get("notes", ()))
+    is_sample = notes[:1] == sample_trace().notes[:1]
+    if not is_sample and plain not in uploaded:
+        return workload, (
+            f"a run folder does not keep its trace ({trace}): the workload stays as it was here"
+        )
+    return {**workload, "source": SAMPLE if is_sample else plain, "rate_per_s": None}, (
+        "the trace runs at its own rate; whether it was scaled or cut is not kept"
+    )
+
+
+def _different(settings: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in base or value != base[key]}

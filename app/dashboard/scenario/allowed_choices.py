@@ -1,0 +1,81 @@
+"""What this dashboard offers: shipped names, and what who started it added.
+
+Links and uploaded files choose among these: no path of a file ever comes from a browser.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from app.scenario.scenario_file import ScenarioFile
+from policies.registry import MEMORIES, SCHEDULERS
+from policies.routers.routing import ROUTERS
+from sim.shapes.catalogue import shipped_hardware, shipped_models
+from sim.step_times.profile import shipped_profiles
+from workloads.errors import PolicyError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What ``servetwin dashboard`` was given: profiles, schedulers, memories beside the shipped
+    ones, and the folder in which runs are kept."""
+
+    profiles: tuple[str, ...] = ()
+    batching: tuple[str, ...] = ()
+    kv: tuple[str, ...] = ()
+    runs: str = "runs"
+
+    def as_argument(self) -> str:
+        """As the dashboard's script takes it."""
+        return json.dumps(asdict(self))
+
+
+@cache
+def additions() -> Additions:
+    """Those of this server."""
+    given = json.loads(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1][:1] == "{" else {}
+    return TypeAdapter(Additions).validate_python(given)
+
+
+def runs_folder() -> Path:
+    """Where runs are kept."""
+    return Path(additions().runs)
+
+
+def offered() -> dict[str, list[str]]:
+    """The choices of the controls that have a closed list."""
+    added = additions()
+    return {
+        "profile": [*shipped_profiles(), *added.profiles],
+        "model": shipped_models(),
+        "hardware": shipped_hardware(),
+        "batching": [*SCHEDULERS, *added.batching],
+        "kv": [*MEMORIES, *added.kv],
+        "router": list(ROUTERS),
+    }
+
+
+def require_all_offered(scenario: ScenarioFile) -> None:
+    """Raise ``PolicyError`` where a scenario names what this server does not offer, files above
+    all: those that ``path.py:Class``, a profile, a model or a technique's parameter could be."""
+    server = scenario.server
+    for control in ("profile", "model", "hardware"):
+        require_offered(control, getattr(server, control))
+    for section in (scenario.policies, scenario.cluster):
+        for control in section:
+            require_offered(control.replace("decode_", ""), section[control])
+    for technique in server.techniques:
+        if ".json" in technique or "/" in technique:
+            raise PolicyError(f"techniques: {technique!r} names a file; name a shipped one")
+
+
+def require_offered(control: str, value: object) -> None:
+    """Raise ``PolicyError`` with the nearest name where ``value`` is not offered."""
+    choices = offered().get(control)
+    if choices is not None and value is not None and value not in choices:
+        hint = did_you_mean(str(value), choices, f"known are {', '.join(choices)}")
+        raise PolicyError(f"{control}: {value!r} is not offered here; {hint}")

@@ -1,0 +1,242 @@
+"""The scenario as flat controls: their names are the keys of the session and of the link.
+
+``as_controls`` and ``from_controls`` go both ways; what has no control of its own stands in ``set``
+as KEY=VALUE.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from app.scenario.scenario_file import (
+    GENERATED,
+    PROFILE,
+    SAMPLE,
+    ScenarioFile,
+    Workload,
+    parse_scenario_dict,
+)
+from app.scenario.settings import parse_settings
+from policies.config import PolicyConfig
+from policies.presets import PRESETS
+from sim.experiments.scenario import ClusterConfig
+from sim.techniques.registry import TECHNIQUES
+from workloads.errors import PolicyError
+
+CALIBRATED, DATA_SHEET = "calibrated", "data sheet"
+OWN = "server's own"
+"""A choice that leaves a setting to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What a control takes: ``many`` values or one, within its bounds or of its ``choices``."""
+
+    kind: Any
+    many: bool = False
+    low: Any = None
+    high: Any = None
+    choices: tuple[str, ...] = ()
+
+    def problem(self, value: Any) -> str | None:
+        """Why it does not take a value, in few words; None where it does."""
+        try:
+            _adapter(self.kind).validate_python(value)
+        except ValidationError as error:
+            return str(error.errors()[0]["msg"]).lower()
+        return None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _number(low: float, high: float) -> Control:
+    return Control(Annotated[float, Field(ge=low, le=high)], low=float(low), high=float(high))
+
+
+def _count(low: int, high: int) -> Control:
+    return Control(Annotated[int, Field(ge=low, le=high)], low=low, high=high)
+
+
+def _choice(names: list[str]) -> Control:
+    return Control(Literal[tuple(names)], choices=tuple(names))
+
+
+_OFFERED = offered()
+_LENGTH = _count(1, 131_072)
+_LIMIT_MS = _number(0.1, 3_600_000)
+
+CONTROLS: dict[str, Control] = {
+    "workload": Control(str),
+    "rate": _number(0.5, 200),
+    "own_rate": Control(bool),
+    "requests": _count(10, 100_000),
+    "arrivals": _choice(list(get_args(Workload.model_fields["arrivals"].annotation))),
+    "cv": _number(0.1, 10),
+    "prompt_tokens": _LENGTH,
+    "prompt_cv": _number(0.05, 5),
+    "output_tokens": _LENGTH,
+    "output_cv": _number(0.05, 5),
+    "shared_prefix_tokens": _count(0, 131_072),
+    "server": _choice([CALIBRATED, DATA_SHEET]),
+    "profile": _choice(_OFFERED["profile"]),
+    "model": _choice(_OFFERED["model"]),
+    "hardware": _choice(_OFFERED["hardware"]),
+    "techniques": Control(list[str], many=True),
+    "efficiency": Control(str),
+    "preset": _choice([OWN, *PRESETS]),
+    "batching": _choice([OWN, *_OFFERED["batching"]]),
+    "kv": _choice([OWN, *_OFFERED["kv"]]),
+    "prefix_cache": _choice([OWN, "on", "off"]),
+    "max_seqs": _count(1, 65_536),
+    "token_budget": _count(1, 1 << 24),
+    "kv_tokens": _count(1, 1 << 40),
+    "replicas": _count(1, 64),
+    "router": _choice([OWN, *_OFFERED["router"]]),
+    "set": Control(str),
+    "ttft_ms": _LIMIT_MS,
+    "tpot_ms": _LIMIT_MS,
+    "e2e_ms": _LIMIT_MS,
+    "seed": _count(0, 2**32 - 1),
+}
+
+_CHOICES = ("preset", "batching", "kv", "prefix_cache", "router")
+_POLICIES = ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens")
+_CLUSTER = ("replicas", "router")
+_WORKLOAD = (
+    "requests", "arrivals", "cv", "prompt_tokens", "prompt_cv", "output_tokens", "output_cv",
+    "shared_prefix_tokens",
+)  # fmt: skip
+_LIMITS = ("ttft_ms", "tpot_ms", "e2e_ms")
+_SWITCH = {OWN: None, "on": True, "off": False}
+_SLIDER_RATE_PER_S = 10.0
+
+
+def technique_names() -> list[str]:
+    """What ``techniques`` can be chosen from; parameters (``NAME:KEY=VALUE``) are typed."""
+    return list(TECHNIQUES)
+
+
+def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
+    """The value of every control.
+
+    Raises ``PolicyError`` where the scenario names what is not offered here, or a control cannot
+    show it.
+    """
+    require_all_offered(scenario)
+    workload, server = scenario.workload, scenario.server
+    policies, cluster = dict(scenario.policies), dict(scenario.cluster)
+    controls: dict[str, Any] = {
+        "workload": workload.source,
+        "own_rate": workload.rate_per_s is None,
+        "rate": float(workload.rate_per_s or _SLIDER_RATE_PER_S),
+        **{name: getattr(workload, name) for name in _WORKLOAD},
+        "server": DATA_SHEET if server.model else CALIBRATED,
+        "profile": server.profile or PROFILE,
+        "model": server.model or "llama-3-8b",
+        "hardware": server.hardware or "h100",
+        "techniques": list(server.techniques),
+        "efficiency": server.efficiency or "",
+        "preset": scenario.preset,
+        **{name: policies.pop(name, None) for name in _POLICIES},
+        **{name: cluster.pop(name, None) for name in _CLUSTER},
+        **{name: getattr(scenario.slo, name) for name in _LIMITS},
+        "seed": scenario.seed,
+    }
+    controls["prefix_cache"] = {v: k for k, v in _SWITCH.items()}[controls["prefix_cache"]]
+    controls.update({name: controls[name] or OWN for name in _CHOICES})
+    rest = {**policies, **cluster}
+    controls["set"] = " ".join(f"{key}={_text(value)}" for key, value in rest.items())
+    _require_shown(controls)
+    return controls
+
+
+def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
+    """The scenario that the controls show; raises ``ServetwinError`` naming what cannot be."""
+    policies = _given({name: controls[name] for name in _POLICIES})
+    if "prefix_cache" in policies:
+        policies["prefix_cache"] = _SWITCH[policies["prefix_cache"]]
+    cluster = _given({name: controls[name] for name in _CLUSTER})
+    for key, value in _more_settings(controls["set"]).items():
+        (policies if key in _names(PolicyConfig) else cluster)[key] = value
+    found = {
+        "workload": {
+            "source": controls["workload"],
+            "rate_per_s": None if _keeps_rate(controls) else controls["rate"],
+            **{name: controls[name] for name in _WORKLOAD},
+        },
+        "server": _server(controls),
+        "preset": _given(controls).get("preset"),
+        "policies": policies,
+        "cluster": cluster,
+        "slo": {name: controls[name] for name in _LIMITS},
+        "seed": controls["seed"],
+    }
+    scenario = parse_scenario_dict(found, "the scenario")
+    require_all_offered(scenario)
+    return scenario
+
+
+def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, Any]]:
+    """The controls that show something else, each with what it shows before and after."""
+    a, b = as_controls(before), as_controls(after)
+    return {name: (a[name], b[name]) for name in CONTROLS if a[name] != b[name]}
+
+
+def is_generated(workload: str) -> bool:
+    """Whether the workload has laws rather than rows."""
+    return workload == GENERATED
+
+
+def workload_names(uploaded: Mapping[str, Any]) -> list[str]:
+    """Every workload that can be chosen."""
+    return [GENERATED, SAMPLE, *uploaded]
+
+
+def _require_shown(controls: Mapping[str, Any]) -> None:
+    for name, value in controls.items():
+        problem = None if value is None else CONTROLS[name].problem(value)
+        if problem:
+            raise PolicyError(f"{name}: {value!r} cannot be shown here: {problem}")
+
+
+def _keeps_rate(controls: Mapping[str, Any]) -> bool:
+    return controls["own_rate"] and not is_generated(controls["workload"])
+
+
+def _server(controls: Mapping[str, Any]) -> dict[str, Any]:
+    if controls["server"] == CALIBRATED:
+        return {"profile": controls["profile"]}
+    return {
+        "model": controls["model"],
+        "hardware": controls["hardware"],
+        "techniques": tuple(controls["techniques"]),
+        "efficiency": controls["efficiency"] or None,
+    }
+
+
+def _more_settings(text: str) -> dict[str, Any]:
+    settings = parse_settings(text.split(), "more settings", PolicyConfig, ClusterConfig)
+    for key in settings:
+        if key in CONTROLS:
+            raise PolicyError(f"more settings: {key} has a control of its own")
+    return settings
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not left to the server."""
+    return {name: value for name, value in settings.items() if value not in (None, OWN)}
+
+
+def _names(of: type[Any]) -> set[str]:
+    return {field.name for field in fields(of)}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,243 @@
+"""The scenario at the side of every page: controls bound to the link, YAML up and down."""
+
+from typing import Any
+
+import streamlit as st
+
+from app.dashboard.formatting import escaped
+from app.dashboard.scenario.controls import (
+    CALIBRATED,
+    CONTROLS,
+    DATA_SHEET,
+    OWN,
+    as_controls,
+    from_controls,
+    is_generated,
+    technique_names,
+    workload_names,
+)
+from app.dashboard.scenario.server_defaults import own_settings
+from app.dashboard.scenario.uploads import trace_uploader, uploads
+from app.scenario.scenario_file import (
+    GENERATED,
+    SAMPLE,
+    ScenarioError,
+    ScenarioFile,
+    parse_scenario,
+)
+from workloads.errors import ServetwinError
+
+_PROBLEM, _TAKEN = "yaml_problem", "yamls_taken"
+_MOST_YAML_BYTES = 100_000
+
+
+def scenario_at_the_side() -> None:
+    """Draw the controls; the scenario is then ``current_scenario``."""
+    defaults = as_controls(ScenarioFile())
+    with st.sidebar:
+        st.header("Scenario")
+        _workload(defaults)
+        _slo(defaults)
+        _server(defaults)
+        _policies(defaults)
+        _file()
+        st.button(
+            "Reset to the default", on_click=show_scenario, args=(ScenarioFile(),), width="stretch"
+        )
+
+
+def current_scenario() -> ScenarioFile:
+    """What the controls show; stops the page with the reason where that cannot be."""
+    try:
+        return from_controls(_shown())
+    except ServetwinError as error:
+        st.error(escaped(str(error)))
+        st.stop()
+
+
+def show_scenario(scenario: ScenarioFile) -> None:
+    """Set every control; to be called before they are drawn (from a callback)."""
+    st.session_state.update(as_controls(scenario))
+
+
+def _shown() -> dict[str, Any]:
+    """Every control; one that is not drawn stands at its default."""
+    defaults = as_controls(ScenarioFile())
+    return {name: st.session_state.get(name, value) for name, value in defaults.items()}
+
+
+def _workload(defaults: dict[str, Any]) -> None:
+    with st.expander("Workload", expanded=True):
+        source = st.selectbox(
+            "Requests from", workload_names(uploads()), **_bound("workload"),
+            help=f"{GENERATED}: by laws that you choose; {SAMPLE}: the bundled trace; or your own.",
+        )  # fmt: skip
+        generated = is_generated(source)
+        own_rate = not generated and st.toggle(
+            "At the trace's own rate", defaults["own_rate"], **_bound("own_rate")
+        )
+        rates = CONTROLS["rate"]
+        st.slider(
+            "Requests per second", rates.low, rates.high, defaults["rate"], 0.5, disabled=own_rate,
+            help="Mean arrivals per second, of all replicas together.", **_bound("rate"),
+        )  # fmt: skip
+        _count("Requests", "requests", defaults, "Of a trace, the first ones.")
+        if generated:
+            _laws(defaults)
+        trace_uploader()
+
+
+def _laws(defaults: dict[str, Any]) -> None:
+    help_ = "gamma and weibull have a CV of gaps; mmpp2 is on and off in turn."
+    law = _select("Arrivals", "arrivals", defaults, help_)
+    if law in ("gamma", "weibull"):
+        _real("CV of gaps", "cv", defaults, "Above 1 is bursty.")
+    for part in ("prompt", "output"):
+        mean, spread = st.columns([3, 2])
+        label = part.capitalize()
+        with mean:
+            _count(f"{label} tokens", f"{part}_tokens", defaults)
+        with spread:
+            _real("CV", f"{part}_cv", defaults)
+    st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
+    _count(
+        "Shared prefix, tokens", "shared_prefix_tokens", defaults,
+        "Of each prompt, in common with others of its group (16 groups, Zipf 1).",
+    )  # fmt: skip
+
+
+def _slo(defaults: dict[str, Any]) -> None:
+    with st.expander("SLO", expanded=True):
+        for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
+            limits = CONTROLS[name]
+            st.number_input(
+                f"{label} at most, ms", limits.low, limits.high, defaults[name], 10.0, "%g",
+                placeholder="no limit", help="Empty: no limit.", **_bound(name),
+            )  # fmt: skip
+
+
+def _server(defaults: dict[str, Any]) -> None:
+    with st.expander("Server"):
+        kind = st.segmented_control(
+            "Step times", [CALIBRATED, DATA_SHEET], default=CALIBRATED, required=True,
+            help="Measured on a real engine, or a roofline by the data sheet.", **_bound("server"),
+        )  # fmt: skip
+        if kind == DATA_SHEET:
+            for name, label in (("model", "Model"), ("hardware", "Device")):
+                _select(label, name, defaults)
+            st.multiselect(
+                "Techniques", technique_names(), accept_new_options=True,
+                help="With parameters: tensor-parallel:ways=2", **_bound("techniques"),
+            )  # fmt: skip
+            st.text_input(
+                "Efficiency", placeholder="compute=0.7,memory=0.85",
+                help="Achieved shares of the data sheet's peaks.", **_bound("efficiency"),
+            )  # fmt: skip
+        else:
+            _select("Profile", "profile", defaults)
+        own = _own()
+        _optional("Replicas", "replicas", own.get("replicas"))
+        _select("Router", "router", defaults, _own_words(own.get("router")))
+
+
+def _policies(defaults: dict[str, Any]) -> None:
+    with st.expander("Policies"):
+        _select("Preset", "preset", defaults)
+        own = _own()
+        for label, name in (("Batching", "batching"), ("KV memory", "kv")):
+            _select(label, name, defaults, _own_words(own.get(name)))
+        cache = {True: "on", False: "off"}.get(own.get("prefix_cache", ""))
+        _select("Prefix cache", "prefix_cache", defaults, _own_words(cache))
+        _optional("Sequences in a batch", "max_seqs", own.get("max_seqs"))
+        _optional("Token budget of a step", "token_budget", own.get("token_budget"))
+        _optional("KV memory, tokens", "kv_tokens", own.get("kv_tokens"))
+        st.text_input(
+            "More settings", placeholder="queue_order=sjf watermark=0.01",
+            help="KEY=VALUE, separated by spaces.", **_bound("set"),
+        )  # fmt: skip
+        _count("Seed", "seed", defaults, "Of every random stream.")
+
+
+def _own() -> dict[str, Any]:
+    """Settings of the server under its preset; empty where these cannot be."""
+    try:
+        found = own_settings(from_controls(_shown()))
+    except ServetwinError:
+        return {}
+    return {**found[0].as_dict(), **found[1].as_dict()} if found else {}
+
+
+def _file() -> None:
+    with st.expander("Scenario file"):
+        st.caption(
+            "The address of this page holds the scenario; so does a file, also for "
+            "`servetwin replay --scenario`."
+        )
+        st.download_button(
+            "Download YAML", _yaml(), "scenario.yaml", "application/yaml", on_click="ignore"
+        )
+        taken = st.session_state.setdefault(_TAKEN, 0)
+        st.file_uploader(
+            "Upload YAML", ["yaml", "yml"], key=f"yaml_{taken}", on_change=_take_yaml,
+            max_upload_size=1,
+        )  # fmt: skip
+        if problem := st.session_state.get(_PROBLEM):
+            st.error(escaped(problem))
+
+
+def _yaml() -> str:
+    try:
+        return from_controls(_shown()).as_yaml()
+    except ServetwinError as error:
+        return f"# {error}\n"
+
+
+def _take_yaml() -> None:
+    file = st.session_state[f"yaml_{st.session_state[_TAKEN]}"]
+    if file is None:
+        return
+    st.session_state[_TAKEN] += 1  # an empty uploader: the same file can be taken again
+    st.session_state[_PROBLEM] = None
+    try:
+        show_scenario(_parsed(file.name, file.getvalue()))
+    except ServetwinError as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _parsed(name: str, content: bytes) -> ScenarioFile:
+    if len(content) > _MOST_YAML_BYTES:
+        raise ScenarioError(f"{name}: {len(content)} bytes; at most {_MOST_YAML_BYTES} here")
+    try:
+        return parse_scenario(content.decode(), name)
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{name}: not a text file") from None
+
+
+def _bound(name: str) -> dict[str, Any]:
+    """A control's key, which is also its name in the link."""
+    return {"key": name, "bind": "query-params"}
+
+
+def _count(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+    takes = CONTROLS[name]
+    st.number_input(label, takes.low, takes.high, defaults[name], help=help, **_bound(name))
+
+
+def _real(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+    takes, value = CONTROLS[name], float(defaults[name])
+    st.number_input(label, takes.low, takes.high, value, 0.1, help=help, **_bound(name))
+
+
+def _optional(label: str, name: str, own: int | None) -> None:
+    takes, placeholder = CONTROLS[name], OWN if own is None else f"{own:,} ({OWN})"
+    st.number_input(label, takes.low, takes.high, None, placeholder=placeholder, **_bound(name))
+
+
+def _select(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> str:
+    names = CONTROLS[name].choices
+    chosen: str = st.selectbox(label, names, names.index(defaults[name]), help=help, **_bound(name))
+    return chosen
+
+
+def _own_words(own: str | None) -> str | None:
+    return f"The {OWN}: {own}." if own else None

@@ -1,0 +1,114 @@
+"""The effects of techniques as tables: words first, then the change with its interval."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+
+from app.dashboard.techniques.subject import Subject
+from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES, find_technique
+from sim.techniques.technique import Technique
+
+REPLICATIONS = 5
+SEED = 0
+WORDS = {"+": "better", "-": "worse", "0": "none", "?": "unsure", "": "undefined"}
+HEADS = {
+    "ttft_alone": ("TTFT alone", "mean time to first token, a request alone on the server"),
+    "ttft_loaded": ("TTFT loaded", "mean time to first token under load, the queue included"),
+    "ttft_from_admission": ("TTFT admitted", "the same from admission: without the queue"),
+    "tps_alone": ("TPS alone", "mean decode tokens/s of a request alone on the server"),
+    "tps_loaded": ("TPS loaded", "mean decode tokens/s of a request under load"),
+    "throughput": ("throughput", "output tokens/s when saturated: all requests at once"),
+    "memory": ("memory", "weights, and the most KV that requests alone hold"),
+}
+EXPLAINED = (
+    f"better or worse, none: less than {DEAD_BAND:.0%}, unsure: the interval holds 0. Changes are "
+    f"relative to the server without the technique, ± half of the 95 % interval over "
+    f"{REPLICATIONS} draws of load and engine."
+)
+
+
+def measure(subject: Subject, text: str) -> Effect:
+    """What a technique does to a server: the same with it and without it, simulated.
+
+    The server's other techniques are on both sides. Raises ``PolicyError`` where these make no
+    sense.
+    """
+    technique = find_technique(text)
+    base = subject.without(technique.name).setup()
+    return _laboratory().effect(technique, base, technique.experiment or Experiment())
+
+
+def texts(subject: Subject, families: Iterable[str] = ()) -> list[str]:
+    """The techniques of some families, or of all; those that are on with their parameters."""
+    chosen = set(families)
+    return [
+        subject.text_of(name) or name
+        for name, technique in TECHNIQUES.items()
+        if not chosen or technique.family in chosen
+    ]
+
+
+def effects_table(names: Iterable[str], effects: Mapping[str, Effect]) -> pd.DataFrame:
+    """A row per technique text; what is not measured yet is empty."""
+    return pd.DataFrame([_row(text, effects.get(text)) for text in names])
+
+
+def changes_frame(effects: Iterable[Effect]) -> pd.DataFrame:
+    """A row per technique and metric, unrounded; a refused one has a row with its reason."""
+    return pd.DataFrame([row for effect in effects for row in _changes(effect)])
+
+
+def parameters(technique: type[Technique]) -> str:
+    """``ways=2``: every parameter at its default, as they are typed."""
+    fields = technique.model_fields.items()
+    return ", ".join(f"{key}={field.default}" for key, field in fields)
+
+
+def change_in_words(change: Change) -> str:
+    """``better -12.3 % ±0.4``; inside the dead band only ``none``."""
+    word = WORDS[change.sign]
+    if change.sign in ("", "0") or change.low is None or change.high is None:
+        return word
+    return f"{word} {_signed(change.change or 0.0)} ±{_percent((change.high - change.low) / 2)}"
+
+
+@lru_cache(maxsize=1)
+def _laboratory() -> Laboratory:
+    """One per process: a server that several techniques are compared with runs once."""
+    return Laboratory(SEED, REPLICATIONS)
+
+
+def _signed(share: float) -> str:
+    return f"{'+' if share >= 0 else '-'}{_percent(abs(share))} %"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.995 else f"{100 * share:.1f}"
+
+
+def _row(text: str, effect: Effect | None) -> dict[str, Any]:
+    technique = find_technique(text)
+    changes = {c.metric: change_in_words(c) for c in effect.changes} if effect else {}
+    unknown = "not here" if effect and effect.refused else ""
+    return {
+        "technique": text,
+        **{HEADS[metric][0]: changes.get(metric, unknown) for metric in METRICS},
+        "answers": "the same" if technique.lossless else "may change",
+        "family": technique.family,
+        "formula": technique.formula,
+        "source": technique.source,
+    }
+
+
+def _changes(effect: Effect) -> list[dict[str, Any]]:
+    technique = effect.technique
+    about = {"technique": technique.name, "family": technique.family, "refused": effect.refused}
+    return [
+        {**about, "metric": c.metric, "sign": WORDS[c.sign], "change": c.change,
+         "low": c.low, "high": c.high}
+        for c in effect.changes
+    ] or [about]  # fmt: skip

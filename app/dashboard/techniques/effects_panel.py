@@ -1,0 +1,155 @@
+"""The effect table of the Techniques page: measure, read, switch on."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pandas as pd
+import streamlit as st
+
+from app.dashboard.downloads import downloads
+from app.dashboard.jobs.jobs import watch_job
+from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.techniques.effects import (
+    EXPLAINED,
+    HEADS,
+    change_in_words,
+    changes_frame,
+    effects_table,
+    parameters,
+    texts,
+)
+from app.dashboard.techniques.measuring import JOB, job_of, measured, start
+from app.dashboard.techniques.subject import Subject
+from sim.techniques.effects import Effect
+from sim.techniques.registry import TECHNIQUES, find_technique
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Family, Technique
+from workloads.errors import ServetwinError
+
+_CHOSEN = "techniques_chosen"
+_COLOURS = {"better": "#2E8B57", "worse": "#D55E00"}
+_COLUMNS = {
+    "technique": st.column_config.TextColumn(pinned=True),
+    **{
+        head: st.column_config.TextColumn(head, help=meaning, width=134)
+        for head, meaning in HEADS.values()
+    },
+}
+
+
+def effects_panel(subject: Subject, setup: Setup) -> None:
+    """What every technique changes here, and one of them in full."""
+    families = st.pills(
+        "Families", get_args(Family), selection_mode="multi", key="techniques_families",
+        help="None chosen: all.",
+    )  # fmt: skip
+    names = texts(subject, families)
+    job = job_of(subject)
+    if job is None or not job.is_running:
+        _offer(subject, names)
+    if job is None:
+        _table(subject, names)
+    else:
+        watch_job(JOB, lambda _: _table(subject, names))
+    st.caption(EXPLAINED)
+    _one(subject, names)
+    if effects := measured(subject):
+        downloads(changes_frame(effects.values()), "technique_effects")
+
+
+def _offer(subject: Subject, names: Sequence[str]) -> None:
+    missing = [text for text in names if text not in measured(subject)]
+    if missing:
+        st.button(
+            f"Measure {len(missing)} techniques", type="primary", on_click=start,
+            args=(subject, missing), help="About a quarter of a second each.",
+        )  # fmt: skip
+
+
+def _table(subject: Subject, names: Sequence[str]) -> None:
+    effects = measured(subject)
+    frame = effects_table(names, effects)
+    st.dataframe(
+        frame.style.map(_colour, subset=[head for head, _ in HEADS.values()]),
+        hide_index=True, column_config=_COLUMNS, height=460, key="techniques_table",
+        alt="What each technique changes, in words and per cent.",
+    )  # fmt: skip
+    refused = [effects[name] for name in names if name in effects and effects[name].refused]
+    if refused:
+        with st.expander(f"Not here: {len(refused)} techniques, and why"):
+            for effect in refused:
+                st.text(f"{effect.technique.name}: {effect.refused}")
+
+
+def _one(subject: Subject, names: Sequence[str]) -> None:
+    """One technique: its formula, its source, its changes, its switch."""
+    st.subheader("One technique")
+    plain = list(dict.fromkeys(find_technique(text).name for text in names))
+    name = st.selectbox("Technique", plain, key=_CHOSEN, bind="query-params")
+    technique = TECHNIQUES[name]
+    st.markdown(_about(technique))
+    text = _with_parameters(subject, technique)
+    _switch(subject, name, text)
+    if effect := measured(subject).get(text):
+        _changes(effect)
+
+
+def _about(technique: type[Technique]) -> str:
+    answers = "the same answers" if technique.lossless else "answers may change"
+    return (
+        f"**{technique.name}** ({technique.family}, {technique.kind}, {answers})  \n"
+        f"Formula: {technique.formula}  \nSource: {technique.source}"
+    ).replace("*", "\\*").replace("\\*\\*", "**")  # fmt: skip
+
+
+def _with_parameters(subject: Subject, technique: type[Technique]) -> str:
+    if not technique.model_fields:
+        return technique.name
+    on = (subject.text_of(technique.name) or "").partition(":")[2]
+    given = st.text_input(
+        "Parameters", on, placeholder=parameters(technique),
+        key=f"techniques_parameters_{technique.name}",
+        help=f"KEY=VALUE, separated by commas. By default {parameters(technique)}.",
+    )  # fmt: skip
+    return f"{technique.name}:{given.strip()}" if given.strip() else technique.name
+
+
+def _switch(subject: Subject, name: str, text: str) -> None:
+    """Measure it, turn it on or off; a reason where it makes no sense here."""
+    try:
+        changed = subject.with_technique(text)
+        changed.setup().scenario()
+    except ServetwinError as error:
+        st.error(str(error))
+        return
+    file, is_on = current_scenario(), subject.text_of(name)
+    with st.container(horizontal=True):
+        if text not in measured(subject):
+            st.button("Measure this one", on_click=start, args=(subject, [text]))
+        if is_on != text:
+            label = "Change its parameters in the scenario" if is_on else "Turn on in the scenario"
+            st.button(
+                label, on_click=show_scenario, args=(changed.in_scenario(file),),
+                help="The scenario's server becomes this model and device by their data sheets.",
+            )  # fmt: skip
+        if is_on:
+            off = subject.without(name).in_scenario(file)
+            st.button("Turn off in the scenario", on_click=show_scenario, args=(off,))
+
+
+def _changes(effect: Effect) -> None:
+    if effect.refused:
+        st.warning(f"Not here: {effect.refused}")
+        return
+    st.table(
+        pd.DataFrame(
+            {"metric": head, "change": change_in_words(effect.of(metric)), "meaning": meaning}
+            for metric, (head, meaning) in HEADS.items()
+        ).set_index("metric")
+    )
+    st.caption(f"Load: {effect.experiment.describe()}.")
+
+
+def _colour(cell: object) -> str:
+    colour = _COLOURS.get(str(cell).partition(" ")[0])
+    return f"color: {colour}" if colour else ""

@@ -1,0 +1,74 @@
+"""The operators of a decode step and of a prompt as a table, and in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from sim.step_times.roofline.breakdown import (
+    ATTENTION,
+    Breakdown,
+    Placed,
+    decode_breakdown,
+    prefill_breakdown,
+)
+from sim.step_times.roofline.deployment import Deployment
+
+
+def breakdowns(deployment: Deployment, sequences: int, context_tokens: int) -> dict[str, Breakdown]:
+    """A step of so many decodes at this context, and a step with one prompt of that length."""
+    return {
+        "decode": decode_breakdown(deployment, sequences, context_tokens),
+        "prefill": prefill_breakdown(deployment, context_tokens),
+    }
+
+
+def operators_frame(steps: Mapping[str, Breakdown]) -> pd.DataFrame:
+    """A row per phase and operator, as ``app.figures.roofline`` wants it, and one of the rest."""
+    return pd.DataFrame([row for phase, step in steps.items() for row in _rows(phase, step)])
+
+
+def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
+    """The peaks that the operators meet, by the format that they compute in."""
+    forms = [(form.compute, max(1.0, form.compute_share)) for form in
+             (deployment.prefill, deployment.decode)]  # fmt: skip
+    hardware = deployment.hardware
+    return {
+        precision if factor == 1 else f"sparse {precision}": hardware.peak(precision) * factor
+        for precision, factor in (*forms, (ATTENTION, 1.0))
+    }
+
+
+def in_words(phase: str, step: Breakdown) -> str:
+    """How long a step takes, what of it is bound by memory and by compute, and its longest part."""
+    longest = max(step.operators, key=lambda placed: placed.step_s)
+    shares = ", ".join(f"{step.share(bound):.0%} {bound}-bound" for bound in ("memory", "compute"))
+    return (
+        f"{phase}: {step.seconds * 1e3:.3g} ms a step, {shares}, {step.rest_s / step.seconds:.0%} "
+        f"overhead, launches and messages. Longest: {longest.operator.name}, "
+        f"{longest.step_s / step.seconds:.0%} ({longest.bound}-bound)."
+    )
+
+
+def _rows(phase: str, step: Breakdown) -> list[dict[str, Any]]:
+    rest = {"phase": phase, "operator": "overhead, launches, messages", "bound": "neither"}
+    return [
+        *(_row(phase, step, placed) for placed in step.operators),
+        {**rest, "step_ms": 1e3 * step.rest_s, "share": step.rest_s / step.seconds,
+         "flops": 0.0, "moved_bytes": 0.0, "flops_per_s": 0.0},
+    ]  # fmt: skip
+
+
+def _row(phase: str, step: Breakdown, placed: Placed) -> dict[str, Any]:
+    operator = placed.operator
+    return {
+        "phase": phase,
+        "operator": operator.name,
+        "bound": placed.bound,
+        "step_ms": 1e3 * placed.step_s,
+        "share": placed.step_s / step.seconds,
+        "flops": operator.flops,
+        "moved_bytes": operator.moved_bytes,
+        "intensity_flops_per_byte": operator.intensity,
+        "flops_per_s": placed.attained_flops_per_s,
+    }

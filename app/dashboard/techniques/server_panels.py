@@ -1,0 +1,164 @@
+"""Panels of the Techniques page on the server as it is: roofline, memory, tables."""
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.techniques.frames import (
+    PRODUCTS,
+    intensity_grid,
+    latency_frame,
+    work_frame,
+)
+from app.dashboard.techniques.operators import (
+    breakdowns,
+    in_words,
+    operators_frame,
+    peaks_flops_per_s,
+)
+from app.dashboard.techniques.subject import Subject
+from app.text.technique_reports import intensity_report, latency_report
+from sim.step_times.roofline.memory import DeviceMemory
+from sim.techniques.setup import Setup
+
+MOST_SEQUENCES = 512
+CONTEXT_STEP = 128
+MOST_CONTEXT = 32_768
+_NUMBER = st.column_config.NumberColumn
+_OPERATOR_COLUMNS = {
+    "share": _NUMBER("of the step", format="percent"),
+    "step_ms": _NUMBER("ms", format="%.4g"),
+    "flops": _NUMBER("FLOP", format="compact"),
+    "moved_bytes": _NUMBER("bytes moved", format="compact"),
+    "intensity_flops_per_byte": _NUMBER("FLOP/byte", format="%.3g"),
+    "flops_per_s": _NUMBER("attained FLOP/s", format="compact"),
+}
+
+
+def roofline_panel(subject: Subject, setup: Setup) -> None:
+    """Operators of a decode step and of a prompt under the device's roof."""
+    deployment = setup.deployment
+    sequences, context_tokens = _load()
+    steps = breakdowns(deployment, sequences, context_tokens)
+    for phase, step in steps.items():
+        st.markdown(f"**{phase.capitalize()}**{in_words(phase, step).removeprefix(phase)}")
+    frame = operators_frame(steps)
+    peaks = peaks_flops_per_s(deployment)
+    chart(figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s), "techniques_dots")
+    st.caption(
+        "Decode (filled): a step of so many sequences at this context. Prefill (open): one prompt "
+        "of that length. A dot's size is its share of the step; left of the ridge an operator is "
+        "memory-bound, right of it compute-bound. Dots lie below the roof by what kernels achieve "
+        f"of it: {deployment.efficiency.compute:.0%} of FLOP/s and "
+        f"{deployment.efficiency.memory:.0%} of bandwidth are assumed. Drafting is left out."
+    )
+    st.dataframe(frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-")
+    downloads(frame, "operators")
+
+
+def memory_panel(subject: Subject, setup: Setup) -> None:
+    """Weights, KV and states against the device's memory, and how many sequences fit."""
+    sequences, context_tokens = _load()
+    memories = {"This server": DeviceMemory.of(setup.deployment, context_tokens)}
+    if subject.techniques:
+        plain = Subject(subject.model, subject.hardware).setup().deployment
+        memories["Without techniques"] = DeviceMemory.of(plain, context_tokens)
+    for name, memory in memories.items():
+        _verdict(name, memory, sequences, context_tokens)
+    bars = {name: memory.parts(sequences) for name, memory in memories.items()}
+    chart(figures.device_memory(bars, memories["This server"].capacity), "techniques_memory")
+    here = memories["This server"]
+    st.caption(
+        f"Weights {_gb(here.weights)}; a sequence of {context_tokens:,} tokens takes "
+        f"{_gb(here.kv_per_sequence)} of keys and values and {_gb(here.state_per_sequence)} of "
+        "state. Sequences that fit = (usable memory - weights) / bytes of a sequence; "
+        f"{1 - here.usable / here.capacity:.0%} is kept back for activations and buffers."
+    )
+    frame = pd.DataFrame({"bar": name, **parts} for name, parts in bars.items())
+    downloads(frame, "device_memory_bytes")
+
+
+def tables_panel(subject: Subject, setup: Setup) -> None:
+    """Intensities, work per token and decode latencies by the textbook's formulas."""
+    st.caption(
+        f"The formulas alone, for {subject.model} in bf16 on one {subject.hardware} at its data "
+        "sheet: no techniques, no overhead. `servetwin techniques intensity` and `latency` print "
+        "the same."
+    )
+    _intensities(subject)
+    _latencies(subject)
+
+
+def _intensities(subject: Subject) -> None:
+    report = intensity_report(
+        subject.model, "1,2,4,8,128,512,4096", None, None, 2.0, subject.hardware
+    )
+    st.subheader("Intensity, FLOP/byte")
+    grids = {product: intensity_grid(report, product) for product in PRODUCTS}
+    known = [product for product, grid in grids.items() if not grid.empty]
+    product = st.selectbox(
+        "Product", known, key="techniques_product",
+        help="n rows computed at once against l keys; empty where n > l.",
+    )  # fmt: skip
+    ridge = report["ridge"]["flops_per_byte"]
+    st.dataframe(
+        grids[product].style.format("{:.4g}").map(lambda cell: _by_ridge(cell, ridge)),
+        placeholder="-",
+    )
+    st.caption(
+        f"Above the ridge of {ridge:,.0f} FLOP/byte (bold) a product is compute-bound, below it "
+        "memory-bound."
+    )
+    downloads(grids[product].reset_index(), "intensity")
+    st.subheader("Work per token")
+    work = work_frame(report)
+    st.dataframe(work, hide_index=True)
+    downloads(work, "work_per_token")
+
+
+def _latencies(subject: Subject) -> None:
+    st.subheader("Decode latency = bytes / bandwidth")
+    context_tokens = st.slider(
+        "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 1_024, CONTEXT_STEP, key="techniques_latency"
+    )
+    report = latency_report(
+        subject.model, subject.hardware, "1,4,16,64,256", None, context_tokens, "bf16", "bf16", None
+    )
+    frame = latency_frame(report)
+    st.dataframe(frame, hide_index=True)
+    (limit,) = report["most_tokens_per_s"]
+    st.caption(f"Throughput tends to {limit:,.0f} tokens/s as the batch grows.")
+    downloads(frame, "decode_latency")
+
+
+def _load() -> tuple[int, int]:
+    left, right = st.columns(2)
+    sequences = left.slider(
+        "Sequences in a step", 1, MOST_SEQUENCES, 32, key="techniques_batch", bind="query-params"
+    )
+    context_tokens = right.slider(
+        "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 2_048, CONTEXT_STEP,
+        key="techniques_context", bind="query-params",
+    )  # fmt: skip
+    return sequences, context_tokens
+
+
+def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: int) -> None:
+    most = memory.sequences
+    said = f"{name}: fits {most:,} sequences of {context_tokens:,} tokens"
+    if memory.weights >= memory.usable:
+        st.error(f"{name}: the weights alone do not fit; use more devices or a smaller format")
+    elif most < sequences:
+        st.warning(f"{said}, not the {sequences} asked for")
+    else:
+        st.success(f"{said}; the {sequences} asked for are among them")
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.3g} GB"
+
+
+def _by_ridge(cell: float, ridge: float) -> str:
+    return "font-weight: bold" if cell > ridge else ""

@@ -1,0 +1,67 @@
+"""What techniques are tried on: the model and device of a scenario, or those chosen on the page."""
+
+from dataclasses import dataclass, replace
+
+from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.scenario.scenario_file import ScenarioFile, Server
+from sim.techniques.build import build_setup, parse_efficiency
+from sim.techniques.registry import find_technique
+from sim.techniques.setup import Setup
+
+MODEL, HARDWARE = "llama-3-8b", "h100"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A server made of data sheets; ``techniques`` are texts (``tensor-parallel:ways=2``)."""
+
+    model: str = MODEL
+    hardware: str = HARDWARE
+    techniques: tuple[str, ...] = ()
+    efficiency: str | None = None
+
+    @classmethod
+    def of(cls, file: ScenarioFile) -> "Subject | None":
+        """That of a scenario; None where it rests on a calibrated profile."""
+        server = file.server
+        if server.model is None or server.hardware is None:
+            return None
+        return cls(server.model, server.hardware, server.techniques, server.efficiency)
+
+    def setup(self) -> Setup:
+        """All of it built; raises ``ServetwinError`` where that makes no sense, or names a file."""
+        require_all_offered(self.in_scenario(ScenarioFile()))
+        efficiency = parse_efficiency(self.efficiency or "")
+        return build_setup(self.model, self.hardware, self.techniques, efficiency)
+
+    def text_of(self, name: str) -> str | None:
+        """A technique that is on, with its parameters; None where it is off."""
+        return next((text for text in self.techniques if _name(text) == name), None)
+
+    def with_technique(self, text: str) -> "Subject":
+        """The same with the technique on, after the others; its parameters replace older ones.
+
+        Raises ``PolicyError`` for an unknown technique or parameter.
+        """
+        find_technique(text)
+        others = self.without(_name(text)).techniques
+        return replace(self, techniques=(*others, text))
+
+    def without(self, name: str) -> "Subject":
+        """The same with the technique off."""
+        kept = tuple(text for text in self.techniques if _name(text) != name)
+        return replace(self, techniques=kept)
+
+    def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
+        """``file`` with this server; all else as it was."""
+        server = Server(
+            model=self.model,
+            hardware=self.hardware,
+            techniques=self.techniques,
+            efficiency=self.efficiency,
+        )
+        return file.model_copy(update={"server": server})
+
+
+def _name(text: str) -> str:
+    return text.partition(":")[0]

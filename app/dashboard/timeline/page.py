@@ -1,0 +1,218 @@
+"""Timeline: requests, batches, queue and memory on one axis; one request explained."""
+
+from math import ceil, floor
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped
+from app.dashboard.scenario.allowed_choices import runs_folder
+from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.simulated import Outcome, simulated_or_stop
+from app.dashboard.timeline.chosen import (
+    MOST_LINES,
+    Choice,
+    busiest_window,
+    in_window,
+    moments,
+    slowest,
+    window_around,
+)
+from app.dashboard.timeline.runs import Watched, changed_s, kept_runs, of_folder, of_outcome
+from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
+from app.figures.batches import MOST_BATCHES
+from app.text.explanation import company_words, verdict
+from sim.explain.explain import Explanation
+from workloads.errors import ServetwinError
+
+_THIS = "the scenario at the side"
+_WINDOW, _SLOWEST = "window", "slowest"
+_SLOWEST_LISTED = 10
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Timeline")
+    left, right = st.columns(2)
+    with left:
+        watched = _run()
+    with right:
+        row = _requested(watched)
+    choice = _choice(watched, row)
+    _chart(watched, choice, row)
+    if row is not None:
+        _explain(watched, row)
+    _slowest(watched)
+    _files(watched)
+
+
+def _run() -> Watched:
+    """The run that was chosen; the page ends where there is none."""
+    kept = kept_runs(runs_folder())
+    name = st.selectbox(
+        "Run", [_THIS, *kept], key="timeline_run", bind="query-params",
+        on_change=_forget_window,
+        help="The simulation of the scenario, or a run folder that this dashboard keeps.",
+    )  # fmt: skip
+    if name not in kept:
+        outcome = simulated_or_stop(current_scenario())
+        return _of_outcome(outcome.file.model_dump_json() + outcome.digest, outcome)
+    folder = runs_folder() / name
+    try:
+        return _of_folder(name, changed_s(folder))
+    except (ServetwinError, OSError) as error:
+        st.error(escaped(str(error).replace(str(folder), name)))
+        st.stop()
+
+
+def _forget_window() -> None:
+    """Another run has another busiest moment."""
+    st.session_state.pop("timeline_window", None)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _of_outcome(key: str, _outcome: Outcome) -> Watched:
+    return of_outcome(_outcome)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Reading the run ...")
+def _of_folder(name: str, changed: float) -> Watched:
+    return of_folder(runs_folder() / name)
+
+
+def _requested(watched: Watched) -> int | None:
+    """The row of the request to explain."""
+    name = st.text_input(
+        "Request to explain", key="timeline_request", bind="query-params",
+        placeholder="its id, or click on its bar below",
+    )  # fmt: skip
+    if not name:
+        return None
+    try:
+        return watched.explainer.row_of(name)
+    except ServetwinError as error:
+        st.error(escaped(str(error)))
+        return None
+
+
+def _choice(watched: Watched, row: int | None) -> Choice:
+    left, right = st.columns([1, 2])
+    with left:
+        show = st.segmented_control(
+            "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, key="timeline_show",
+            bind="query-params",
+        )  # fmt: skip
+    with right:
+        if show == _SLOWEST:
+            count = st.slider("How many", 5, MOST_LINES, 20, key="timeline_slowest")
+            return slowest(watched, count)
+        return in_window(watched, _window(watched, row), row)
+
+
+def _window(watched: Watched, row: int | None) -> tuple[float, float]:
+    low, high = floor(100 * watched.start_s) / 100, ceil(100 * watched.end_s) / 100
+    begin = busiest_window(watched) if row is None else window_around(watched, row)
+    start_s, end_s = st.session_state.get("timeline_window") or begin
+    start_s, end_s = max(low, start_s), min(high, end_s)
+    if start_s >= end_s:
+        start_s, end_s = begin
+    st.session_state["timeline_window"] = round(start_s, 2), round(end_s, 2)
+    shown: Any = st.slider(
+        "Window, s", low, high, step=0.01, key="timeline_window", bind="query-params",
+        help="At first: about the request to explain, or when most requests are there.",
+    )  # fmt: skip
+    return shown[0], shown[1]
+
+
+def _chart(watched: Watched, choice: Choice, row: int | None) -> None:
+    chosen = None if row is None else str(watched.run.requests["request_id"].iloc[row])
+    shown = moments(watched, choice)
+    chart(
+        figures.timeline(shown, chosen), "timeline_chart",
+        on_select=_take_click, selection_mode="points",
+    )  # fmt: skip
+    joined = " Batches that begin close to each other are joined."
+    st.caption(
+        f"{choice.said}.{joined if len(shown.steps) > MOST_BATCHES else ''} Drag over a chart to "
+        "zoom into its time, double-click to zoom out."
+    )
+
+
+def _take_click() -> None:
+    points = st.session_state["timeline_chart"]["selection"]["points"]
+    found = [_name_of(point) for point in points]
+    if names := [name for name in found if name]:
+        st.session_state["timeline_request"] = names[0]
+
+
+def _name_of(point: dict[str, Any]) -> str | None:
+    name = point.get("customdata")
+    return name[0] if isinstance(name, list) else name
+
+
+def _explain(watched: Watched, row: int) -> None:
+    name = str(watched.run.requests["request_id"].iloc[row])
+    found = watched.explainer.explain(name)
+    st.subheader(f"Request {escaped(name)}")
+    st.markdown(f"**{escaped(_sentence(verdict(found)))}**")
+    st.caption(escaped(_facts(found)))
+    st.button("Show it in the timeline", on_click=_zoom, args=(window_around(watched, row),))
+    if found.parts_s:
+        chart(figures.explained(name, found.parts_s), "timeline_parts")
+        with st.expander("The parts as a table"):
+            st.dataframe(parts_table(found), hide_index=True)
+    for note in found.notes:
+        st.caption(escaped(_sentence(note)))
+    _behind(watched.explainer.waited_behind(name))
+
+
+def _behind(steps: pd.DataFrame) -> None:
+    if steps.empty:
+        return
+    count, first_s, last_s = int(steps["steps"].sum()), steps["start_s"].min(), steps["end_s"].max()
+    which = "step" if count == 1 else f"{count} steps"
+    with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
+        st.dataframe(behind_table(steps), hide_index=True, height=280)
+
+
+def _slowest(watched: Watched) -> None:
+    table = slowest_table(watched.explainer.slowest(_SLOWEST_LISTED))
+    if table.empty:
+        return
+    st.subheader("The slowest requests")
+    st.dataframe(
+        table, hide_index=True, key="timeline_slowest_table", selection_mode="single-row",
+        on_select=lambda: _take_row(table),
+    )  # fmt: skip
+
+
+def _take_row(table: pd.DataFrame) -> None:
+    rows = st.session_state["timeline_slowest_table"]["selection"]["rows"]
+    if rows:
+        st.session_state["timeline_request"] = str(table["request"].iloc[rows[0]])
+
+
+def _zoom(window_s: tuple[float, float]) -> None:
+    st.session_state.update({"timeline_window": window_s, "timeline_show": _WINDOW})
+
+
+def _files(watched: Watched) -> None:
+    frames = {"requests": watched.run.requests, "steps": watched.run.steps}
+    for column, (name, frame) in zip(st.columns(2), frames.items(), strict=True):
+        with column:
+            st.caption(f"All {name} of the run")
+            downloads(frame, f"timeline_{name}")
+
+
+def _facts(found: Explanation) -> str:
+    tokens = f"{found.prompt_tokens} prompt and {found.output_tokens} output tokens"
+    where = f"{tokens}, scheduled at {found.scheduled_s:.3f} s on replica {found.replica}"
+    return " ".join(map(_sentence, [where, *company_words(found)]))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,110 @@
+"""What a profile keeps of its calibration: coefficients, residuals, ranges; and its step times."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from policies.batch import BatchShape
+from sim.step_times.profile import Profile, StepTimeFit
+from sim.step_times.provenance import MeasuredRange
+
+_POINTS = 60
+_BEYOND = 1.5
+"""Curves go on to this many times what was measured."""
+_UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
+
+
+def fit_words(layout: str, fit: StepTimeFit) -> str:
+    """How well it fits, in a sentence; of a computed one, that nobody measured."""
+    if not fit.steps:
+        return f"{layout}: computed, not measured; there are no residuals."
+    return (
+        f"{layout}: fitted to {fit.steps} steps; the median error on steps that the fit had not "
+        f"seen is {100 * (fit.held_out_error or 0):.1f} %, calibration rounds differ by "
+        f"{100 * fit.drift:.1f} %."
+    )
+
+
+def residuals(profile: Profile) -> dict[str, list[float]]:
+    """Quantiles of measured / fitted by KV layout, of layouts that were measured."""
+    return {layout: fit.noise for layout, fit in profile.layouts.items() if fit.steps}
+
+
+def coefficient_table(fit: StepTimeFit) -> pd.DataFrame:
+    """Coefficients; their standard errors (bootstrap over steps) and the largest values measured,
+    where these are known."""
+    errors = _standard_errors_s(fit)
+    rows = []
+    for place, (feature, seconds) in enumerate(fit.coefficients.items()):
+        error_s = errors[place] if place < len(errors) else float("nan")
+        rows.append(
+            {
+                "feature": feature,
+                "µs per unit": 1e6 * seconds,
+                "standard error, µs": 1e6 * error_s,
+                "measured up to": fit.ranges.get(feature, float("nan")),
+            }
+        )
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def decode_curve(fit: StepTimeFit) -> pd.DataFrame:
+    """A step of decodes alone over their number, each with the mean context of the calibration."""
+    most = fit.ranges.get("decode_sequences", _UNMEASURED_SEQUENCES)
+    context = fit.ranges.get("decode_context_tokens", 512.0 * most) / most
+    sizes = _sizes(fit, most)
+    shapes = [BatchShape(int(n), int(context * n), int(n)) for n in sizes]
+    return _curve(fit, sizes, shapes)
+
+
+def prompt_curve(fit: StepTimeFit) -> pd.DataFrame:
+    """A step of one prompt alone over its tokens."""
+    most = _most_rows(fit)
+    sizes = _sizes(fit, most)
+    shapes = [BatchShape(0, 0, 0, ((0, int(n)),)) for n in sizes]
+    return _curve(fit, sizes, shapes)
+
+
+def _sizes(fit: StepTimeFit, most: float) -> list[int]:
+    end = most * (_BEYOND if fit.ranges else 1.0)
+    return sorted({round(size) for size in np.linspace(1, end, _POINTS).tolist()})
+
+
+def _most_rows(fit: StepTimeFit) -> float:
+    """The longest prompt whose rows and pairs were both measured."""
+    largest = MeasuredRange.of(fit.ranges)
+    if not np.isfinite(largest.rows):
+        return _UNMEASURED_TOKENS
+    by_pairs = (np.sqrt(8 * largest.prefill_pairs + 1) - 1) / 2
+    return float(min(largest.rows, by_pairs))
+
+
+def _curve(fit: StepTimeFit, sizes: list[int], shapes: list[BatchShape]) -> pd.DataFrame:
+    model, noise = fit.model(), fit.noise_factors()
+    seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
+    low, high = np.quantile(noise, (0.05, 0.95))
+    measured = [_is_measured(shape, fit.ranges) for shape in shapes]
+    return pd.DataFrame(
+        {
+            "x": sizes, "seconds": seconds, "low_s": low * seconds, "high_s": high * seconds,
+            "measured": measured,
+        }
+    )  # fmt: skip
+
+
+def _is_measured(shape: BatchShape, ranges: Mapping[str, float]) -> bool:
+    largest = MeasuredRange.of(ranges)
+    pairs = sum(n * start + n * (n + 1) / 2 for start, n in shape.prefill_chunks)
+    return bool(
+        shape.decode_sequences <= largest.decode_sequences
+        and shape.decode_context_tokens <= largest.decode_context_tokens
+        and shape.rows <= largest.rows
+        and pairs <= largest.prefill_pairs
+    )
+
+
+def _standard_errors_s(fit: StepTimeFit) -> list[float]:
+    """Of the coefficients in their order; none where the calibration kept no covariance."""
+    variances = np.diagonal(fit.covariance) if fit.covariance else ()
+    return [float(np.sqrt(variance)) for variance in variances]

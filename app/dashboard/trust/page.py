@@ -1,0 +1,196 @@
+"""Trust: what the scenario rests on, predicted against measured, and how well the profile fits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import escaped
+from app.dashboard.scenario.allowed_choices import offered, runs_folder
+from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.simulated import Outcome, simulated
+from app.dashboard.timeline.runs import changed_s
+from app.dashboard.trust.bands import error_by_band
+from app.dashboard.trust.calibration import (
+    coefficient_table,
+    decode_curve,
+    fit_words,
+    prompt_curve,
+    residuals,
+)
+from app.dashboard.trust.trials import (
+    EXAMPLE,
+    Trials,
+    error_rows,
+    find_trials,
+    profile_of,
+    requests_of,
+    verdict_table,
+    when_and_where,
+)
+from app.scenario.scenario_file import ScenarioFile
+from app.text.metric_labels import METRICS
+from app.text.provenance import outside_warning
+from app.text.report_folders import Trial
+from sim.step_times.profile import Profile, load_profile
+from workloads.errors import ServetwinError
+
+_OF_TRIAL = "the profile of the trial above"
+_COMMAND = "servetwin verify --policy chunked+paged+prefix"
+
+
+def page() -> None:
+    """Draw the page."""
+    st.title("Trust")
+    scenario = current_scenario()
+    _scenario(scenario)
+    name, trial = _trial()
+    _verdict(name, trial)
+    _errors(trial)
+    _calibration(name)
+    st.caption("All requests of the trial, predicted and measured")
+    downloads(requests_of(trial), "trust_requests")
+
+
+def _scenario(scenario: ScenarioFile) -> None:
+    st.subheader("What the scenario at the side rests on")
+    try:
+        outcome = simulated(scenario)
+    except ServetwinError as error:
+        st.error(escaped(str(error)))
+        return
+    provenance = outcome.run.extra["provenance"]
+    chart(figures.rests_bar(provenance["shares"]), "trust_rests")
+    _say_what_it_rests_on(outcome, provenance)
+
+
+def _say_what_it_rests_on(outcome: Outcome, provenance: Mapping[str, Any]) -> None:
+    if warning := outside_warning(provenance, widened=not outcome.scenario.is_certain()):
+        st.warning(escaped(warning.removeprefix("warning: ")))
+    elif "roofline" in provenance["shares"]:
+        st.info(
+            "Its step times are a formula with the figures of a data sheet: nobody measured them "
+            "on an engine, and its error is not known. Calibrate one to know it."
+        )
+    else:
+        st.success("Every step of it lies within what its profile measured.")
+
+
+def _trial() -> tuple[str, Trial]:
+    st.subheader("Predicted against measured")
+    trials = _trials(str(runs_folder()), changed_s(runs_folder()))
+    for problem in trials.problems:
+        st.warning(escaped(f"Left out: {problem}"))
+    name = st.selectbox(
+        "Trial", list(trials.found), key="trust_trial", bind="query-params",
+        help="Folders of `servetwin verify --out`, and replays and load tests of the same requests,"
+        " among the runs that this dashboard keeps; and a bundled one.",
+    )  # fmt: skip
+    return name, trials.found[name]
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the runs ...")
+def _trials(root: str, changed: float) -> Trials:
+    return find_trials(Path(root))
+
+
+def _verdict(name: str, trial: Trial) -> None:
+    comparison = trial.comparison
+    holds = comparison.holds
+    (st.success if holds else st.error)(
+        f"{'✓ The prediction holds' if holds else '✗ The prediction fails'}: "
+        f"{len(trial.predicted.run.requests)} requests, {comparison.repeats} load tests."
+    )
+    st.caption(escaped(f"Measured {when_and_where(trial)}."))
+    if (EXAMPLE / name).is_dir():
+        st.caption(f"Bundled with Servetwin: `{_COMMAND}` on its own engine, two shared vCPUs.")
+    chart(figures.errors_with_intervals(error_rows(comparison.metrics)), "trust_errors")
+    with st.expander("The figures as a table"):
+        st.dataframe(verdict_table(comparison.metrics), hide_index=True)
+        st.caption(
+            "Error: (predicted - measured) / measured. Noise floor: (max - min) / mean of the load "
+            "tests. A metric holds within its limit, or twice the noise floor where that is more."
+        )
+
+
+def _errors(trial: Trial) -> None:
+    metrics = ("ttft_s", "tpot_s", "e2e_s")
+    metric = st.segmented_control(
+        "Error in detail of", metrics, default="ttft_s", required=True, key="trust_metric",
+        bind="query-params", format_func=lambda name: METRICS[name].label,
+        help=METRICS[st.session_state.get("trust_metric", "ttft_s")].definition,
+    )  # fmt: skip
+    predicted = trial.predicted.run.requests
+    measured = {named.name.rpartition("/")[2]: named.run.requests for named in trial.measured}
+    left, right = st.columns(2)
+    with left:
+        st.markdown("**Percentile by percentile**")
+        looks = figures.looks(measured)
+        found = figures.predicted_against_measured(predicted, measured, metric, looks)
+        chart(found, "trust_percentiles")
+    with right:
+        st.markdown("**By how busy the server was**")
+        bands = error_by_band(predicted, list(measured.values()), metric)
+        chart(figures.error_per_band(bands, metric), "trust_bands")
+
+
+def _calibration(trial: str) -> None:
+    st.subheader("Calibration")
+    path = profile_of(runs_folder(), trial)
+    choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
+    name = st.selectbox(
+        "Profile", choices, key="trust_profile", bind="query-params",
+        help="What a calibration learned about an engine on a machine.",
+    )  # fmt: skip
+    try:
+        profile = load_profile(str(path) if name == _OF_TRIAL else name)
+    except ServetwinError as error:
+        st.error(escaped(str(error).replace(str(runs_folder()), "")))
+        return
+    _describe(profile)
+    _fits(profile)
+
+
+def _describe(profile: Profile) -> None:
+    st.markdown(escaped(" of ".join([profile.describe()[0], *_date(profile)])))
+    for layout, fit in profile.layouts.items():
+        st.markdown(f"- {escaped(fit_words(layout, fit))}")
+
+
+def _date(profile: Profile) -> list[str]:
+    return [str(profile.machine["date"])] if "date" in profile.machine else []
+
+
+def _fits(profile: Profile) -> None:
+    looks = figures.looks(profile.layouts)
+    decodes = {str(name): decode_curve(fit) for name, fit in profile.layouts.items()}
+    prompts = {str(name): prompt_curve(fit) for name, fit in profile.layouts.items()}
+    left, right = st.columns(2)
+    with left:
+        st.markdown("**A step of decodes**")
+        chart(figures.step_time_curve(decodes, "decodes, count", looks), "trust_decodes")
+    with right:
+        st.markdown("**A step of one prompt**")
+        chart(figures.step_time_curve(prompts, "prompt, tokens", looks), "trust_prompts")
+    left, right = st.columns(2)
+    with left:
+        st.markdown("**Coefficients**")
+        tabs = st.tabs([str(layout) for layout in profile.layouts])
+        for tab, fit in zip(tabs, profile.layouts.values(), strict=True):
+            tab.dataframe(coefficient_table(fit), hide_index=True, height=300)
+    with right:
+        st.markdown("**Residuals**")
+        _residuals(profile, looks)
+
+
+def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
+    left = residuals(profile)
+    if not left:
+        st.info("None: it was computed, not measured.")
+        return
+    chart(figures.residual_cdf(left, looks), "trust_residuals")
+    st.caption("A profile keeps quantiles of its residuals, not the measured steps.")

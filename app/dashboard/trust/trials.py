@@ -1,0 +1,137 @@
+"""Predictions that were held against load tests: of this dashboard's folder, and a bundled one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from app.text.metric_labels import METRICS
+from app.text.report_folders import Trial, find_runs
+from loadtest.report.comparison import NOISE_MULTIPLE, MetricComparison
+from workloads.errors import ServetwinError
+
+EXAMPLE = Path(__file__).parent / "example"
+"""Written by ``servetwin verify`` on the bundled engine (the bundled sample, two load tests)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Trials by name; ``problems`` say which folders could not be read, and why."""
+
+    found: dict[str, Trial]
+    problems: tuple[str, ...] = ()
+
+
+def find_trials(root: Path) -> Trials:
+    """The trials among the runs under ``root``, then the bundled one."""
+    problems: list[str] = []
+    own = _trials(_readable(root, problems))
+    example = _trials(_folders(EXAMPLE))
+    found = {_name(trial): trial for trial in [*own, *example]}
+    return Trials(found, tuple(problems))
+
+
+def profile_of(root: Path, name: str) -> Path | None:
+    """The profile that a verification wrote beside its runs, of a trial of that name."""
+    folders = [base / part for base in (root, EXAMPLE) for part in (name, Path(name).parent)]
+    found = [path for folder in folders if (path := folder / "profile.json").is_file()]
+    return found[0] if found else None
+
+
+def when_and_where(trial: Trial) -> str:
+    """Date and machine of the load tests, as far as they are kept."""
+    said = []
+    for named in trial.measured:
+        meta = named.run.meta
+        machine = f"{meta.get('processor', 'unknown machine')}, {meta.get('cores', '?')} cores"
+        said.append(f"{meta.get('date', 'at an unknown time')} on {machine}")
+    return "; ".join(said)
+
+
+def requests_of(trial: Trial) -> pd.DataFrame:
+    """The requests of all its runs, by the name of the ``run``."""
+    frames = [
+        named.run.requests.drop(columns="chunk_s", errors="ignore").assign(run=named.name)
+        for named in (trial.predicted, *trial.measured)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
+    """What ``errors_with_intervals`` draws: of the metrics that were measured."""
+    rows = [_error_row(row) for row in metrics if row.predicted and row.measured]
+    columns = ["metric", "error", "low", "high", "noise", "allowed"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
+    """Predicted, measured, error, noise floor and verdict of each metric, in its unit."""
+    words = {True: "✓ holds", False: "✗ fails", None: "informs only"}
+    return pd.DataFrame(
+        [{**_figures(row), "verdict": words[row.holds]} for row in metrics if row.predicted]
+    )
+
+
+def _figures(row: MetricComparison) -> dict[str, object]:
+    factor = METRICS[row.metric.partition(".")[0]].factor
+    bounds = row.predicted
+    return {
+        "metric": _label(row.metric, with_unit=True),
+        "predicted": factor * bounds.value if bounds else None,
+        "from": factor * bounds.low if bounds else None,
+        "to": factor * bounds.high if bounds else None,
+        "measured": None if row.measured is None else factor * row.measured,
+        "error, %": None if row.error is None else 100 * row.error,
+        "noise floor, %": None if row.noise is None else 100 * row.noise,
+        "limit, %": None if row.limit is None else 100 * row.limit,
+    }
+
+
+def _error_row(row: MetricComparison) -> tuple[object, ...]:
+    bounds, measured = row.predicted, row.measured
+    assert bounds is not None
+    assert measured
+    nan = float("nan")
+    noise = nan if row.noise is None else 100 * row.noise
+    allowed = nan
+    if row.limit is not None:
+        allowed = 100 * max(row.limit, NOISE_MULTIPLE * (row.noise or 0.0))
+    off = (100 * (value / measured - 1) for value in (bounds.value, bounds.low, bounds.high))
+    return (_label(row.metric), *off, noise, allowed)
+
+
+def _label(metric: str, with_unit: bool = False) -> str:
+    name, _, part = metric.partition(".")
+    words = METRICS[name]
+    label = f"{words.label} {part}".strip()
+    return f"{label}, {words.unit}" if with_unit else label
+
+
+def _readable(root: Path, problems: list[str]) -> list[Path]:
+    """Folders under ``root`` that hold runs; of a damaged one, why not."""
+    good = []
+    for folder in _folders(root):
+        try:
+            find_runs([folder])
+        except ServetwinError as error:
+            if "neither a run folder" not in str(error):
+                problems.append(str(error).replace(f"{root}/", ""))
+        else:
+            good.append(folder)
+    return good
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _trials(folders: Sequence[Path]) -> Iterator[Trial]:
+    yield from find_runs(folders)[1] if folders else ()
+
+
+def _name(trial: Trial) -> str:
+    """The folder that all its runs are in, or the prediction's own name."""
+    predicted = trial.predicted.name
+    parents = {named.name.rpartition("/")[0] for named in (trial.predicted, *trial.measured)}
+    return parents.pop() if len(parents) == 1 and "" not in parents else predicted

@@ -1,0 +1,169 @@
+"""What if: one scenario, its verdict, its figures and distributions, beside a pinned baseline."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.formatting import plain
+from app.dashboard.metrics_row import Side, metrics_row
+from app.dashboard.scenario.controls import changes
+from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.simulated import (
+    REPLICATIONS,
+    Outcome,
+    replicated,
+    replications,
+    simulated_or_stop,
+)
+from app.dashboard.what_if.memory import bars_of_one_unit, memory_parts
+from app.dashboard.what_if.verdict import Verdict, facts, judge
+from sim.experiments.predict import interval
+
+_BASELINE = "baseline"
+_NOW, _BEFORE = "this scenario", "baseline"
+_LOG = logging.getLogger(__name__)
+
+
+def page() -> None:
+    """Draw the page: what is known at once first, then what takes longer."""
+    started_s = time.perf_counter()
+    head = st.container(horizontal=True, vertical_alignment="center")
+    with head:
+        st.title("What if?")
+    outcome = simulated_or_stop(current_scenario())
+    baseline: Outcome | None = st.session_state.get(_BASELINE)
+    with head:
+        _pinning(outcome, baseline)
+    answer, words = _answer(None, outcome, baseline), st.empty()
+    outcomes = {_NOW: outcome, **({_BEFORE: baseline} if baseline else {})}
+    _distributions(outcomes)
+    _over_time(outcomes)
+    memory = st.container()
+    downloads(outcome.run.requests, "requests")
+    _LOG.debug("drawn in %.3f s", time.perf_counter() - started_s)
+    _replicate(words, outcome, baseline)
+    _answer(answer, outcome, baseline)
+    with memory:
+        _memory(outcomes)
+    _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
+
+
+def interval_words(outcome: Outcome) -> str:
+    """What the intervals hold, and what they do not."""
+    generated, certain = outcome.file.workload.is_generated, outcome.scenario.is_certain()
+    unknown = "its step times were computed, and nobody knows their error"
+    if not outcome.is_drawn:
+        return f"No intervals: the trace is as it is, and of this server {unknown}."
+    drawn = ["its own draw of the workload"] if generated else []
+    if not certain:
+        drawn.append("what is uncertain about the server")
+    elif not generated:
+        drawn.append("the choices of a router that draws")
+    missing = f" What is not in them: {unknown}." if certain else ""
+    one = f" The large figures are of one draw, seed {outcome.file.seed}." if generated else ""
+    return (
+        f"Intervals hold nine of ten of {REPLICATIONS} replications, each with "
+        f"{' and '.join(drawn)}.{one}{missing}"
+    )
+
+
+def _answer(
+    place: DeltaGenerator | None, outcome: Outcome, baseline: Outcome | None
+) -> DeltaGenerator:
+    """Verdict and figures, with intervals where the replications are there; returns their place.
+
+    All is computed before anything is drawn: what is replaced must not be gone for a moment.
+    """
+    summaries = replicated(outcome)
+    attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
+    verdict = judge(facts(outcome, attained))
+    before = Side(baseline.summary, replicated(baseline)) if baseline else None
+    place = place or st.empty()
+    with place.container():
+        _box(verdict)
+        metrics_row(Side(outcome.summary, summaries), before)
+    return place
+
+
+def _box(found: Verdict) -> None:
+    match found.kind:
+        case "holds":
+            st.success(found.text, icon=":material/check_circle:")
+        case "fails":
+            st.error(found.text, icon=":material/cancel:")
+        case "unsure":
+            st.warning(found.text, icon=":material/help:")
+        case "none":
+            st.info(found.text, icon=":material/info:")
+
+
+def _replicate(words: DeltaGenerator, outcome: Outcome, baseline: Outcome | None) -> None:
+    """Simulate the replications that are missing; the page answers meanwhile."""
+    for one in filter(None, (outcome, baseline)):
+        if not replicated(one):
+            for done, _ in enumerate(replications(one), start=1):
+                words.caption(f"Intervals: {done} of {REPLICATIONS} replications ...")
+    words.caption(" ".join([interval_words(outcome), *_changed(outcome, baseline)]))
+
+
+def _changed(outcome: Outcome, baseline: Outcome | None) -> list[str]:
+    """Against which baseline, and what the differences are."""
+    if not baseline:
+        return []
+    changed = changes(baseline.file, outcome.file).items()
+    said = [f"{name} {_shown(before)} → {_shown(after)}" for name, (before, after) in changed]
+    return [
+        f"Changed since the baseline: {', '.join(said) or 'nothing'}. Differences are between "
+        "replications of the same draws (common random numbers)."
+    ]
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else plain(value) or "empty"
+
+
+def _pinning(outcome: Outcome, baseline: Outcome | None) -> None:
+    st.button(
+        "Pin as baseline", on_click=_pin, args=(outcome,),
+        help="Keep these figures and show the differences to them.",
+    )  # fmt: skip
+    if baseline:
+        st.button("Back to the baseline", on_click=show_scenario, args=(baseline.file,))
+        st.button("Unpin", on_click=_pin, args=(None,))
+
+
+def _pin(outcome: Outcome | None) -> None:
+    st.session_state[_BASELINE] = outcome
+
+
+def _distributions(outcomes: Mapping[str, Outcome]) -> None:
+    requests = {name: found.run.requests for name, found in outcomes.items()}
+    looks = figures.looks(outcomes)
+    slo = outcomes[_NOW].file.slo.slo()
+    limits_s = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s}
+    for column, (metric, limit_s) in zip(st.columns(2), limits_s.items(), strict=True):
+        with column:
+            st.markdown(f"**How {figures.METRICS[metric].label} is distributed**")
+            chart(figures.latency_cdf(requests, metric, looks, limit_s), f"what_if_{metric}")
+
+
+def _over_time(outcomes: Mapping[str, Outcome]) -> None:
+    states = {
+        name: figures.state_of_steps(found.run.steps, found.scenario.policies.kv_tokens)
+        for name, found in outcomes.items()
+    }
+    st.markdown("**The server over time**")
+    chart(figures.server_over_time(states, figures.looks(outcomes)), "what_if_server")
+
+
+def _memory(outcomes: Mapping[str, Outcome]) -> None:
+    found = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
+    st.markdown("**What the memory of a replica holds, on average over time**")
+    for unit, bars in bars_of_one_unit(found):
+        chart(figures.memory_bar(bars, unit), f"what_if_memory_{unit}")

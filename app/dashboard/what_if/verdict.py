@@ -1,0 +1,215 @@
+"""The verdict on a scenario, in words: does it hold its SLO, can it keep up, what is short, and
+what would help."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from app.dashboard.simulated import Outcome
+from policies.config import PolicyConfig
+from sim.experiments.predict import Interval
+from sim.explain.bottleneck import Pressure, pressure
+from sim.explain.queue_cause import QueueCause
+from sim.records.metrics import LATENCIES, SLO
+
+WANTED = 0.99
+"""Share of the requests within the SLO that makes it hold."""
+_WORTH_NAMING = 0.001
+_WAIT_WORTH_NAMING = 0.1
+"""A mean wait below this share of the mean latency is not what is short."""
+
+Kind = Literal["holds", "unsure", "fails", "none"]
+
+_SHORT: dict[QueueCause, str] = {
+    "memory": "**KV memory** is full",
+    "places": "all **places in the batch** are taken",
+    "prompts": "**prompts** fill the steps (compute, token budget)",
+    "batch": "the **static batch** must end before others join",
+    "filling": "the **static batch** waits until it is full",
+    "step": "a **step** is always running",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a verdict is made of; ``missed`` are shares of all requests by limit."""
+
+    limits: str
+    attainment: float | None
+    interval: Interval | None
+    missed: dict[str, float]
+    refused: float
+    mean_e2e_s: float
+    replicas: int
+    policies: PolicyConfig
+    pressure: Pressure
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Sentences of Markdown; ``reason`` says how far from the SLO and from keeping up."""
+
+    kind: Kind
+    headline: str
+    reason: str
+    bottleneck: str
+    helps: str | None
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        helps = (f"**What would help:** {self.helps}",) if self.helps else ()
+        return "\n\n".join([f"**{self.headline}** {self.reason}", self.bottleneck, *helps])
+
+
+def facts(outcome: Outcome, attainment: Interval | None) -> Facts:
+    """Those of a simulated scenario; ``attainment`` over its replications, if there are any."""
+    policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
+    requests = outcome.run.requests
+    return Facts(
+        limits=_limits(slo),
+        attainment=outcome.summary["slo_attainment"] if _limits(slo) else None,
+        interval=attainment,
+        missed=_missed(requests, slo),
+        refused=float((requests["status"] == "refused").mean()),
+        mean_e2e_s=outcome.summary["e2e_s"]["mean"] or 0.0,
+        replicas=len(outcome.scenario.servers()),
+        policies=policies,
+        pressure=pressure(outcome.run, policies.as_dict(), policies.kv_tokens),
+    )
+
+
+def judge(found: Facts) -> Verdict:
+    """The verdict on these facts."""
+    reason = " ".join([*_attainment(found), *_load(found)])
+    return Verdict(_kind(found), _headline(found), reason, _bottleneck(found), _helps(found))
+
+
+def _limits(slo: SLO) -> str:
+    labels = zip(("TTFT", "TPOT", "E2E"), LATENCIES, strict=True)
+    given = [(label, getattr(slo, name)) for label, name in labels]
+    return ", ".join(f"{label} ≤ {1000 * s:g} ms" for label, s in given if s is not None)
+
+
+def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
+    """The share of all requests that finished too late, by limit."""
+    return {
+        label: float((requests[name] > limit).mean())
+        for label, name in zip(("TTFT", "TPOT", "E2E"), LATENCIES, strict=True)
+        if (limit := getattr(slo, name)) is not None
+    }
+
+
+def _kind(found: Facts) -> Kind:
+    if found.attainment is None:
+        return "fails" if found.pressure.overloaded else "none"
+    if found.pressure.overloaded:
+        return "fails"
+    low, high = found.attainment, found.attainment
+    if found.interval:
+        low, high = found.interval.low, found.interval.high
+    return "holds" if low >= WANTED else "fails" if high < WANTED else "unsure"
+
+
+def _headline(found: Facts) -> str:
+    words = {
+        "holds": f"Holds the SLO ({found.limits}).",
+        "fails": f"Does not hold the SLO ({found.limits}).",
+        "unsure": f"May or may not hold the SLO ({found.limits}).",
+        "none": "No SLO is set.",
+    }
+    said = words[_kind(found)] if found.limits else "No SLO is set."
+    return f"Overloaded: the queue grows. {said}" if found.pressure.overloaded else said
+
+
+def _attainment(found: Facts) -> list[str]:
+    if found.attainment is None:
+        return []
+    within = f"{_percent(found.attainment)} of the requests meet it"
+    if found.interval:
+        low, high = _percent(found.interval.low), _percent(found.interval.high)
+        within += f" (90 % interval {low} to {high})"
+    missed = [f"{label} by {_percent(s)}" for label, s in found.missed.items() if s > _WORTH_NAMING]
+    if found.refused > _WORTH_NAMING:
+        missed.append(f"{_percent(found.refused)} are refused")
+    reason = f"; missed: {', '.join(missed)}" if missed else ""
+    return [f"{within}, {_percent(WANTED)} are wanted{reason}."]
+
+
+def _load(found: Facts) -> list[str]:
+    pressed = found.pressure
+    if not pressed.overloaded:
+        return []
+    served = pressed.served_per_s
+    above = f", {_percent(pressed.arrivals_per_s / served - 1)} too many" if served > 0 else ""
+    return [
+        f"{pressed.arrivals_per_s:.3g} requests arrive per second and about {max(0, served):.3g} "
+        f"are served{above}; the queue grows by {pressed.growth_per_s:.3g} per second, so longer "
+        "runs look worse."
+    ]
+
+
+def _bottleneck(found: Facts) -> str:
+    pressed = found.pressure
+    state = (
+        f"The server is busy {_percent(pressed.busy_share)} of the time; at most "
+        f"{pressed.running_peak} of {found.policies.max_seqs} places{_memory(found)} are taken."
+    )
+    if cause := _short(found):
+        share = _percent(pressed.cause_share)
+        return f"**Bottleneck:** {_SHORT[cause]} for {share} of the waiting. {state}"
+    if _too_slow(found):
+        return f"**Bottleneck:** the **step time** itself; hardly anybody waits. {state}"
+    return f"**Nothing is short.** {state}"
+
+
+def _memory(found: Facts) -> str:
+    peak = found.pressure.kv_peak_share
+    return "" if peak is None else f" and {_percent(peak)} of the KV memory"
+
+
+def _short(found: Facts) -> QueueCause | None:
+    """What those who wait are waiting for, where waiting matters."""
+    waits = found.pressure.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
+    return found.pressure.cause if waits or found.pressure.overloaded else None
+
+
+def _too_slow(found: Facts) -> bool:
+    return any(share > 1 - WANTED for share in found.missed.values())
+
+
+def _helps(found: Facts) -> str | None:
+    if _kind(found) == "holds" or not (_short(found) or _too_slow(found)):
+        return None
+    cause = _short(found)
+    help_ = _help_for(cause, found.policies) if cause else _FASTER
+    pressed = found.pressure
+    if not pressed.overloaded or pressed.served_per_s <= 0:
+        return f"{help_}."
+    needed = -(-found.replicas * pressed.arrivals_per_s // pressed.served_per_s)
+    return f"{help_}; or about {needed:.0f} replicas instead of {found.replicas}."
+
+
+_FASTER = (
+    "fewer sequences in a batch or a smaller token budget (TPOT), a faster device, tensor "
+    "parallelism or smaller formats"
+)
+
+
+def _help_for(cause: QueueCause, policies: PolicyConfig) -> str:
+    if cause == "memory" and policies.kv == "contiguous":
+        return "paged KV memory, which reserves nothing that is not used"
+    if cause in ("batch", "filling"):
+        return "continuous batching, in which requests join and leave at every step"
+    return {
+        "memory": "more KV memory: a larger device, smaller formats of weights or KV",
+        "places": f"more sequences in a batch than {policies.max_seqs}",
+        "prompts": f"a larger token budget than {policies.token_budget}, a prefix cache where "
+        "prompts have much in common, or a device of more FLOP/s",
+        "step": _FASTER,
+    }[cause]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

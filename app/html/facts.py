@@ -1,0 +1,144 @@
+"""What a run was, in words: what ran, how it ended, what it rests on, and where."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from app.figures import Look
+from app.html.elements import Child, element
+from app.text.metric_labels import METRICS
+from app.text.provenance import outside_warning, rests_line
+from app.text.report_folders import NamedRun
+from app.text.tables import counts_line, error_lines
+from sim.records.metrics import LATENCIES, SLO
+from sim.records.run import Run, RunKind
+
+
+def facts(named: NamedRun, look: Look) -> ET.Element:
+    """One run's part of the page's opening."""
+    run = named.run
+    summary = run.summary()
+    lines = [
+        what_ran(run),
+        counts_line(summary["requests"]),
+        *error_lines(run.requests["error"].dropna()),
+        *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
+        _made(run.meta),
+        *(f"note: {note}" for note in run.scenario.get("notes", ())),
+    ]
+    parts = [element("div", line) if isinstance(line, str) else line for line in lines]
+    return element("section", element("h3", swatch(look), named.name), *parts)
+
+
+def swatch(look: Look) -> ET.Element:
+    """The colour of a run beside its name."""
+    return element("span", "\u25a0 ", style=f"color:{look.colour}", aria_hidden="true")
+
+
+def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
+    """The share of requests within every limit, in words."""
+    summary = named.run.summary(slo)
+    limits = [(METRICS[name], getattr(slo, name)) for name in LATENCIES]
+    said = ", ".join(
+        f"{metric.label} ≤ {limit_s * metric.factor:.4g} {metric.unit}"
+        for metric, limit_s in limits
+        if limit_s is not None
+    )
+    met, goodput = summary["slo_attainment"] or 0.0, summary["goodput_per_s"] or 0.0
+    return element(
+        "p",
+        f"{named.name}: SLO {said} met by {met:.1%} of all scheduled requests, "
+        f"goodput {goodput:.4g} requests/s",
+    )
+
+
+def scenarios(runs: Sequence[NamedRun]) -> ET.Element:
+    """What is needed to run each again, as YAML."""
+    listed = (
+        element(
+            "details",
+            element("summary", named.name),
+            element("pre", yaml.safe_dump(named.run.scenario, sort_keys=False, allow_unicode=True)),
+        )
+        for named in runs
+    )
+    return element("section", element("h2", "Scenarios"), *listed)
+
+
+def glossary() -> ET.Element:
+    """Every metric with its definition."""
+    pairs = [
+        cell
+        for metric in METRICS.values()
+        for cell in (element("dt", metric.title), element("dd", metric.definition))
+    ]
+    percentiles = element(
+        "p", "Latencies are of finished requests. Percentiles are numpy's linear estimator."
+    )
+    return element("section", element("h2", "Definitions"), element("dl", *pairs), percentiles)
+
+
+def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
+    """``simulation of continuous+paged`` or ``load test of MODEL``."""
+    if kind == "loadtest":
+        return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
+    policies = scenario.get("policies", {})
+    names = [str(policies[key]) for key in ("batching", "kv") if key in policies]
+    prefix = ["prefix"] if policies.get("prefix_cache") else []
+    return f"simulation of {'+'.join([*names, *prefix]) or 'a server'}"
+
+
+def what_ran(run: Run) -> str:
+    """On what server, with which requests."""
+    scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
+    trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
+    if run.kind == "loadtest":
+        return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
+    return f"{ran} on {_server(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
+
+
+def _server(scenario: Mapping[str, Any]) -> str:
+    if model := scenario.get("model"):
+        techniques = scenario.get("techniques") or ()
+        return " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
+    profiles = scenario.get("profile", "an unnamed profile")
+    return ", ".join(profiles) if isinstance(profiles, list) else str(profiles)
+
+
+def _rests(summary: Mapping[str, Any]) -> Iterator[Child]:
+    if provenance := summary.get("provenance"):
+        yield rests_line(provenance)
+        if warning := outside_warning(provenance, widened=False):
+            yield element("div", warning, class_="bad")
+
+
+def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
+    """Whether the load was delivered: nothing else of a load test can be read before that."""
+    told = summary.get("delivered", {})
+    lag_s, offered, sent = (told.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
+    yield (
+        f"load delivered: offered {_rate(offered)}, sent {_rate(sent)}, lag p99 "
+        f"{'-' if lag_s is None else f'{1e3 * lag_s:.3g} ms'}, "
+        f"CPU {told.get('client_cpu_share', 0.0):.0%}"
+    )
+    limits = "; ".join(told.get("limited_by", ()))
+    verdict = told.get("verdict", "unknown")
+    good = verdict == "client ok"
+    because = f": the latencies hold the client's own ({limits})" if limits else ""
+    yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
+    if stopped := told.get("stopped"):
+        yield element("div", f"stopped early: {stopped}", class_="bad")
+
+
+def _made(meta: Mapping[str, Any]) -> ET.Element:
+    if not meta:
+        return element("div", "machine and version were not recorded", class_="quiet")
+    where = f"{meta.get('processor') or 'unknown processor'}, {meta.get('cores', '?')} cores"
+    made = f"servetwin {meta.get('servetwin', 'unknown')}, Python {meta.get('python', '?')}"
+    return element("div", f"{made}, {where}, {meta.get('date', 'no date')}", class_="quiet")
+
+
+def _rate(per_s: float | None) -> str:
+    return "-" if per_s is None else f"{per_s:.4g}/s"

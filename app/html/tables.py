@@ -1,0 +1,115 @@
+"""The tables of a report, as the terminal prints them, with definitions one hover away."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app.figures import Look, gaps_s
+from app.html.elements import Child, defined, element, table
+from app.html.facts import swatch
+from app.text.metric_labels import METRICS
+from app.text.report_folders import NamedRun
+from loadtest.report.comparison import Comparison, MetricComparison
+from sim.records.metrics import SLO, describe
+from sim.records.run import Run
+
+POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+_FIRM_P99 = 100
+_TOTALS = (
+    "output_throughput_tokens_per_s",
+    "request_throughput_per_s",
+    "goodput_per_s",
+    "slo_attainment",
+    "prefix_hit_rate_tokens",
+    "preemptions",
+)
+_VERDICTS = {True: ("holds", "good"), False: ("FAILS", "bad"), None: ("", "quiet")}
+
+
+def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
+    """Metric by metric, a row per run: count, mean, percentiles, maximum."""
+    of_runs = {named.name: described(named.run) for named in runs}
+    rows: list[list[Child]] = [
+        [
+            defined(METRICS[metric].title, METRICS[metric].definition),
+            element("span", swatch(looks[name]), name),
+            str(figures[metric]["count"]),
+            *(_point(figures[metric], point, METRICS[metric].factor) for point in POINTS),
+        ]
+        for metric in METRICS
+        for name, figures in of_runs.items()
+        if metric in figures
+    ]
+    note = f"* fewer than {_FIRM_P99} values: not a firm p99; finished requests only"
+    return table(["metric", "run", "count", *POINTS], rows, note)
+
+
+def totals_table(
+    runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None
+) -> ET.Element:
+    """Throughput, goodput, prefix hits and preemptions: a column per run."""
+    summaries = [named.run.summary(slo) for named in runs]
+    known = [metric for metric in _TOTALS if metric in summaries[0]]
+    rows: list[list[Child]] = [
+        [
+            defined(METRICS[metric].title, METRICS[metric].definition),
+            *(_number(summary[metric], METRICS[metric].factor) for summary in summaries),
+        ]
+        for metric in known
+    ]
+    names = [element("span", swatch(looks[named.name]), named.name) for named in runs]
+    return table(["", *names], rows)
+
+
+def comparison_table(found: Comparison) -> ET.Element:
+    """Predicted with its interval, measured, error, noise floor, limit and verdict."""
+    head = ["metric", "predicted", "low", "high", "measured", "error", "noise", "limit", ""]
+    explained = (
+        "error = (predicted - measured) / measured; noise = (max - min) / mean of "
+        f"{found.repeats} measured; a metric holds when its error is within the limit, or within "
+        "twice the noise where that is more"
+    )
+    return table(head, ([*_compared(row)] for row in found.metrics), explained)
+
+
+def _compared(row: MetricComparison) -> Iterator[Child]:
+    metric = METRICS[row.metric.partition(".")[0]]
+    yield defined(f"{metric_label(row.metric)}, {metric.unit}", metric.definition)
+    bounds = row.predicted
+    predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+    yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
+    yield "-" if row.error is None else f"{row.error:+.1%}"
+    yield "-" if row.noise is None else f"{row.noise:.1%}"
+    yield "-" if row.limit is None else f"{row.limit:.0%}"
+    word, class_ = _VERDICTS[row.holds]
+    yield element("span", word, class_=class_)
+
+
+def metric_label(metric: str) -> str:
+    """``TTFT p90`` of ``ttft_s.p90``."""
+    name, _, point = metric.partition(".")
+    return f"{METRICS[name].label} {point}".rstrip()
+
+
+def described(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Count, mean, percentiles and maximum of every metric that a request has."""
+    summary = run.summary()
+    found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
+    finished = run.requests[run.requests["status"] == "finished"]
+    if "ttft_sent_s" in run.requests:
+        found["ttft_sent_s"] = describe(finished["ttft_sent_s"])
+    if "chunk_s" in run.requests:
+        found["gap_s"] = describe(gaps_s(run.requests))
+    return {**found, **{name: summary[name] for name in ("decode_tps", "request_tps")}}
+
+
+def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
+    soft = point == "p99" and 0 < figures["count"] < _FIRM_P99
+    return _number(figures[point], factor) + ("*" if soft else "")
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "-"
+    scaled = value * factor
+    return f"{scaled:,.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"

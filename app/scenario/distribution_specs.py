@@ -1,0 +1,114 @@
+"""Laws as people write them: ``gamma:cv=2``, ``lognormal:mean=512,cv=0.8``, ``lognormal:median=2``.
+
+A name, and after a colon settings of that law; what is not set is as in the choice underneath.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from app.scenario.workload_distributions import (
+    ARRIVALS,
+    LENGTHS,
+    ArrivalChoice,
+    LengthChoice,
+    known,
+)
+from workloads.errors import TraceError, did_you_mean
+
+if TYPE_CHECKING:
+    from workloads.generators.pauses import PauseLaw
+
+_CV = {"cv": "cv"}
+_MEAN = {"mean": "mean_tokens"}
+_MAX = {"max": "max_tokens"}
+_ARRIVAL_KEYS: Mapping[str, Mapping[str, str]] = {
+    "constant": {},
+    "poisson": {},
+    "gamma": _CV,
+    "weibull": _CV,
+    "mmpp2": {"on": "on_s", "off": "off_s"},
+    "clients": {"clients": "clients"},
+    "ramp": {"from": "from_per_s", "to": "to_per_s", "steps": "steps"},
+}
+_LENGTH_KEYS: Mapping[str, Mapping[str, str]] = {
+    "fixed": _MEAN,
+    "uniform": {**_MEAN, **_CV, **_MAX},
+    "exponential": {**_MEAN, **_MAX},
+    "lognormal": {**_MEAN, **_CV, **_MAX},
+    "zipf": {"exponent": "zipf", **_MAX},
+    "pareto": {**_MEAN, **_CV, **_MAX, "alpha": "tail_alpha"},
+}
+_THINK_KEYS: Mapping[str, Mapping[str, str]] = {
+    "exponential": {"mean": "mean_s"},
+    "lognormal": {"median": "median_s", "sigma": "sigma"},
+}
+_WHOLE = ("clients", "steps", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A law by name, and its settings by the names of the fields that they set."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> ArrivalChoice:
+    """The choice of arrivals in ``text``, over ``base``.
+
+    Raises ``TraceError`` naming the option, the part that is wrong and what is valid.
+    """
+    spec = parse_spec(text, option, _ARRIVAL_KEYS)
+    return replace(base, name=known(option, spec.name, ARRIVALS), **spec.settings)
+
+
+def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
+    """The choice of lengths in ``text``, over ``base``; a number alone is a fixed length."""
+    if text.isdigit():
+        return replace(base, name="fixed", mean_tokens=float(text))
+    spec = parse_spec(text, option, _LENGTH_KEYS)
+    return replace(base, name=known(option, spec.name, LENGTHS), **spec.settings)
+
+
+def think_time_of(text: str, option: str = "--think-time") -> "PauseLaw":
+    """A law of think times; a number alone is a fixed time in seconds."""
+    from workloads.generators.pauses import ExponentialPause, LognormalPause
+
+    if (fixed_s := _number(text)) is not None:
+        return LognormalPause(fixed_s, sigma=0.0)
+    spec = parse_spec(text, option, _THINK_KEYS)
+    if spec.name == "lognormal":
+        return LognormalPause(**spec.settings)
+    if not spec.settings:
+        raise TraceError(f"{option} {text!r}: wants its mean, such as exponential:mean=2")
+    return ExponentialPause(**spec.settings)
+
+
+def parse_spec(text: str, option: str, keys: Mapping[str, Mapping[str, str]]) -> Spec:
+    """``NAME:KEY=NUMBER,...``, where ``keys`` has the fields that each law's keys set."""
+    name, _, given = text.partition(":")
+    takes = keys[known(option, name, tuple(keys))]
+    settings = {}
+    for part in filter(None, given.split(",")):
+        key, _, value = part.partition("=")
+        if key not in takes:
+            hint = did_you_mean(key, takes, f"it takes {', '.join(takes) or 'none'}")
+            raise TraceError(f"{option} {name}: unknown setting {key!r}; {hint}")
+        settings[takes[key]] = _setting(f"{option} {name}: {key}", takes[key], value)
+    return Spec(name, settings)
+
+
+def _setting(where: str, field: str, text: str) -> float | int:
+    number = _number(text)
+    if number is None or (field in _WHOLE and not number.is_integer()):
+        wanted = "a whole number" if field in _WHOLE else "a number"
+        raise TraceError(f"{where}: {text!r} is not {wanted}")
+    return int(number) if field in _WHOLE else number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,316 @@
+"""A scenario as a file: workload, server, policies, cluster, SLO, seed; YAML that people edit.
+
+Unknown keys are errors that name the key and the nearest known one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self, get_type_hints
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from app.scenario.scenarios import fit_to_trace
+from app.scenario.servers import ServerOptions
+from app.scenario.settings import parse_policies, with_settings
+from app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
+from policies.config import PolicyConfig
+from policies.presets import find_preset
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.records.metrics import SLO
+from sim.shapes.part import Count, Part, Positive
+from workloads.errors import ServetwinError, did_you_mean
+from workloads.generators.generate import WorkloadSpec, generate
+from workloads.generators.lengths import IndependentLengths
+from workloads.sample import sample_trace
+from workloads.trace import Trace
+from workloads.transform import at_rate, limit
+
+GENERATED, SAMPLE = "generated", "sample"
+PROFILE = "llama-3-8b-h100"
+"""Where a scenario names no server."""
+
+_BLOCK_TOKENS = 16
+_PREFIX_ZIPF = 1.0
+_GROUPS = 16
+_SETTINGS: dict[str, type[Any]] = {"policies": PolicyConfig, "cluster": ClusterConfig}
+
+
+class ScenarioError(ServetwinError):
+    """A scenario that cannot be read or built; the message names the key."""
+
+    exit_code = 2
+
+
+class Workload(Part):
+    """Which requests come, and when. All from ``arrivals`` on shapes generated ones only."""
+
+    source: str = GENERATED
+    """``generated``, ``sample`` (the bundled trace), or the name of a trace that was given."""
+    requests: Count = 2_000
+    """How many; of a trace, the first ones."""
+    rate_per_s: Positive | None = 10.0
+    """Requests per second; None: as the trace has them."""
+    arrivals: Literal["constant", "poisson", "gamma", "weibull", "mmpp2"] = "poisson"
+    """Law of the gaps between requests."""
+    cv: Positive = 1.2
+    """Coefficient of variation of gamma and weibull gaps."""
+    prompt_tokens: Count = 496
+    """Mean of the log-normal prompt lengths."""
+    prompt_cv: Positive = 1.0
+    """Their coefficient of variation."""
+    output_tokens: Count = 198
+    """Mean of the log-normal output lengths."""
+    output_cv: Positive = 1.0
+    """Their coefficient of variation."""
+    shared_prefix_tokens: int = Field(default=0, ge=0)
+    """What each prompt has in common with its group."""
+
+    @model_validator(mode="after")
+    def _generated_has_a_rate(self) -> Self:
+        if self.is_generated and self.rate_per_s is None:
+            raise ValueError("rate_per_s: a generated workload needs a rate")
+        return self
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether laws make the requests, so that another seed makes others."""
+        return self.source == GENERATED
+
+    def trace(self, seed: int, given: Mapping[str, Trace] | None = None) -> Trace:
+        """The requests; ``given`` traces by name.
+
+        Raises ``ScenarioError`` where the source is none of them, ``TraceError`` for impossible
+        laws.
+        """
+        if self.is_generated:
+            return generate(self._spec(), seed)
+        trace = sample_trace() if self.source == SAMPLE else (given or {}).get(self.source)
+        if trace is None:
+            raise ScenarioError(
+                f"workload.source: the trace {self.source!r} is not here; upload it, or choose "
+                f"{GENERATED} or {SAMPLE}"
+            )
+        trace = limit(trace, self.requests)
+        return trace if self.rate_per_s is None else at_rate(trace, self.rate_per_s)
+
+    def _spec(self) -> WorkloadSpec:
+        rate_per_s = self.rate_per_s or 1.0
+        arrivals = ArrivalChoice(
+            self.arrivals, rate_per_s, self.cv, 1, 11.3, 46.5, False, 1.0, None, 86_400.0
+        )
+        prompt, output = (
+            LengthChoice(part, "lognormal", mean, cv, None, 1.1, 2.2).law()
+            for part, mean, cv in (
+                ("prompt", self.prompt_tokens, self.prompt_cv),
+                ("output", self.output_tokens, self.output_cv),
+            )
+        )
+        shared = PrefixChoice(
+            None, _GROUPS if self.shared_prefix_tokens else 0, self.shared_prefix_tokens,
+            _PREFIX_ZIPF, 1, 1, 1, 0.0, _BLOCK_TOKENS,
+        )  # fmt: skip
+        return WorkloadSpec(
+            self.requests, arrivals.process(), IndependentLengths(prompt, output), shared.prefixes()
+        )
+
+
+class Server(Part):
+    """A calibrated ``profile``, or ``model`` on ``hardware`` by its data sheet.
+
+    Where none is named, the profile ``PROFILE``.
+    """
+
+    profile: str | None = None
+    """Shipped name, or path of a ``.json`` file."""
+    model: str | None = None
+    """Instead of a profile: a model of the catalogue."""
+    hardware: str | None = None
+    """And the device that it runs on."""
+    techniques: tuple[str, ...] = ()
+    """Applied to it in turn: ``tensor-parallel:ways=2``."""
+    efficiency: str | None = None
+    """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_profile(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not any(map(given.get, ("profile", "model", "hardware"))):
+            return {**given, "profile": PROFILE}
+        return given
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.model is None) != (self.hardware is None):
+            raise ValueError("model and hardware go together")
+        if self.model and self.profile:
+            raise ValueError("either a profile, or model and hardware")
+        if self.profile and (self.techniques or self.efficiency):
+            raise ValueError("techniques and efficiency need model and hardware")
+        return self
+
+    def options(self) -> ServerOptions:
+        """As the command line has them."""
+        profiles = [self.profile] if self.profile else None
+        return ServerOptions(profiles, self.model, self.hardware, self.techniques, self.efficiency)
+
+
+class Limits(Part):
+    """The SLO, in milliseconds; None does not limit."""
+
+    ttft_ms: Positive | None = 500.0
+    """Time to first token at most."""
+    tpot_ms: Positive | None = 50.0
+    """Time per output token at most."""
+    e2e_ms: Positive | None = None
+    """Latency at most."""
+
+    def slo(self) -> SLO:
+        """In seconds."""
+        given = {"ttft_s": self.ttft_ms, "tpot_s": self.tpot_ms, "e2e_s": self.e2e_ms}
+        return SLO(**{name: ms / 1000 for name, ms in given.items() if ms is not None})
+
+
+class ScenarioFile(Part):
+    """All that a what-if needs. ``policies`` and ``cluster`` name only what differs from the
+    server's own; ``preset`` comes before them."""
+
+    workload: Workload = Workload()
+    """Which requests come, and when."""
+    server: Server = Server()
+    """How long its steps take."""
+    preset: str | None = None
+    """A known server's policies, before those below."""
+    policies: dict[str, Any] = Field(default_factory=dict)
+    """Settings that differ from the server's own."""
+    cluster: dict[str, Any] = Field(default_factory=dict)
+    """Settings that differ from a single server."""
+    slo: Limits = Limits()
+    """What a request must keep."""
+    seed: int = Field(default=0, ge=0)
+    """Of every random stream."""
+
+    def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "ScenarioFile":
+        """The same with more settings, which win."""
+        return self.model_copy(
+            update={
+                "policies": {**self.policies, **policies},
+                "cluster": {**self.cluster, **cluster},
+            }
+        )
+
+    def with_policies(self, text: str) -> "ScenarioFile":
+        """The same under policies as ``--compare`` names them; raises ``PolicyError``."""
+        named = parse_policies(text)
+        cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
+        return self.over(named.policies, cluster)
+
+    def settled(self, servers: Scenario | None = None) -> Scenario:
+        """Servers (``servers`` in place of its own), policies and cluster.
+
+        Raises ``ServetwinError`` naming the setting that cannot be.
+        """
+        servers = servers or self.server.options().base()
+        around = {**servers.cluster.as_dict(), **self._preset_cluster(), **self.cluster}
+        config = with_settings(servers.policies, self._policies())
+        return Scenario(config, servers.profile, ClusterConfig(**around), servers.more_profiles)
+
+    def build(self, trace: Trace, servers: Scenario | None = None) -> Scenario:
+        """As ``settled``, for ``trace``: the model length grows to its longest request."""
+        scenario = self.settled(servers)
+        config, _ = fit_to_trace(scenario.policies, trace, self._policies())
+        return replace(scenario, policies=config)
+
+    def _policies(self) -> dict[str, Any]:
+        preset = find_preset(self.preset).policies if self.preset else {}
+        return {**preset, **self.policies}
+
+    def _preset_cluster(self) -> Mapping[str, Any]:
+        return find_preset(self.preset).cluster if self.preset else {}
+
+    def redraw(self, seed: int) -> tuple[Trace, Scenario]:
+        """Another draw of a generated workload, and the scenario that fits it."""
+        trace = self.workload.trace(seed)
+        return trace, self.build(trace)
+
+    def as_yaml(self) -> str:
+        """The file; what is as by default is left out."""
+        found: str = yaml.safe_dump(
+            self.model_dump(mode="json", exclude_defaults=True), sort_keys=False
+        )
+        return found
+
+
+def read_scenario(path: Path) -> ScenarioFile:
+    """The scenario in a file; raises ``ScenarioError`` naming the file and the key."""
+    try:
+        return parse_scenario(path.read_text(), str(path))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: not a text file") from None
+
+
+def parse_scenario(text: str, source: str) -> ScenarioFile:
+    """The scenario in ``text``; raises ``ScenarioError`` naming ``source``, the key and what would
+    be right."""
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ScenarioError(f"{source}: not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(found, dict | None):
+        raise ScenarioError(f"{source}: wants keys such as {', '.join(ScenarioFile.model_fields)}")
+    return parse_scenario_dict(found or {}, source)
+
+
+def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
+    """``parse_scenario`` of what was read already."""
+    try:
+        scenario = ScenarioFile.model_validate(found)
+    except ValidationError as error:
+        raise ScenarioError(f"{source}: {_first_problem(error)}") from error
+    for section in _SETTINGS:
+        for key, value in getattr(scenario, section).items():
+            if problem := _setting_problem(section, key, value):
+                raise ScenarioError(f"{source}: {section}.{key}: {problem}")
+    return scenario
+
+
+def _setting_problem(section: str, key: str, value: Any) -> str | None:
+    known = _known_settings(section)
+    if key not in known:
+        hint = did_you_mean(key, known, f"known are {', '.join(known)}")
+        return f"unknown key; {hint}"
+    try:
+        known[key].validate_python(value, strict=True)
+    except ValidationError as error:
+        return f"{value!r}: {error.errors()[0]['msg'].lower()}"
+    return None
+
+
+@cache
+def _known_settings(section: str) -> dict[str, TypeAdapter[Any]]:
+    return {key: TypeAdapter(kind) for key, kind in get_type_hints(_SETTINGS[section]).items()}
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place: Sequence[Any] = problem["loc"]
+    where = ".".join(map(str, place))
+    if problem["type"] == "extra_forbidden":
+        known = list(_section(place[:-1]).model_fields)
+        hint = did_you_mean(str(place[-1]), known, f"known are {', '.join(known)}")
+        return f"{where}: unknown key; {hint}"
+    if problem["type"] == "value_error":
+        return f"{where}: {problem['ctx']['error']}"
+    said = problem["msg"]
+    return f"{where}: {problem['input']!r}: {said[0].lower()}{said[1:]}"
+
+
+def _section(place: Sequence[Any]) -> type[Part]:
+    sections: dict[tuple[Any, ...], type[Part]] = {
+        (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
+    }  # fmt: skip
+    return sections[tuple(place)]

@@ -1,0 +1,117 @@
+"""From the options of a command to the servers it simulates: profiles, data sheets, or tables."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.step_times.profile import DEFAULT_PROFILE, Profile, load_profile
+from sim.step_times.server_model import ServerModel
+from sim.step_times.tables import OperatorTable, PhaseTable, TableProfile
+from sim.techniques.build import build_setup, parse_efficiency
+from sim.techniques.setup import Setup
+from workloads.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Server options as given."""
+
+    profiles: list[str] | None = None
+    model: str | None = None
+    hardware: str | None = None
+    techniques: tuple[str, ...] = ()
+    efficiency: str | None = None
+    operators: tuple[Path, Path] | None = None
+    phases: Path | None = None
+    where: tuple[str, ...] = ()
+
+    def base(self) -> Scenario:
+        """The servers with the policies that they bring; those of the command come on top.
+
+        Raises ``PolicyError`` for options that do not go together.
+        """
+        self._check()
+        if self.model is None or self.hardware is None:
+            profiles = self._loaded()
+            first, *more = profiles
+            return Scenario(first.policy_config(), first, ClusterConfig(), tuple(more))
+        efficiency = parse_efficiency(self.efficiency or "")
+        setup = build_setup(self.model, self.hardware, self.techniques, efficiency)
+        scenario = setup.scenario()
+        if self.operators is None and self.phases is None:
+            return scenario
+        server = self._table_server(setup, scenario)
+        return Scenario(scenario.policies, server, scenario.cluster)
+
+    def record(self) -> dict[str, object]:
+        """What was asked for, for ``scenario.yaml``."""
+        if self.model is None:
+            names = self.profiles or [DEFAULT_PROFILE]
+            return {"profile": names[0] if len(names) == 1 else names}
+        tables = [*(self.operators or ()), *((self.phases,) if self.phases else ())]
+        return {
+            "model": self.model,
+            "hardware": self.hardware,
+            "techniques": list(self.techniques),
+            "efficiency": self.efficiency,
+            "tables": [str(path) for path in tables],
+        }
+
+    def _check(self) -> None:
+        if (self.model is None) != (self.hardware is None):
+            missing = "--hardware" if self.hardware is None else "--model"
+            raise PolicyError(f"{missing}: --model and --hardware go together")
+        if self.model is not None and self.profiles:
+            raise PolicyError("--profile: either a profile, or --model and --hardware")
+        needs_model = {
+            "--technique": self.techniques,
+            "--efficiency": self.efficiency,
+            "--operators": self.operators,
+            "--phases": self.phases,
+        }
+        for option, value in needs_model.items():
+            if value and self.model is None:
+                raise PolicyError(f"{option}: needs --model and --hardware")
+        if self.operators and self.phases:
+            raise PolicyError("--phases: either --operators or --phases, not both")
+        if self.where and not (self.operators or self.phases):
+            raise PolicyError("--where: chooses rows of --operators or --phases")
+
+    def _loaded(self) -> list[Profile]:
+        return [load_profile(name) for name in self.profiles or [DEFAULT_PROFILE]]
+
+    def _table_server(self, setup: Setup, scenario: Scenario) -> ServerModel:
+        deployment = setup.deployment
+        ranks, overhead_s = deployment.parallel.tensor, deployment.efficiency.overhead_s
+        where = dict(_pair(text) for text in self.where)
+        table: OperatorTable | PhaseTable
+        if self.operators is not None:
+            table = OperatorTable.read(
+                *self.operators,
+                layers=deployment.model.layer_count,
+                tensor_parallel=ranks,
+                overhead_s=overhead_s,
+                where=where,
+            )
+            name = self.operators[0].parent.name or "operators"
+        else:
+            assert self.phases is not None
+            unknown = where.keys() - {"model", "hardware"}
+            if unknown:
+                raise PolicyError(f"--where: {min(unknown)!r}; a phase table has model, hardware")
+            table = PhaseTable.read(
+                self.phases,
+                model=where.get("model"),
+                hardware=where.get("hardware"),
+                tensor_parallel=ranks if ranks > 1 else None,
+            )
+            name = self.phases.stem
+        kv_bytes = deployment.kv_bytes_per_token()
+        return TableProfile(name, table, scenario.policies, kv_bytes, setup.api)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise PolicyError(f"--where: {text!r} is not COLUMN=VALUE")
+    return key, value

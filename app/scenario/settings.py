@@ -1,0 +1,130 @@
+"""Settings given as text: ``--set KEY=VALUE``, and the policies named by ``--compare``."""
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from policies.config import PolicyConfig
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class NamedPolicies(NamedTuple):
+    """What a side of ``--compare`` asks for.
+
+    ``policies`` are settings of ``PolicyConfig``; those of ``ClusterConfig`` come with a preset
+    (``preset_cluster``) or are given as KEY=VALUE (``cluster``).
+    """
+
+    policies: dict[str, Any]
+    preset_cluster: dict[str, Any]
+    cluster: dict[str, Any]
+
+
+def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts as settings of the classes ``of``, by default ``PolicyConfig``.
+
+    Raises ``PolicyError`` that names ``where``, the key and what would be right.
+    """
+    from policies.config import PolicyConfig
+
+    known = {
+        key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()
+    }
+    return dict(_parse_setting(text, where, known) for text in texts)
+
+
+def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyConfig":
+    """``base`` with settings laid over it; memory that cannot share turns an inherited prefix
+    cache off.
+
+    Where the settings do not choose a step's token budget, it grows to hold every sequence.
+    """
+    given = dict(settings)
+    if given.get("kv", base.kv) in ("contiguous", "windowed"):
+        given.setdefault("prefix_cache", False)
+    if "token_budget" not in given:
+        rows = 1 + given.get("draft_rows", base.draft_rows)
+        needed = rows * given.get("max_seqs", base.max_seqs)
+        given["token_budget"] = max(base.token_budget, needed)
+    return replace(base, **given)
+
+
+def parse_policies(text: str) -> NamedPolicies:
+    """What one side of ``--compare`` names, all parts joined by ``+``; later ones win.
+
+    A part is a preset (``vllm-v1``), a label (``static+contiguous``, ``chunked+paged+prefix``) or a
+    setting of the policies or the cluster (``queue_order=sjf``, ``replicas=2``). Raises
+    ``PolicyError`` with the nearest known name.
+    """
+    from policies.config import PolicyConfig
+    from policies.presets import find_preset
+    from policies.registry import MEMORIES, SCHEDULERS
+    from sim.experiments.scenario import ClusterConfig
+
+    cluster_settings = get_type_hints(ClusterConfig)
+    settings = {**get_type_hints(PolicyConfig), **cluster_settings}
+    named = NamedPolicies({}, {}, {})
+    for part in text.split("+"):
+        if "=" in part:
+            key, value = _parse_setting(part, "--compare", settings)
+            (named.cluster if key in cluster_settings else named.policies)[key] = value
+        elif part in SCHEDULERS:
+            named.policies["batching"] = part
+        elif part in MEMORIES:
+            named.policies["kv"] = part
+        elif part == "prefix":
+            named.policies["prefix_cache"] = True
+        else:
+            preset = find_preset_or_policy(part, [*SCHEDULERS, *MEMORIES, "prefix"], find_preset)
+            named.policies.update(preset.policies)
+            named.preset_cluster.update(preset.cluster)
+    return named
+
+
+def find_preset_or_policy(name: str, policies: list[str], find_preset: Any) -> Any:
+    """A preset; else an error with the nearest name of either kind."""
+    from policies.presets import PRESETS
+    from workloads.errors import PolicyError, did_you_mean
+
+    if name in PRESETS:
+        return find_preset(name)
+    hint = did_you_mean(name, [*PRESETS, *policies], "name a preset, a policy or KEY=VALUE")
+    raise PolicyError(f"--compare: unknown policies {name!r}; {hint}")
+
+
+def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
+    """A key of ``known`` and its value, of the type that ``known`` gives it."""
+    from workloads.errors import PolicyError, did_you_mean
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise PolicyError(f"{where}: {text!r} is not KEY=VALUE")
+    if key not in known:
+        hint = did_you_mean(key, known, f"known are {', '.join(known)}")
+        raise PolicyError(f"{where}: unknown setting {key!r}; {hint}")
+    kinds = _kinds(known[key])
+    try:
+        return key, _convert(value, kinds)
+    except ValueError:
+        wanted = " or ".join(_WORDS[kind] for kind in kinds)
+        raise PolicyError(f"{where}: {key}: {value!r} is not {wanted}") from None
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,) if isinstance(hint, type) else (str,)
+
+
+def _convert(value: str, kinds: tuple[type, ...]) -> Any:
+    if types.NoneType in kinds and value.lower() == "none":
+        return None
+    if kinds[0] is not bool:
+        return kinds[0](value)
+    if value.lower() not in _TRUTH:
+        raise ValueError(value)
+    return _TRUTH[value.lower()]

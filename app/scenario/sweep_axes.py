@@ -1,0 +1,109 @@
+"""``--vary KEY=A,B,...``: what a grid varies, and the scenario at each of its points."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, get_type_hints
+
+from app.scenario.scenario_arguments import Asked
+from app.scenario.scenarios import fit_to_trace
+from app.scenario.settings import parse_settings, with_settings
+from policies.config import PolicyConfig
+from policies.presets import find_preset
+from sim.experiments.scenario import ClusterConfig, Scenario
+from workloads.errors import PolicyError, did_you_mean
+from workloads.trace import Trace
+
+_SERVER_KEYS = ("profile", "model", "hardware", "technique")
+_CLUSTER_KEYS = get_type_hints(ClusterConfig)
+_KEYS = (*_SERVER_KEYS, "preset", *get_type_hints(PolicyConfig), *_CLUSTER_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting and the values it takes, as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def parse_axis(text: str) -> Axis:
+    """Reads ``max_seqs=16,64``; the key is any setting of policies or cluster, a preset, profile,
+    model, hardware or technique.
+
+    Raises ``PolicyError`` with the nearest key, or naming the value that cannot be.
+    """
+    key, equals, listed = text.partition("=")
+    values = tuple(value.strip() for value in listed.split(","))
+    if not equals or not all(values):
+        raise PolicyError(f"--vary: {text!r} is not KEY=VALUE,VALUE ...")
+    if key not in _KEYS:
+        hint = did_you_mean(key, _KEYS, f"known are {', '.join(_KEYS)}")
+        raise PolicyError(f"--vary: unknown setting {key!r}; {hint}")
+    if len(set(values)) < len(values):
+        raise PolicyError(f"--vary: {text!r} names a value twice")
+    for value in values:
+        _check(key, value)
+    return Axis(key, values)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Reads ``2,4,8``, requests per second. Raises ``PolicyError`` naming what is no rate."""
+    rates = []
+    for part in text.split(","):
+        try:
+            rates.append(float(part))
+        except ValueError:
+            raise PolicyError(f"--rates: {part.strip()!r} is not a number") from None
+        if not 0 < rates[-1] < float("inf"):
+            raise PolicyError(f"--rates: {part.strip()!r} must be above 0")
+    return tuple(dict.fromkeys(rates))
+
+
+def grid(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+    """Every combination, by key; raises ``PolicyError`` where two axes have the same key."""
+    keys = [axis.key for axis in axes]
+    if len(set(keys)) < len(keys):
+        raise PolicyError(f"--vary: {max(keys, key=keys.count)!r} is varied twice")
+    for values in product(*(axis.values for axis in axes)):
+        yield dict(zip(keys, values, strict=True))
+
+
+def scenario_at(asked: Asked, trace: Trace, values: dict[str, str]) -> Scenario:
+    """What was asked for with ``values`` over it; raises ``ServetwinError`` where that cannot
+    be."""
+    preset = find_preset(name) if (name := values.get("preset", asked.policy.preset)) else None
+    own = parse_settings(
+        [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
+        "--vary", PolicyConfig, ClusterConfig,
+    )  # fmt: skip
+    cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
+    settings = {**replace(asked.policy, preset=name).given(), **own}
+    servers = _servers(asked, values)
+    around: dict[str, Any] = {
+        **servers.cluster.as_dict(), **(preset.cluster if preset else {}),
+        **asked.cluster.given(), **cluster,
+    }  # fmt: skip
+    config, _ = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
+    return replace(servers, policies=config, cluster=ClusterConfig(**around))
+
+
+def _servers(asked: Asked, values: dict[str, str]) -> Scenario:
+    given: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
+    if "profile" in values:
+        given["profiles"] = [values["profile"]]
+    if (technique := values.get("technique", "none")) != "none":
+        given["techniques"] = (*asked.servers.techniques, technique)
+    return replace(asked.servers, **given).base()
+
+
+def _check(key: str, value: str) -> None:
+    if key == "preset":
+        find_preset(value)
+    elif not _is_apart(key):
+        parse_settings([f"{key}={value}"], "--vary", PolicyConfig, ClusterConfig)
+
+
+def _is_apart(key: str) -> bool:
+    """Whether a key is no plain setting."""
+    return key == "preset" or key in _SERVER_KEYS

@@ -1,0 +1,131 @@
+"""The file of a sweep: whole after every point, so that a killed sweep goes on where it was."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from app.scenario.scenario_arguments import Asked
+from sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
+from sim.records.metrics import SLO
+from sim.records.run import machine_facts
+from workloads.errors import ServetwinError
+from workloads.trace import Trace
+
+SWEEP, RATE = "sweep", "rate_per_s"
+_SUFFIXES = (".csv", ".parquet")
+
+
+class SweepError(ServetwinError):
+    """The file of a sweep cannot be read, written or continued."""
+
+
+class SweepFile:
+    """Rows by what they vary and their rate; in memory, and at ``path`` where there is one.
+
+    ``wanted`` points, by key and rate, give the order; others that are in the file come after them.
+    ``identity`` (of ``identity``) tells this sweep's rows from those of another one. Raises
+    ``SweepError`` where ``path`` holds anything else.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        keys: Sequence[str],
+        wanted: Sequence[Mapping[str, Any]],
+        identity: str,
+    ) -> None:
+        if path is not None and path.suffix not in _SUFFIXES:
+            raise SweepError(f"--out: {path.name}: wants the ending {' or '.join(_SUFFIXES)}")
+        self._path = path
+        self._keys = list(keys)
+        self._identity = identity
+        rows: list[Any] = []
+        if path is not None and path.exists():
+            rows = self._read(path).to_dict("records")
+        self._rows: dict[tuple[str, ...], Row] = {self._place(row): row for row in rows}
+        self._order = {self._place(point): number for number, point in enumerate(wanted)}
+
+    def __contains__(self, row: Mapping[str, Any]) -> bool:
+        """Whether this point, its axes and rate, is there."""
+        return self._place(row) in self._rows
+
+    def add(self, point: Mapping[str, Any], figures: Row) -> None:
+        """A finished point: on disk when this returns."""
+        blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
+        self._rows[self._place(point)] = {**point, **blank, **figures, SWEEP: self._identity}
+        if self._path is not None:
+            self._write(self._path)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows; figures are numbers."""
+        columns = [*self._keys, RATE, *FIGURE_MEANINGS, PROBLEM, SWEEP]
+        places = sorted(self._rows, key=lambda place: self._order.get(place, len(self._order)))
+        frame = pd.DataFrame([self._rows[place] for place in places], columns=columns)
+        numbers = dict.fromkeys((RATE, *FIGURE_MEANINGS), float)
+        counts = dict.fromkeys(COUNTS, "Int64")
+        return frame.astype(numbers).astype(counts).fillna({PROBLEM: ""})
+
+    def _place(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        rate = row[RATE]
+        return (*(str(row[key]) for key in self._keys), "" if pd.isna(rate) else f"{rate:.12g}")
+
+    def _write(self, path: Path) -> None:
+        part = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".csv":
+                self.frame().to_csv(part, index=False)
+            else:
+                self.frame().to_parquet(part, index=False)
+            os.replace(part, path)
+        except OSError as error:
+            raise SweepError(f"{path}: cannot be written ({error.strerror})") from error
+
+    def _read(self, path: Path) -> pd.DataFrame:
+        texts = dict.fromkeys((*self._keys, PROBLEM, SWEEP), str)
+        try:
+            if path.suffix == ".csv":
+                frame = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values={
+                    name: [""] for name in (RATE, *FIGURE_MEANINGS)
+                })  # fmt: skip
+            else:
+                frame = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise SweepError(f"{path}: not a readable frame ({error})") from error
+        if set(frame.get(SWEEP, [""])) - {self._identity}:
+            raise SweepError(
+                f"{path}: is not of this sweep (another trace, server, SLO, seed or axes); "
+                "name another --out, or delete it"
+            )
+        return frame
+
+
+def identity(asked: Asked, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
+    """A digest of all that the figures depend on, beside a point's own values and rate."""
+    trace_digest = blake2b(repr(trace.requests).encode(), digest_size=16).hexdigest()
+    texts = [*(asked.servers.profiles or ()), asked.policy.batching, asked.policy.kv]
+    facts = {
+        "servetwin": machine_facts()["servetwin"],
+        "trace": trace_digest,
+        "servers": asked.servers.record(),
+        "files": [_content(text) for text in texts if text],
+        "policies": asdict(asked.policy),
+        "cluster": asdict(asked.cluster),
+        "slo": asdict(slo),
+        "seed": asked.seed,
+        "axes": sorted(keys),
+    }
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _content(text: str) -> str:
+    """Of a profile or a policy that is a file: what is in it now."""
+    path = Path(text.partition(":")[0])
+    return blake2b(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -1,0 +1,84 @@
+"""A scenario file for ``servetwin techniques``: a server made of data sheets, and its load."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.scenario.settings import with_settings
+from sim.techniques.build import build_setup
+from sim.techniques.experiment import Experiment
+from sim.techniques.setup import Setup
+from workloads.errors import PolicyError, did_you_mean
+
+MODEL, HARDWARE = "llama-2-7b", "a100-80gb"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = MODEL
+    hardware: str = HARDWARE
+    techniques: list[str] = Field(default_factory=list)
+    efficiency: dict[str, float] = Field(default_factory=dict)
+    policies: dict[str, Any] = Field(default_factory=dict)
+    workload: dict[str, Any] = Field(default_factory=dict)
+
+
+class TechniqueScenario(NamedTuple):
+    """What techniques are tried on."""
+
+    setup: Setup
+    experiment: Experiment
+    """The load of the file, or the default one."""
+    has_workload: bool
+    """Whether the file says what the load is."""
+
+
+def read_technique_scenario(path: Path | None) -> TechniqueScenario:
+    """The scenario of a YAML file; without one, Llama-2-7B on an A100.
+
+    Keys: model, hardware, techniques (on both sides of every comparison), efficiency, policies,
+    workload. Raises ``PolicyError`` that names the file, the key and what would be right.
+    """
+    if path is None:
+        return _scenario(_File(), "default scenario")
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = str(error).splitlines()[0]
+        raise PolicyError(f"{path}: not a scenario that can be read ({reason})") from error
+    if not isinstance(found, dict):
+        known = ", ".join(_File.model_fields)
+        raise PolicyError(f"{path}: a scenario is a YAML mapping of {known}")
+    for key in found:
+        if key not in _File.model_fields:
+            known = ", ".join(_File.model_fields)
+            hint = did_you_mean(str(key), _File.model_fields, f"known are {known}")
+            raise PolicyError(f"{path}: unknown key {key!r}; {hint}")
+    try:
+        return _scenario(_File.model_validate(found), str(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise PolicyError(f"{path}: key {key!r}: {first['msg']}") from error
+
+
+def _scenario(file: _File, where: str) -> TechniqueScenario:
+    setup = build_setup(file.model, file.hardware, file.techniques, file.efficiency)
+    if file.policies:
+        _require_known(where, "policies", file.policies, setup.policies.as_dict())
+        settings = dict(file.policies)
+        kv_tokens = settings.pop("kv_tokens", None)
+        policies = with_settings(setup.policies, settings)
+        setup = Setup(setup.deployment, policies, setup.cluster, setup.acceptance, kv_tokens)
+    _require_known(where, "workload", file.workload, Experiment.__match_args__)
+    return TechniqueScenario(setup, Experiment(**file.workload), bool(file.workload))
+
+
+def _require_known(where: str, part: str, given: dict[str, Any], known: Any) -> None:
+    for key in given:
+        if key not in known:
+            hint = did_you_mean(key, known, f"known are {', '.join(known)}")
+            raise PolicyError(f"{where}: {part}: unknown key {key!r}; {hint}")

@@ -1,0 +1,231 @@
+"""From the names and numbers of ``servetwin workload generate`` to the laws of a workload."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import exp, sqrt
+from typing import TYPE_CHECKING, TypeVar
+
+from workloads.errors import TraceError
+
+if TYPE_CHECKING:
+    from workloads.generators.arrivals import ArrivalProcess
+    from workloads.generators.lengths import TokenLaw
+    from workloads.generators.modulated import RateCurve
+    from workloads.generators.pauses import PauseLaw
+    from workloads.generators.prefixes import PrefixStructure
+
+ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients", "ramp")
+LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
+STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
+THINK_TIMES = ("lognormal", "exponential")
+
+_Z95 = 1.6448536269514722
+"""The 95 % point of the standard normal law."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalChoice:
+    """An arrival process by name, and the curve of a day around it."""
+
+    name: str
+    rate_per_s: float
+    cv: float
+    clients: int
+    on_s: float
+    off_s: float
+    diurnal: bool
+    peak_to_trough: float
+    hourly: str | None
+    period_s: float
+    from_per_s: float | None = None
+    to_per_s: float | None = None
+    steps: int | None = None
+
+    def process(self) -> "ArrivalProcess":
+        """The process; raises TraceError for an unknown name or an impossible number."""
+        from workloads.generators.arrivals import (
+            ConstantArrivals,
+            GammaArrivals,
+            PoissonArrivals,
+            WeibullArrivals,
+        )
+        from workloads.generators.clients import ClientArrivals
+        from workloads.generators.modulated import (
+            DiurnalArrivals,
+            OnOffArrivals,
+            Sinusoid,
+            Stationary,
+            Steps,
+        )
+
+        if self.name == "ramp":
+            return self._ramp()
+        makers: dict[str, Callable[[], Stationary]] = {
+            "constant": lambda: ConstantArrivals(self.rate_per_s),
+            "poisson": lambda: PoissonArrivals(self.rate_per_s),
+            "gamma": lambda: GammaArrivals(self.rate_per_s, self.cv),
+            "weibull": lambda: WeibullArrivals(self.rate_per_s, self.cv),
+            "mmpp2": lambda: OnOffArrivals(self.rate_per_s, self.on_s, self.off_s),
+            "clients": lambda: ClientArrivals(self.rate_per_s, self.clients),
+        }
+        around = makers[known("--arrivals", self.name, ARRIVALS)]()
+        if self.hourly is not None:
+            return DiurnalArrivals(around, Steps(numbers("--hourly", self.hourly)), self.period_s)
+        if self.diurnal:
+            return DiurnalArrivals(around, Sinusoid(self.peak_to_trough), self.period_s)
+        return around
+
+    def _ramp(self) -> "ArrivalProcess":
+        """Poisson arrivals whose rate goes from one to another over the period."""
+        from workloads.generators.arrivals import PoissonArrivals
+        from workloads.generators.modulated import DiurnalArrivals, Line, RateCurve
+
+        if self.from_per_s is None or self.to_per_s is None:
+            raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
+        if self.diurnal or self.hourly is not None:
+            raise TraceError("--arrivals ramp: excludes --diurnal and --hourly")
+        curve: RateCurve = Line(self.from_per_s, self.to_per_s)
+        if self.steps is not None:
+            curve = _stairs(self.from_per_s, self.to_per_s, self.steps)
+        mean_per_s = (self.from_per_s + self.to_per_s) / 2
+        return DiurnalArrivals(PoissonArrivals(mean_per_s), curve, self.period_s)
+
+
+def _stairs(first: float, last: float, steps: int) -> "RateCurve":
+    from workloads.generators.modulated import Steps
+
+    if steps < 2:
+        raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
+    rise = (last - first) / (steps - 1)
+    return Steps(tuple(first + step * rise for step in range(steps)))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthChoice:
+    """A length law by name; ``option`` is the prefix of its options, prompt or output."""
+
+    option: str
+    name: str
+    mean_tokens: float
+    cv: float
+    max_tokens: int | None
+    zipf: float
+    tail_alpha: float
+
+    def law(self) -> "TokenLaw":
+        """The law; raises TraceError for an unknown name or an impossible number."""
+        from workloads.generators.lengths import (
+            ExponentialTokens,
+            FixedTokens,
+            LognormalTokens,
+            ZipfTokens,
+        )
+
+        makers: dict[str, Callable[[], TokenLaw]] = {
+            "fixed": lambda: FixedTokens(round(self.mean_tokens)),
+            "uniform": self._uniform,
+            "exponential": lambda: ExponentialTokens(self.mean_tokens, self.max_tokens),
+            "lognormal": lambda: LognormalTokens.from_mean(
+                self.mean_tokens, self.cv, max_tokens=self.max_tokens
+            ),
+            "zipf": lambda: ZipfTokens(self.zipf, self._largest()),
+            "pareto": self._pareto,
+        }
+        return makers[known(f"--{self.option}-law", self.name, LENGTHS)]()
+
+    def _uniform(self) -> "TokenLaw":
+        from workloads.generators.lengths import UniformTokens
+
+        half = sqrt(3) * self.cv * self.mean_tokens
+        largest = round(self.mean_tokens + half)
+        least = max(1, round(self.mean_tokens - half))
+        return UniformTokens(least, min(largest, self.max_tokens or largest))
+
+    def _pareto(self) -> "TokenLaw":
+        from workloads.generators.lengths import LognormalTokens, ParetoTailTokens
+
+        body = LognormalTokens.from_mean(self.mean_tokens, self.cv, max_tokens=self.max_tokens)
+        return ParetoTailTokens(body, exp(body.mu + _Z95 * body.sigma), self.tail_alpha)
+
+    def _largest(self) -> int:
+        if self.max_tokens is None:
+            raise TraceError(f"zipf lengths want a largest one: give --{self.option}-max")
+        return self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChoice:
+    """What prompts share; ``structure`` None is decided by the number of groups."""
+
+    structure: str | None
+    groups: int
+    prefix_tokens: int
+    zipf: float
+    branching: int
+    levels: int
+    node_tokens: int
+    descend: float
+    block_tokens: int
+
+    @property
+    def name(self) -> str:
+        """The structure; raises TraceError for an unknown one."""
+        if self.structure is None:
+            return "shared-prefix" if self.groups else "independent"
+        return known("--structure", self.structure, STRUCTURES)
+
+    def prefixes(self) -> "PrefixStructure | None":
+        """The structure of independent requests; None where they share nothing."""
+        from workloads.generators.prefixes import PrefixGroups, PrefixTree
+
+        if self.name == "shared-prefix":
+            return PrefixGroups(
+                self.groups or DEFAULT_GROUPS, self.prefix_tokens, self.zipf, self.block_tokens
+            )
+        if self.name == "tree":
+            return PrefixTree(
+                self.branching, self.levels, self.node_tokens, self.descend, self.zipf,
+                self.block_tokens,
+            )  # fmt: skip
+        return None
+
+
+DEFAULT_GROUPS = 64
+DEFAULT_ARRIVALS = ArrivalChoice(
+    "poisson", 4.0, cv=1.2, clients=50, on_s=11.3, off_s=46.5, diurnal=False, peak_to_trough=2.2,
+    hourly=None, period_s=86_400.0,
+)  # fmt: skip
+DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8, None, zipf=1.1, tail_alpha=2.2)
+DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6, None, zipf=1.1, tail_alpha=2.2)
+
+
+def think_time(name: str, think_s: float) -> "PauseLaw":
+    """A law of think times by name: of this median if lognormal, of this mean if exponential."""
+    from workloads.generators.pauses import ExponentialPause, LognormalPause
+
+    makers: Mapping[str, Callable[[float], PauseLaw]] = {
+        "lognormal": LognormalPause,
+        "exponential": ExponentialPause,
+    }
+    return makers[known("--think", name, THINK_TIMES)](think_s)
+
+
+def known(option: str, name: str, names: Sequence[str]) -> str:
+    """The name, if it is one of the names; else TraceError with the nearest."""
+    if name in names:
+        return name
+    nearest = get_close_matches(name, names, 1, 0)[0]
+    raise TraceError(
+        f"{option}: unknown {name!r}: did you mean {nearest!r}? known: {', '.join(names)}"
+    )
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}") from None

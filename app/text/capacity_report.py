@@ -1,0 +1,127 @@
+"""A capacity in words and as JSON."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from app.scenario.scenario_arguments import Asked
+from app.scenario.scenarios import scenario_record
+from app.text.metric_labels import METRICS
+from app.text.tables import note_lines
+from sim.experiments.capacity import Capacity, Target, Tried
+from sim.experiments.predict import Interval
+from sim.experiments.scenario import Scenario
+from sim.records.metrics import LATENCIES, SLO, figure
+from workloads.trace import Trace
+
+_LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "saturation"}
+_FEW = 10
+
+
+def report_lines(found: Capacity, target: Target, trace: Trace, scenario: Scenario) -> list[str]:
+    """What ``servetwin capacity`` prints."""
+    return [
+        f"{trace.source}: {scenario.name}, {scenario.policies.kv_tokens} KV tokens, at most "
+        f"{scenario.policies.max_seqs} sequences",
+        *note_lines(trace.notes),
+        f"SLO {slo_words(target.slo)} for {100 * target.attainment:g} % of {len(trace)} requests",
+        "",
+        f"capacity    {_rate(found.rate_per_s, found.replications)}{_each(found)}",
+        f"saturation  {_rate(found.saturation_per_s, found.replications)}",
+        f"limited by  {_limit_words(found)}",
+        "",
+        *_table(found, target),
+        "",
+        *_closing_lines(found, target, len(trace), scenario),
+    ]
+
+
+def as_json(found: Capacity, target: Target, trace: Trace, scenario: Scenario, asked: Asked) -> str:
+    """The same for machines; rates in requests per second."""
+    return json.dumps(
+        {
+            "capacity_per_s": _interval_dict(found.rate_per_s, found.replications),
+            "capacity_per_server_per_s": found.per_server_per_s,
+            "saturation_per_s": _interval_dict(found.saturation_per_s, found.replications),
+            "limited_by": found.limit,
+            "servers": found.servers,
+            "replications": found.replications,
+            "slo": {**asdict(target.slo), "attainment": target.attainment},
+            "tried": [_tried_dict(tried) for tried in found.tried],
+            **scenario_record(trace, scenario, asked.servers.record(), asked.seed),
+        }
+    )
+
+
+def slo_words(slo: SLO) -> str:
+    """``TTFT 500 ms, TPOT 50 ms``."""
+    given = {name: getattr(slo, name) for name in LATENCIES}
+    return ", ".join(f"{_LABELS[n]} {1000 * s:g} ms" for n, s in given.items() if s is not None)
+
+
+def _rate(rate: Interval, replications: int) -> str:
+    text = f"{rate.value:.4g} requests/s"
+    return text + (f", 5-95 %: {rate.low:.4g} to {rate.high:.4g}" if replications > 1 else "")
+
+
+def _each(found: Capacity) -> str:
+    return f"; {found.per_server_per_s:.4g} per replica" if found.servers > 1 else ""
+
+
+def _limit_words(found: Capacity) -> str:
+    if found.missed is None:
+        return "saturation: the SLO holds up to there; above it the queue grows without end"
+    shares = {n: 100 * share for n, share in found.missed.shares.items() if n != "all"}
+    words = ", ".join(f"{share:.2f} % keep {_LABELS[name]}" for name, share in shares.items())
+    return f"{_LABELS[found.limit]}: at {found.missed.rate_per_s:.4g} requests/s {words}"
+
+
+def _table(found: Capacity, target: Target) -> list[str]:
+    heads = ("requests/s", "within SLO", "TTFT p99 ms", "TPOT p99 ms", "goodput/s")
+    return ["".join(f"{head:>13}" for head in heads), *(_row(t, target) for t in found.tried)]
+
+
+def _row(tried: Tried, target: Target) -> str:
+    share, summary = tried.shares["all"], tried.summary
+    cells = (
+        _number(tried.rate_per_s),
+        f"{100 * share:.2f} %",
+        _number(figure(summary, "ttft_s.p99"), 1000),
+        _number(figure(summary, "tpot_s.p99"), 1000),
+        _number(summary["goodput_per_s"]),
+    )
+    return "".join(f"{cell:>13}" for cell in cells) + ("" if share >= target.attainment else "  *")
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.4g}"
+
+
+def _closing_lines(found: Capacity, target: Target, requests: int, scenario: Scenario) -> list[str]:
+    lines = ["* the SLO is missed; this table has the fitted step times"]
+    if (may_miss := (1 - target.attainment) * requests) < _FEW:
+        lines.append(
+            f"only {may_miss:.0f} of {requests} requests may miss the SLO, so single ones decide: "
+            "take a longer trace"
+        )
+    if scenario.is_repeatable():
+        lines.append("nothing is drawn, neither noise nor coefficients: no interval")
+    elif found.replications < 2:
+        lines.append("no interval was asked for: --replications 10")
+    return lines
+
+
+def _interval_dict(rate: Interval, replications: int) -> dict[str, float]:
+    ends = {"p5": rate.low, "p95": rate.high} if replications > 1 else {}
+    return {"median": rate.value, **ends}
+
+
+def _tried_dict(tried: Tried) -> dict[str, Any]:
+    figures = ("ttft_s", "tpot_s", "e2e_s", "goodput_per_s", "output_throughput_tokens_per_s")
+    shares = {name: share for name, share in tried.shares.items() if name != "all"}
+    return {
+        "rate_per_s": tried.rate_per_s,
+        "slo_attainment": tried.shares["all"],
+        "within": shares,
+        **{name: tried.summary[name] for name in figures},
+    }

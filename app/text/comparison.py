@@ -1,0 +1,143 @@
+"""``--compare A B``: per-metric differences with intervals, and who gained and lost most."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+
+from app.scenario.scenarios import scenario_record
+from app.text.provenance import outside_warning, rests_line
+from app.text.saving import saved_if_asked
+from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
+from sim.experiments.predict import runs_over_seeds
+from sim.experiments.scenario import Scenario
+from sim.records.run import machine_facts
+from workloads.trace import Trace
+
+REPLICATIONS = 10
+_SHOWN = 5
+_UNITS = {"s": (1000.0, "ms"), "throughput": (1.0, "/s")}
+
+
+def print_comparison(
+    trace: Trace,
+    sides: Sequence[Scenario],
+    names: tuple[str, str],
+    servers: Mapping[str, object],
+    seed: int,
+    replications: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate both over the same seeds and print how B differs from A.
+
+    ``servers`` is how they were asked for.
+    """
+    seeds = _seeds(sides) if replications is None else max(1, replications)
+    runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
+    found = compare(runs[0], runs[1])
+    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    with ExitStack() as kept:
+        for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
+            first.scenario = scenario_record(trace, side, servers, seed)
+            first.meta = machine_facts()
+            kept.enter_context(saved_if_asked(first, out and out / name))
+        for letter, provenance in zip("AB", rests, strict=True):
+            if warning := outside_warning(provenance, widened=seeds > 1):
+                typer.echo(f"{letter}: {warning}", err=True)
+        if as_json:
+            typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
+        else:
+            typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
+
+
+def _seeds(sides: Sequence[Scenario]) -> int:
+    """One is enough where all others would be the same."""
+    return 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
+
+
+def _report(
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    seeds: int,
+    rests: Sequence[dict[str, Any]],
+) -> list[str]:
+    lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
+    if seeds == 1:
+        lines.append("one seed, the same load and noise for both: no intervals")
+    else:
+        lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+    lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
+    lines += [_metric_line(metric) for metric in found.metrics]
+    lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
+    if all(side.is_repeatable() for side in sides):
+        lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
+    for title, frame in (("gained", found.gained), ("lost", found.lost)):
+        lines += ["", f"requests that {title} most (E2E latency, ms):", *_requests(frame)]
+    return lines
+
+
+def _metric_line(metric: MetricDifference) -> str:
+    kind = "s" if "_s." in metric.metric else "throughput"
+    factor, unit = _UNITS[kind]
+    label = metric.metric.replace("_s.", " ").replace("_throughput", "")
+    label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
+    values = (metric.a, metric.b, metric.difference)
+    cells = "".join(f"{_number(value, factor):>12}" for value in values)
+    if metric.low is None or metric.high is None:
+        return f"{f'{label} {unit}':<18}{cells}"
+    interval = f"{_number(metric.low, factor)} to {_number(metric.high, factor)}"
+    return f"{f'{label} {unit}':<18}{cells}   {interval}{'' if metric.sure else '  (unsure)'}"
+
+
+def _requests(frame: pd.DataFrame) -> list[str]:
+    if frame.empty:
+        return ["  none"]
+    rows = frame.head(_SHOWN).itertuples(index=False)
+    return [
+        f"  {str(row.request_id)[-40:]:<42}{_number(row.a, 1000):>10} -> {_number(row.b, 1000):>10}"
+        f"  ({_number(row.difference, 1000)})"
+        for row in rows
+    ]
+
+
+def _as_dict(
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    rests: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    return {
+        "a": _side(names[0], sides[0], rests[0]),
+        "b": _side(names[1], sides[1], rests[1]),
+        "metrics": {
+            m.metric: {
+                "a": m.a, "b": m.b, "difference": m.difference, "low": m.low, "high": m.high,
+                "seeds": m.seeds,
+            }
+            for m in found.metrics
+        },
+        "gained": found.gained.to_dict("records"),
+        "lost": found.lost.to_dict("records"),
+    }  # fmt: skip
+
+
+def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "policies": side.policies.as_dict(),
+        "cluster": side.cluster.as_dict(),
+        "provenance": rests,
+    }
+
+
+def _number(value: Any, factor: float) -> str:
+    if value is None:
+        return "-"
+    scaled = float(value) * factor
+    return f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"

@@ -1,0 +1,76 @@
+"""What a load test tells at its end: as text, as JSON, and why it failed."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loadtest.report.comparison import Comparison, RequestDifferences
+    from sim.records.metrics import SLO
+    from sim.records.run import Run
+    from workloads.trace import Trace
+
+    Compared = tuple[Comparison, RequestDifferences]
+
+
+def compared(run: "Run", predicted: "Run") -> "Compared":
+    """The run beside its prediction, as a whole and request by request."""
+    from loadtest.report.comparison import compare, compare_requests
+
+    return compare(predicted, [run]), compare_requests(predicted, run)
+
+
+def as_text(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
+    """The report, its distributions, and the comparison where there is one."""
+    from app.text.sparkline import sparkline_lines
+    from loadtest.report.comparison_report import render_comparison, render_requests
+    from loadtest.report.report import render_report
+    from sim.records.metrics import measured
+
+    blocks = [render_report(run, slo, folder), "\n".join(sparkline_lines(measured(run.requests)))]
+    if found:
+        comparison, differences = found
+        blocks += [render_comparison(comparison), render_requests(differences)]
+    return "\n\n".join(blocks)
+
+
+def as_json(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
+    """The same as one object."""
+    answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
+    if found:
+        comparison, differences = found
+        answer["comparison"] = comparison.as_dict()
+        answer["unmatched"] = dict(differences.unmatched)
+    return json.dumps(answer)
+
+
+def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
+    """The prediction again, on the send times that the load test recorded."""
+    from app.twin.resimulate import replay_as_sent
+    from loadtest.report.comparison_report import render_comparison
+    from workloads.errors import ServetwinError
+
+    try:
+        again = replay_as_sent(predicted, run, trace)
+    except ServetwinError as error:
+        return f"not simulated again on the recorded send times: {error}"
+    return "simulated again on the recorded send times\n" + render_comparison(again.comparison)
+
+
+def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
+    """Why the exit code is 1, or None where all is well."""
+    from loadtest.report.hints import hint
+
+    delivered = run.extra["delivered"]
+    finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
+    kept = f"{finished} of {total} requests kept in {folder}"
+    if delivered["interrupted"]:
+        return f"interrupted: {kept}"
+    if delivered["stopped"]:
+        return f"stopped: {delivered['stopped']}; {kept}"
+    if not finished:
+        advice = hint(delivered["first_messages"])
+        return "no request finished" + (f": {advice}" if advice else "")
+    if found and not found[0].holds:
+        return "the prediction does not hold"
+    return None

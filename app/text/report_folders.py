@@ -1,0 +1,148 @@
+"""From folders to the runs of a report, and which of them predict and which measured the same."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from loadtest.report.comparison import Comparison, MetricComparison, compare
+from loadtest.report.server_metrics import load_server_metrics
+from sim.experiments.predict import Interval
+from sim.records.metrics import REQUEST_COLUMNS
+from sim.records.run import Run, RunError, load_run
+
+_RUN_FILES = ("summary.json", "meta.json", "requests.parquet")
+_VERDICT = "verdict.json"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run under the name that the report gives it; ``server`` is what its server said."""
+
+    name: str
+    run: Run
+    server: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A prediction, load tests of the same requests, and how they compare."""
+
+    predicted: NamedRun
+    measured: tuple[NamedRun, ...]
+    comparison: Comparison
+
+
+def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
+    """The runs of ``folders``, and the trials among them.
+
+    A folder is a run (``replay --out``, ``loadtest --out``), a verification (``verify --out``,
+    whose verdict is taken as it stands), or holds some of either. Raises ``RunError`` naming a
+    folder that is nothing of that, or is damaged.
+    """
+    found: dict[Path, str] = {}
+    for given in folders:
+        for folder in _runs_in(given):
+            found.setdefault(folder.resolve(), _name(given, folder))
+    names = _unique(list(found.values()), list(found))
+    runs = {
+        folder: NamedRun(name, _load(folder), load_server_metrics(folder))
+        for folder, name in zip(found, names, strict=True)
+    }
+    return list(runs.values()), list(_trials(runs))
+
+
+def same_load(predicted: Run, measured: Run) -> bool:
+    """Whether both had the same requests at the same times."""
+    ours, theirs = (
+        run.requests.set_index("request_id")["scheduled_s"].sort_index()
+        for run in (predicted, measured)
+    )
+    same_ids = ours.index.equals(theirs.index)
+    return same_ids and bool(np.allclose(ours, theirs, rtol=1e-9, atol=1e-6))
+
+
+def _load(folder: Path) -> Run:
+    run = load_run(folder)
+    if missing := [name for name in REQUEST_COLUMNS if name not in run.requests]:
+        raise RunError(
+            f"{folder}: requests.parquet has no column {missing[0]!r}; "
+            "another version of servetwin wrote it"
+        )
+    return run
+
+
+def _runs_in(folder: Path) -> Iterator[Path]:
+    if any((folder / name).exists() for name in _RUN_FILES):
+        yield folder
+        return
+    inside = [path for path in _subfolders(folder) if _holds_runs(path)]
+    if not inside:
+        raise RunError(
+            f"{folder}: neither a run folder nor a folder of runs; give what "
+            "replay --out, loadtest --out or verify --out wrote"
+        )
+    for path in inside:
+        yield from _runs_in(path)
+
+
+def _holds_runs(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return bool(names & {*_RUN_FILES, _VERDICT})
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """A prediction comes before its measurements."""
+    if not folder.is_dir():
+        return []
+    inside = (path for path in folder.iterdir() if path.is_dir())
+    return sorted(inside, key=lambda path: (path.name != "predicted", path.name))
+
+
+def _name(given: Path, folder: Path) -> str:
+    root = given.resolve()
+    return (Path(root.name) / folder.resolve().relative_to(root)).as_posix()
+
+
+def _unique(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """The names; where two are the same, whole paths."""
+    pairs = zip(names, folders, strict=True)
+    return [str(folder) if names.count(name) > 1 else name for name, folder in pairs]
+
+
+def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
+    verified = {folder.parent for folder in runs if (folder.parent / _VERDICT).exists()}
+    for folder in sorted(verified):
+        of_it = [named for path, named in runs.items() if path.parent == folder]
+        yield from _paired(of_it, _read_verdict(folder / _VERDICT))
+    yield from _paired([named for path, named in runs.items() if path.parent not in verified])
+
+
+def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iterator[Trial]:
+    runs = list(runs)
+    for predicted in (named for named in runs if named.run.kind == "simulation"):
+        measured = tuple(
+            named
+            for named in runs
+            if named.run.kind == "loadtest" and same_load(predicted.run, named.run)
+        )
+        if measured:
+            found = verdict or compare(predicted.run, [named.run for named in measured])
+            yield Trial(predicted, measured, found)
+
+
+def _read_verdict(path: Path) -> Comparison:
+    try:
+        record = json.loads(path.read_text())["comparison"]
+        return Comparison(tuple(_metric(row) for row in record["metrics"]), record["repeats"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: not a readable verdict ({error})") from error
+
+
+def _metric(row: dict[str, Any]) -> MetricComparison:
+    bounds = row["predicted"]
+    return MetricComparison(**{**row, "predicted": Interval(**bounds) if bounds else None})

@@ -1,0 +1,170 @@
+"""The effect table of ``servetwin techniques``: signs first, then the figures behind them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any, get_args
+
+from app.scenario.technique_scenario import TechniqueScenario
+from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES
+from sim.techniques.technique import Family, Technique
+
+_NAME_WIDTH = 23
+_LEGEND = (
+    "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
+    "thrput: output tokens/s when saturated; memory: weights and the KV of a request alone.",
+)
+_HEADS = {
+    "ttft_alone": "TTFT",
+    "ttft_loaded": "TTFT ld",
+    "ttft_from_admission": "TTFT adm",
+    "tps_alone": "TPS",
+    "tps_loaded": "TPS ld",
+    "throughput": "thrput",
+    "memory": "memory",
+}
+
+
+def measure_effects(
+    techniques: Sequence[Technique],
+    scenario: TechniqueScenario,
+    replications: int,
+    seed: int,
+) -> Iterator[Effect]:
+    """Each technique under its own load, or all under that of the scenario where it has one."""
+    laboratory = Laboratory(seed, replications)
+    for technique in techniques:
+        own = None if scenario.has_workload else technique.experiment
+        yield laboratory.effect(technique, scenario.setup, own or scenario.experiment)
+
+
+def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iterator[str]:
+    """The whole report, at most 100 columns wide."""
+    shown = [effect for effect in effects if effect.refused is None]
+    yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
+    yield from wrap(scenario.experiment.describe(), 100)
+    yield ""
+    yield _row("technique", [*_HEADS.values(), "quality"], 9)
+    for effect in shown:
+        quality = "0" if effect.technique.lossless else "-"
+        yield _row(_label(effect, scenario), [*_signs(effect), quality], 9)
+    yield ""
+    yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
+    yield ""
+    yield _row("technique", list(_HEADS.values()), 11)
+    for effect in shown:
+        yield _row(_label(effect, scenario), [_number(effect.of(metric)) for metric in METRICS], 11)
+    yield ""
+    yield from _LEGEND
+    yield from _own_loads(shown, scenario)
+    for effect in effects:
+        if effect.refused is not None:
+            yield from wrap(f"not here: {effect.technique.name}: {effect.refused}", 100)
+
+
+def effects_as_dict(effects: Iterable[Effect], scenario: TechniqueScenario) -> dict[str, Any]:
+    """For machines, unrounded."""
+    return {
+        "deployment": scenario.setup.deployment.name,
+        "policies": scenario.setup.policies.as_dict(),
+        "dead_band": DEAD_BAND,
+        "techniques": [_as_dict(effect) for effect in effects],
+    }
+
+
+def catalogue() -> dict[str, Any]:
+    """Every technique, by name."""
+    return {name: _about(technique) for name, technique in TECHNIQUES.items()}
+
+
+def catalogue_lines(found: dict[str, Any]) -> list[str]:
+    """By family: name and parameters, formula, source."""
+    lines = []
+    for family in get_args(Family):
+        lines.append(family)
+        for name, about in found.items():
+            if about["family"] == family:
+                lines += _catalogue_entry(name, about)
+    return lines
+
+
+def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
+    given = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
+    price = "lossless" if about["lossless"] else "changes answers"
+    text = f"{about['formula']}. {about['source']}. {price}"
+    indent = " " * 6
+    return [
+        *wrap(
+            f"{name}{': ' if given else ''}{given}",
+            98,
+            initial_indent="  ",
+            subsequent_indent=indent,
+        ),
+        *wrap(text, 100, initial_indent=indent, subsequent_indent=indent),
+    ]
+
+
+def _about(technique: type[Technique]) -> dict[str, Any]:
+    return {
+        "family": technique.family,
+        "kind": technique.kind,
+        "lossless": technique.lossless,
+        "formula": technique.formula,
+        "source": technique.source,
+        "parameters": {key: f.default for key, f in technique.model_fields.items()},
+    }
+
+
+def _as_dict(effect: Effect) -> dict[str, Any]:
+    technique = effect.technique
+    return {
+        "name": technique.name,
+        **_about(type(technique)),
+        "parameters": technique.model_dump(),
+        "workload": _workload(effect.experiment),
+        "refused": effect.refused,
+        "changes": {
+            c.metric: {"change": c.change, "low": c.low, "high": c.high, "sign": c.sign}
+            for c in effect.changes
+        },
+    }
+
+
+def _workload(experiment: Experiment) -> dict[str, Any]:
+    return {name: getattr(experiment, name) for name in Experiment.__match_args__}
+
+
+def _own_loads(effects: Iterable[Effect], scenario: TechniqueScenario) -> Iterator[str]:
+    for effect in effects:
+        if effect.experiment != scenario.experiment:
+            yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
+
+
+def _label(effect: Effect, scenario: TechniqueScenario) -> str:
+    return effect.technique.name + ("*" if effect.experiment != scenario.experiment else "")
+
+
+def _signs(effect: Effect) -> list[str]:
+    return [effect.of(metric).sign or "n/a" for metric in METRICS]
+
+
+def _number(change: Change) -> str:
+    if change.change is None:
+        return "-"
+    if change.low is None or change.high is None:
+        return f"{_percent(change.change)}"
+    return f"{_percent(change.change)}±{_digits((change.high - change.low) / 2)}"
+
+
+def _percent(share: float) -> str:
+    return f"{'+' if share >= 0 else '-'}{_digits(abs(share))}"
+
+
+def _digits(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
+
+
+def _row(name: str, cells: Sequence[str], width: int) -> str:
+    return f"{name:<{_NAME_WIDTH}}" + "".join(f"{cell:>{width}}" for cell in cells)

@@ -1,0 +1,319 @@
+"""Experiments that tell a server's policies and limits from the order of its tokens.
+
+Each raises ``Ended`` with a reason when it cannot tell; the caller notes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+
+import numpy as np
+
+from app.twin.black_box.findings import Findings
+from app.twin.black_box.session import Ask, Ended, Rejected, Session
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.step_times.outside_steps import Answer, SeenStep, seen_steps
+from sim.step_times.step_time import StepTime
+from workloads.request import Request
+
+LADDER = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+LONE_OUTPUTS = 8
+SMALL_PROMPT = 16
+BISECTIONS = 6
+_LONE_SHARE = 0.05
+"""No lone prompt may take more of the time left."""
+
+
+def find_context(session: Session, findings: Findings) -> None:
+    """Lone prompts, ever longer, to the server's limit or as far as there is time."""
+    limit = findings.longest if "max_model_len" in findings.identified else None
+    taken = 0
+    for prompt in _ladder(limit):
+        if session.ttft_s(prompt) > _LONE_SHARE * session.allowance.left_s and taken:
+            break
+        try:
+            session.send([Ask(prompt, LONE_OUTPUTS)])
+        except Rejected as refusal:
+            taken, refused = _bisect(session, taken, prompt)
+            findings.longest = taken + LONE_OUTPUTS
+            findings.found(max_model_len=findings.longest)
+            findings.notes.append(f"prompts of {refused} tokens are rejected ({refusal})")
+            return
+        taken = prompt
+        findings.longest = max(findings.longest, taken + LONE_OUTPUTS)
+    session.itl_s(1)  # or say that it does not stream
+    if limit is None:
+        findings.unknown(f"{taken} tokens were taken; longer was not tried", "max_model_len")
+
+
+def _ladder(limit: int | None) -> list[int]:
+    if limit is None:
+        return list(LADDER)
+    top = limit - LONE_OUTPUTS
+    if top < 1:
+        raise Ended(f"its context of {limit} tokens has no room for a prompt", final=True)
+    return [*(prompt for prompt in LADDER if prompt < top), top]
+
+
+def _bisect(session: Session, taken: int, refused: int) -> tuple[int, int]:
+    """Narrow (longest taken, shortest refused)."""
+    for _ in range(BISECTIONS):
+        middle = (taken + refused) // 2
+        if middle in (taken, refused):
+            break
+        try:
+            session.send([Ask(middle, LONE_OUTPUTS)])
+            taken = middle
+        except Rejected:
+            refused = middle
+    if not taken:
+        raise Ended("it rejects even the shortest prompt", final=True)
+    return taken, refused
+
+
+def find_batching(session: Session, findings: Findings) -> None:
+    """Newcomers beside a runner: do they wait for its end, pause it, or share its steps?"""
+    itl_s = session.itl_s(1)
+    first_s = session.ttft_s(SMALL_PROMPT) + 4 * itl_s
+    every_s = session.ttft_s(64) + 6 * itl_s
+    prompt = min(64, findings.longest - 2)
+    newcomers = [Ask(prompt, 2, first_s + j * every_s) for j in range(3)]
+    outputs = _bounded(ceil((first_s + 3 * every_s) / itl_s) + 8, findings)
+    answers = session.send([Ask(SMALL_PROMPT, outputs), *newcomers])
+    runner, *others = answers
+    if all(other.stamps_s[0] > runner.stamps_s[-1] for other in others):
+        _static_or_single(session, findings)
+        return
+    steps = seen_steps(answers)
+    joined = [step for step in steps if step.newcomers - {0}]
+    shared = sum(0 in step.stamps_s for step in joined)
+    findings.found(batching="continuous" if 2 * shared > len(joined) else "prefill-first")
+
+
+def _static_or_single(session: Session, findings: Findings) -> None:
+    answers = session.send([Ask(SMALL_PROMPT, 12)] * 4)
+    if max(len(step.stamps_s) for step in seen_steps(answers)) > 1:
+        findings.found(batching="static")
+        why = "the steps of a static batch have none"
+        findings.unknown(why, "token_budget")
+    else:
+        findings.found(batching="continuous", max_seqs=1)
+
+
+def find_budget(session: Session, findings: Findings) -> None:
+    """Long prompts beside two decodes: how many steps carry each of them?"""
+    if findings.identified.get("batching") != "continuous":
+        raise Ended("decodes do not share steps with prompts here: pieces cannot be seen")
+    if findings.identified.get("max_seqs") == 1:
+        raise Ended("one request at a time: there are no decodes to count steps by")
+    seconds = _LONE_SHARE * session.allowance.left_s
+    longest = _affordable(session, findings.longest - 2, seconds)
+    low, high = 1.0, float("inf")
+    for share in (1.0, 0.8, 0.64):
+        prompt = max(2, int(share * longest))
+        pieces, runners = _pieces(session, findings, prompt)
+        if pieces == 1:
+            why = f"a prompt of {prompt} tokens took one step beside {runners} decodes"
+            raise Ended(f"{why}: the budget is {prompt + runners} or more")
+        bounds = prompt / pieces + runners, prompt / (pieces - 1) + runners
+        if max(low, bounds[0]) < min(high, bounds[1]):
+            low, high = max(low, bounds[0]), min(high, bounds[1])
+    findings.found(token_budget=roundest(low, high))
+    findings.notes.append(f"token_budget lies between {ceil(low)} and {ceil(high) - 1}")
+
+
+def _pieces(session: Session, findings: Findings, prompt: int) -> tuple[int, int]:
+    """(steps with a piece of a newcomer's prompt, decodes beside it)."""
+    runners = 1 if findings.identified.get("max_seqs") == 2 else 2
+    itl_s, took_s = session.itl_s(runners), session.ttft_s(prompt)
+    at_s = session.ttft_s(2 * SMALL_PROMPT) + 6 * itl_s
+    outputs = _bounded(ceil((at_s + 2 * took_s) / itl_s) + 8, findings)
+    asks = [*[Ask(SMALL_PROMPT, outputs)] * runners, Ask(prompt, 2, at_s)]
+    answers = session.send(asks)
+    steps = seen_steps(answers)
+    last = next(k for k, step in enumerate(steps) if runners in step.newcomers)
+    if len(steps[last].decoders) < runners:
+        raise Ended("the decodes ended before the long prompt had its first token")
+    return _carrying(steps, last, answers[runners]), runners
+
+
+def _carrying(steps: Sequence[SeenStep], last: int, newcomer: Answer) -> int:
+    """Steps up to ``last`` that began after the send; the first only if as long as a piece."""
+    ends_s = [step.end_s for step in steps]
+    took_s = [end - before for before, end in pairwise(ends_s)]
+    first = next(k for k in range(1, last + 1) if k == last or ends_s[k - 1] >= newcomer.sent_s)
+    usual_s = float(np.median(took_s[max(0, first - 5) : max(1, first - 1)]))
+    carrying = took_s[first - 1 : last]
+    if len(carrying) > 1 and carrying[0] < usual_s + 0.3 * (max(carrying[1:]) - usual_s):
+        return len(carrying) - 1
+    return len(carrying)
+
+
+def roundest(low: float, high: float) -> int:
+    """The roundest whole number in [low, high): people choose powers of two, or multiples."""
+    for unit in (2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1):
+        powers = [p for p in (1 << k for k in range(24)) if low <= p < high]
+        if powers:
+            return powers[-1]
+        multiple = ceil(low / unit) * unit
+        if low <= multiple < high:
+            return multiple
+    return ceil(low)
+
+
+def find_filling(session: Session, findings: Findings) -> None:
+    """Four prompts of 0.6 budgets at once: are some cut to fill a step, so that two end in one?"""
+    if findings.identified.get("batching") != "continuous":
+        return
+    budget = findings.identified.get("token_budget")
+    if budget is None:
+        findings.notes.append("no step was ever full: whether prompts are cut to fill it is open")
+        return
+    prompt = min(int(0.6 * budget), findings.longest - 2)
+    itl_s = session.itl_s(1)
+    at_s = session.ttft_s(SMALL_PROMPT) + 4 * itl_s
+    outputs = _bounded(ceil((at_s + 6 * session.ttft_s(prompt)) / itl_s) + 8, findings)
+    answers = session.send([Ask(SMALL_PROMPT, outputs), *[Ask(prompt, 2, at_s)] * 4])
+    together = any(len(step.newcomers - {0}) > 1 for step in seen_steps(answers))
+    findings.found(batching="chunked" if together else "continuous")
+
+
+def find_max_seqs(session: Session, findings: Findings) -> None:
+    """More and more small requests at once, until some wait for others to end."""
+    if "max_seqs" in findings.identified:
+        return
+    size, ran = 32, 0
+    while size <= max(32, session.allowance.left_requests // 4):
+        outputs = _bounded(32 + size, findings)
+        slower = 2 if ran else 1  # than the last batch, which was half as large
+        seconds = slower * outputs * session.itl_s(size)
+        session.require_s(seconds, 0.25, f"{size} requests at once")
+        answers = session.send([Ask(8, outputs)] * size)
+        ran = at_once(answers)
+        if ran < size and waited_for_others(answers):
+            findings.found(max_seqs=ran)
+            return
+        size *= 2
+    findings.unknown(f"{ran} requests ran at once and none waited", "max_seqs")
+
+
+def at_once(answers: Sequence[Answer]) -> int:
+    """The most requests that were between their first and last token at one time."""
+    begins = [(a.stamps_s[0], 1) for a in answers if a.stamps_s]
+    ends = [(a.stamps_s[-1], -1) for a in answers if a.stamps_s]
+    return int(np.cumsum([change for _, change in sorted(begins + ends)]).max(initial=0))
+
+
+def waited_for_others(answers: Sequence[Answer]) -> bool:
+    """Whether somebody, sent before the first answer ended, began only after that."""
+    first_end_s = min(a.stamps_s[-1] for a in answers)
+    return any(a.sent_s < first_end_s < a.stamps_s[0] for a in answers)
+
+
+def find_prefix_cache(session: Session, findings: Findings) -> None:
+    """The same prompt twice: is the second first token faster, and by how many tokens?"""
+    prompt = _affordable(session, findings.longest - 2, 2.0)
+    ratios, told = [], 0
+    for _ in range(3):
+        prefix = int(session.rng.integers(1 << 62))
+        again_s = 2 * session.ttft_s(prompt) + 8 * session.itl_s(1) + 0.2
+        asks = [Ask(prompt, 2, 0.0, prefix), Ask(prompt, 2, again_s, prefix)]
+        first, second = session.send(asks, keep=False)
+        ratios.append(second.ttft_s / first.ttft_s)
+        told = max(told, second.cached_tokens)
+    ratio = float(np.median(ratios))
+    times = f"the second of two equal prompts of {prompt} tokens took {ratio:.2f} times as long"
+    if told or ratio < 0.7:
+        findings.found(prefix_cache=True)
+        says = f"the server says that it found {told} of them" if told else "it tells no count"
+        findings.notes.append(f"{times}; {says}")
+    elif ratio > 0.85:
+        findings.found(prefix_cache=False)
+    else:
+        raise Ended(f"{times}: neither as long nor clearly shorter")
+
+
+def _affordable(session: Session, longest: int, seconds: float) -> int:
+    """The longest prompt, halving from ``longest``, that takes at most so long alone."""
+    prompt = longest
+    while prompt > 64 and session.ttft_s(prompt) > seconds:
+        prompt //= 2
+    return max(1, prompt)
+
+
+def find_kv_tokens(session: Session, findings: Findings, step_time: StepTime) -> None:
+    """Long requests at once: do fewer run than with unlimited memory, in a simulation?"""
+    if "max_seqs" not in findings.identified:
+        raise Ended("without a known max_seqs, memory cannot be told from it")
+    policies = findings.policies()
+    size = policies.max_seqs
+    if size < 2:
+        raise Ended("one request at a time: memory never binds before the context does")
+    requests = _filling(session, findings, step_time, size)
+    prompt, outputs = requests[0].prompt_tokens, requests[0].output_tokens
+    answers = session.send([Ask(prompt, outputs)] * size)
+    ran, expected = at_once(answers), _expected_at_once(requests, findings, step_time)
+    if ran >= expected:
+        held = most_held(answers)
+        why = f"{ran} requests held {held} tokens at once and none waited for memory"
+        if expected == size and prompt + outputs >= findings.longest - 1:
+            why += ": it never binds before max_seqs does"
+        raise Ended(why)
+    held = most_held(answers)
+    findings.found(kv_tokens=held)
+    findings.notes.append(
+        f"kv_tokens: {ran} of {size} requests of {prompt} prompt tokens ran at once; "
+        f"it lies between {held} and {held + prompt}"
+    )
+
+
+def _filling(session: Session, findings: Findings, step_time: StepTime, size: int) -> list[Request]:
+    """Equal requests, as long as the time allows, that would all run at once in free memory."""
+    longest = findings.longest
+    for share in (1.0, 0.5, 0.25, 0.125):
+        total = int(share * longest)
+        for outputs in (16, 64, 256, 1024):
+            if 2 * outputs > total:
+                break
+            requests = [Request(str(i), 0.0, total - outputs, outputs) for i in range(size)]
+            if _expected_at_once(requests, findings, step_time) == size:
+                seconds = _makespan_s(requests, findings, step_time)
+                if seconds < 0.35 * session.allowance.left_s:
+                    return requests
+                break
+    raise Ended(f"filling the memory with {size} long requests would take too long")
+
+
+def _expected_at_once(requests: list[Request], findings: Findings, step_time: StepTime) -> int:
+    run = simulate(requests, build_scheduler(_free_memory(findings)), step_time).requests
+    spans = zip(run["first_token_s"], run["last_token_s"], strict=True)
+    return at_once([Answer(0.0, 0, (first, last)) for first, last in spans])
+
+
+def _makespan_s(requests: list[Request], findings: Findings, step_time: StepTime) -> float:
+    run = simulate(requests, build_scheduler(_free_memory(findings)), step_time)
+    return float(run.requests["last_token_s"].max())
+
+
+def _free_memory(findings: Findings) -> PolicyConfig:
+    policies = findings.policies()
+    return replace(policies, kv_tokens=policies.max_seqs * (policies.max_model_len + 16))
+
+
+def most_held(answers: Sequence[Answer]) -> int:
+    """The most tokens that running requests had in memory at one time: prompts and answers."""
+    changes = []
+    for answer in answers:
+        first_s, *later_s = answer.stamps_s
+        changes.append((first_s, answer.prompt_tokens))
+        changes += [(stamp_s, 1) for stamp_s in later_s]
+        changes.append((answer.stamps_s[-1], -(answer.prompt_tokens + len(later_s))))
+    return int(np.cumsum([change for _, change in sorted(changes)]).max(initial=0))
+
+
+def _bounded(outputs: int, findings: Findings) -> int:
+    """Output tokens that a small prompt may have."""
+    return max(2, min(outputs, findings.longest - 2 * SMALL_PROMPT))

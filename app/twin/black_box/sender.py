@@ -1,0 +1,145 @@
+"""Send a burst to a live endpoint and keep what its clients saw."""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import httpx
+import numpy as np
+import pandas as pd
+
+from app.twin.black_box.prompt_counts import PROBED_WORDS, count_prompts
+from loadtest.endpoint import Endpoint, client_settings
+from loadtest.run.client import LoadOptions, run_load_test
+from sim.step_times.fit import fit_line
+from sim.step_times.outside_steps import Answer
+from workloads.request import Request
+from workloads.trace import Trace
+
+ROUND_TRIPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Answers in the order of the requests (no stamps for a failed one), and the failures.
+
+    ``messages`` has the first message of each kind of failure (``loadtest.http.exchange.Failure``);
+    ``shorter`` counts answers that ended before the asked length, ``untold`` those whose stream
+    told no usage, ``tokens_per_event`` is how many tokens came together in one event. ``probes``
+    were sent beside the requests.
+    """
+
+    answers: list[Answer]
+    messages: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+    shorter: int = 0
+    untold: int = 0
+    tokens_per_event: float = 1.0
+    probes: int = 0
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """What a refusing server asks to wait."""
+        found = re.search(r"Retry-After: (\d+(\.\d+)?)", self.messages.get("http_429", ""))
+        return float(found[1]) if found else None
+
+
+class Sender(Protocol):
+    """Sends requests, each at its time, and waits for all answers."""
+
+    def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
+        """Every answer, or why there is none."""
+
+
+class LiveSender:
+    """Sends over HTTP. Prompts of text are asked in words and counted as the server counts them:
+
+    by the usage of their streams, else by that of a few answers that are not streamed.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._counts: list[tuple[int, float]] = []
+        """(words asked, prompt tokens counted by the server)."""
+        self._told_by = ""
+
+    def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
+        """One load test of a few requests."""
+        asked = [self.in_words(request) for request in requests]
+        options = LoadOptions(timeout_s=timeout_s, lead_s=0.02)
+        run = run_load_test(self._endpoint, Trace(tuple(asked), "burst"), options=options)
+        rows = run.requests.set_index("request_id").loc[[r.request_id for r in asked]]
+        finished = rows[rows["status"] == "finished"]
+        untold = finished["tokens_from"] != "usage"
+        probes = self._learn_lengths(asked, finished[~untold], bool(untold.any()))
+        delivered = run.extra["delivered"]
+        events = int(finished["chunk_s"].map(len).sum())
+        return Burst(
+            answers=[self._answer(row) for _, row in rows.iterrows()],
+            messages=delivered["first_messages"],
+            interrupted=delivered["interrupted"],
+            shorter=int((finished["output_tokens"] < finished["asked_output_tokens"]).sum()),
+            untold=int(untold.sum()),
+            tokens_per_event=float(finished["output_tokens"].sum()) / events if events else 1.0,
+            probes=probes,
+        )
+
+    def prompts_note(self) -> str | None:
+        """How long prompts of text are, and how that is known; None where token ids are sent."""
+        if self._endpoint.prompt == "ids":
+            return None
+        if not self._counts:
+            return "prompts are text, and nothing tells their length: a word is taken for a token"
+        constant, per_word = self.token_line()
+        line = f"{per_word:.2f} tokens per word and {constant:.1f} more"
+        return f"prompts are text of {line}, as {self._told_by} tells"
+
+    def in_words(self, request: Request) -> Request:
+        """The request that the server will count as long as this one."""
+        if self._endpoint.prompt == "ids" or not self._counts:
+            return request
+        constant, per_word = self.token_line()
+        words = max(1, round((request.prompt_tokens - constant) / per_word))
+        return replace(request, prompt_tokens=words)
+
+    def token_line(self) -> tuple[float, float]:
+        """Prompt tokens that the server counts: a constant, and so many per word asked."""
+        constant, per_word = fit_line(self._counts)
+        return (constant, per_word) if per_word > 0 else (0.0, 1.0)
+
+    def round_trip_s(self) -> float:
+        """Median time of a small request that no scheduler sees: ``GET /v1/models``."""
+        took_s = []
+        with httpx.Client(timeout=10, **client_settings(self._endpoint.base_url)) as client:
+            for _ in range(ROUND_TRIPS):
+                began_s = time.perf_counter()
+                client.get(f"{self._endpoint.base_url}/models")
+                took_s.append(time.perf_counter() - began_s)
+        return float(np.median(took_s))
+
+    def _learn_lengths(self, asked: Sequence[Request], told: pd.DataFrame, untold: bool) -> int:
+        """Note what the server counted; where it tells nothing, ask it once. Requests sent."""
+        if len(told):
+            words = {request.request_id: request.prompt_tokens for request in asked}
+            self._counts += [(words[str(i)], float(n)) for i, n in told["prompt_tokens"].items()]
+            self._told_by = "the usage"
+        elif untold and not self._told_by and self._endpoint.prompt == "text":
+            self._counts = count_prompts(self._endpoint)
+            self._told_by = "the usage of answers that are not streamed"
+            return len(PROBED_WORDS)
+        return 0
+
+    def _answer(self, row: pd.Series) -> Answer:
+        stamps_s = tuple(row["chunk_s"].tolist()) if row["status"] == "finished" else ()
+        prompt_tokens = int(row["prompt_tokens"])
+        if row["tokens_from"] != "usage" and self._endpoint.prompt == "text":
+            constant, per_word = self.token_line()
+            prompt_tokens = max(1, round(constant + per_word * prompt_tokens))
+        return Answer(
+            sent_s=float(row["sent_s"]),
+            prompt_tokens=prompt_tokens,
+            stamps_s=stamps_s,
+            cached_tokens=int(row["cached_tokens"]),
+        )

@@ -1,0 +1,200 @@
+"""A calibration's bursts: bounded in time and requests, patient with a server that is busy."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from app.twin.black_box.sender import Burst, Sender
+from sim.step_times.fit import fit_line
+from sim.step_times.outside_steps import Answer, seen_steps
+from workloads.request import Request
+
+REFUSALS = 3
+"""So often a burst is tried again when the server answers 429."""
+LEAST_LEFT_S = 1.0
+LONGEST_SHARE = 0.5
+"""Of the time left that a burst may take before it is given up."""
+
+
+class Ended(Exception):
+    """An experiment cannot go on, and why; ``final``: none can."""
+
+    def __init__(self, reason: str, final: bool = False) -> None:
+        super().__init__(reason)
+        self.final = final
+
+
+class Broken(Ended):
+    """Ctrl-C, or the endpoint is gone: the calibration is over, with what it has."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, final=True)
+
+
+class Rejected(Ended):
+    """The server calls a request bad (4xx) or answers it with nothing, as one that is too long."""
+
+
+class Ask(NamedTuple):
+    """One request of a burst; prompts with the same ``prefix`` are the same."""
+
+    prompt_tokens: int
+    output_tokens: int
+    at_s: float = 0.0
+    prefix: int | None = None
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What a calibration may take; waiting for a busy server counts."""
+
+    max_s: float
+    max_requests: int
+    used_s: float = 0.0
+    used_requests: int = 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left."""
+        return self.max_s - self.used_s
+
+    @property
+    def left_requests(self) -> int:
+        """Requests left."""
+        return self.max_requests - self.used_requests
+
+
+class Session:
+    """Sends bursts and remembers them by round; estimates how long the next will take."""
+
+    def __init__(
+        self,
+        send: Sender,
+        allowance: Allowance,
+        rng: np.random.Generator,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._send = send
+        self._clock = clock
+        self._sleep = sleep
+        self.rng = rng
+        self.allowance = allowance
+        self.rounds: list[list[list[Answer]]] = [[]]
+        self.shorter = 0
+        self.untold = 0
+        self.tokens_per_event = 1.0
+        self._lone: list[tuple[int, float]] = []
+        self._intervals: dict[int, list[float]] = {}
+
+    def send(self, asks: Sequence[Ask], keep: bool = True) -> list[Answer]:
+        """The answers to a burst, in the order of the asks; ``keep``: the fit may read it.
+
+        Raises ``Ended`` when the allowance is used up, the server fails or Ctrl-C was pressed.
+        """
+        burst = self._patiently(self._named(asks))
+        self.shorter += burst.shorter
+        self.untold += burst.untold
+        self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
+        if keep:
+            self._remember(burst.answers)
+        return burst.answers
+
+    def ttft_s(self, prompt_tokens: int) -> float:
+        """About how long a lone prompt takes."""
+        constant, slope = fit_line(self._lone)
+        longest = max((answer for answer in self._lone), default=(0, 0.0))
+        return max(
+            constant + slope * prompt_tokens, longest[1] * prompt_tokens / max(1, longest[0])
+        )
+
+    def itl_s(self, sequences: int) -> float:
+        """About how long a step of so many decodes takes.
+
+        Raises ``Ended`` when no two tokens of any answer came apart.
+        """
+        seen = sorted(self._intervals)
+        if not seen:
+            raise Ended("the tokens of an answer come all at once: it does not stream", final=True)
+        medians_s = [float(np.median(self._intervals[n])) for n in seen]
+        return float(np.interp(sequences, seen, medians_s))
+
+    def require_s(self, seconds: float, share: float, what: str) -> None:
+        """Raise ``Ended`` where ``what`` would take more than ``share`` of the time left."""
+        if seconds > share * self.allowance.left_s:
+            left = f"{self.allowance.left_s:.0f} s of the time limit are left"
+            raise Ended(f"{what} would take about {seconds:.0f} s; {left}")
+
+    def _named(self, asks: Sequence[Ask]) -> list[Request]:
+        tag = int(self.rng.integers(1 << 62))  # new names: prompts that no cache has seen
+        return [
+            Request(
+                f"outside-{tag}-{number}",
+                ask.at_s,
+                ask.prompt_tokens,
+                ask.output_tokens,
+                () if ask.prefix is None else (ask.prefix,),
+                None if ask.prefix is None else ask.prompt_tokens,
+            )
+            for number, ask in enumerate(asks)
+        ]
+
+    def _patiently(self, requests: list[Request]) -> Burst:
+        for attempt in range(REFUSALS + 1):
+            burst = self._once(requests)
+            if "http_429" not in burst.messages:
+                return burst
+            if attempt < REFUSALS:
+                self._wait(burst.retry_after_s or 2.0**attempt)
+        raise Ended(f"the server refused it {REFUSALS + 1} times ({burst.messages['http_429']})")
+
+    def _once(self, requests: list[Request]) -> Burst:
+        allowance = self.allowance
+        if len(requests) > allowance.left_requests:
+            raise Ended(
+                f"it needs {len(requests)} requests and {allowance.left_requests} are left of "
+                f"--max-requests {allowance.max_requests}"
+            )
+        if allowance.left_s < LEAST_LEFT_S:
+            raise Ended(f"the time limit of {allowance.max_s:.0f} s was used up", final=True)
+        began_s = self._clock()
+        burst = self._send(requests, max(LEAST_LEFT_S, LONGEST_SHARE * allowance.left_s))
+        allowance.used_s += self._clock() - began_s
+        allowance.used_requests += len(requests) + burst.probes
+        _check(burst)
+        return burst
+
+    def _wait(self, seconds: float) -> None:
+        self.allowance.used_s += seconds
+        if self.allowance.left_s < LEAST_LEFT_S:
+            raise Ended(f"the server asks to wait {seconds:g} s: longer than the time limit allows")
+        self._sleep(seconds)
+
+    def _remember(self, answers: list[Answer]) -> None:
+        self.rounds[-1].append(answers)
+        if len(answers) == 1:
+            self._lone.append((answers[0].prompt_tokens, answers[0].ttft_s))
+        steps = seen_steps(answers)
+        for before, step in pairwise(steps):
+            if before.stamps_s.keys() == step.stamps_s.keys():
+                self._took(len(step.stamps_s), step.end_s - before.end_s)
+
+    def _took(self, sequences: int, seconds: float) -> None:
+        if seconds > 0:  # else two tokens came in one read of the client
+            self._intervals.setdefault(sequences, []).append(seconds)
+
+
+def _check(burst: Burst) -> None:
+    if burst.interrupted:
+        raise Broken("interrupted")
+    for kind, message in burst.messages.items():
+        if kind in ("http_4xx", "no_token"):
+            raise Rejected(message)
+        if kind == "connect":
+            raise Broken(f"the endpoint is gone ({message})")
+        if kind != "http_429":
+            raise Ended(f"requests failed: {kind} ({message})")

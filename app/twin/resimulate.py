@@ -1,0 +1,138 @@
+"""The simulator run again on what a load test really did: its send times, its lengths.
+
+A client is never quite on time, and a server may answer with other lengths than the trace asked
+for. Simulating what was sent, and measuring from when it was sent, takes both out of the
+comparison: what is left is the error of the model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from app.scenario.servers import ServerOptions
+from loadtest.report.comparison import (
+    Comparison,
+    RequestDifferences,
+    compare,
+    compare_requests,
+)
+from policies.config import PolicyConfig
+from sim.experiments.predict import run_once
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.records.metrics import derive
+from sim.records.run import Run, RunError
+from workloads.request import Request
+from workloads.trace import Trace
+
+_RECORDED = ("request_id", "sent_s", "prompt_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """``predicted`` on the recorded sends, ``measured`` counted from them, and how they compare."""
+
+    predicted: Run
+    measured: Run
+    comparison: Comparison
+    requests: RequestDifferences
+
+
+def replay_as_sent(predicted: Run, measured: Run, trace: Trace | None = None) -> Replayed:
+    """Simulate the scenario of ``predicted`` on what ``measured``, a load test, recorded.
+
+    A run folder does not keep which prompts share a prefix: a scenario with a prefix cache needs
+    the ``trace``. Raises ``RunError`` without it, and where the scenario cannot be built again.
+    """
+    scenario = scenario_of(predicted.scenario)
+    if scenario.policies.prefix_cache and trace is None:
+        raise RunError(
+            "the prediction has a prefix cache, and a run folder does not keep which prompts share "
+            "a prefix"
+        )
+    sent = recorded_trace(measured, trace)
+    seed = int(predicted.scenario.get("seed", 0))
+    again = run_once(sent, scenario, seed=seed)
+    again.scenario = predicted.scenario
+    mark_warm_up(again, measured)
+    from_sent = as_sent(measured)
+    return Replayed(
+        again, from_sent, compare(again, [from_sent]), compare_requests(again, from_sent)
+    )
+
+
+def mark_warm_up(predicted: Run, measured: Run) -> None:
+    """What a load test sent to warm up counts on neither side of a comparison."""
+    warm_up = measured.requests.get("warm_up")
+    if warm_up is not None and warm_up.any():
+        marked = measured.requests.loc[warm_up, "request_id"]
+        predicted.requests["warm_up"] = predicted.requests["request_id"].isin(marked)
+
+
+def scenario_of(record: Mapping[str, Any]) -> Scenario:
+    """The scenario that ``scenario.yaml`` of a simulated run describes.
+
+    Raises ``RunError`` for a run on tables (their rows are not recorded) or of another version,
+    ``ServetwinError`` where a profile, model or policy is no longer there.
+    """
+    if record.get("tables"):
+        raise RunError("the prediction rests on tables: which of their rows is not recorded")
+    try:
+        profile = record.get("profile")
+        options = ServerOptions(
+            profiles=[profile] if isinstance(profile, str) else profile,
+            model=record.get("model"),
+            hardware=record.get("hardware"),
+            techniques=tuple(record.get("techniques", ())),
+            efficiency=record.get("efficiency"),
+        )
+        policies = PolicyConfig(**record["policies"])
+        cluster = ClusterConfig(**record.get("cluster", {}))
+    except KeyError as error:
+        raise RunError(f"scenario.yaml of the prediction has no {error}") from error
+    except TypeError as error:
+        raise RunError(f"scenario.yaml of the prediction cannot be used again ({error})") from error
+    return replace(options.base(), policies=policies, cluster=cluster)
+
+
+def recorded_trace(measured: Run, trace: Trace | None = None) -> Trace:
+    """What a load test sent and got answered, at its send times, with its lengths.
+
+    Prefixes, sessions and priorities come from ``trace``, by request id. Raises ``RunError`` where
+    nothing was answered.
+    """
+    rows = measured.requests
+    answered = rows[(rows["status"] == "finished") & (rows["output_tokens"] > 0)]
+    if answered.empty:
+        raise RunError("no request of the load test was answered")
+    answered = answered.sort_values("sent_s", kind="stable")
+    known = {request.request_id: request for request in trace or ()}
+    columns = (answered[name].tolist() for name in _RECORDED)
+    requests = [
+        _as_recorded(known.get(request_id), request_id, *recorded)
+        for request_id, *recorded in zip(*columns, strict=True)
+    ]
+    name = measured.scenario.get("trace", "load test")
+    return Trace(tuple(requests), name, notes=("as it was sent and answered",))
+
+
+def _as_recorded(
+    asked: Request | None, request_id: str, sent_s: float, prompt_tokens: int, output_tokens: int
+) -> Request:
+    """A prompt of shared blocks keeps its length: they would not fit another."""
+    if asked is None:
+        return Request(request_id, sent_s, prompt_tokens, output_tokens)
+    length = asked.prompt_tokens if asked.prefix_block_ids else prompt_tokens
+    return replace(
+        asked, arrival_s=sent_s, prompt_tokens=length, output_tokens=output_tokens,
+        parent_id=None, delay_s=None,
+    )  # fmt: skip
+
+
+def as_sent(measured: Run) -> Run:
+    """A load test with its latencies counted from when each request was sent."""
+    requests = measured.requests.copy()
+    requests["scheduled_s"] = requests["sent_s"].fillna(requests["scheduled_s"])
+    columns: pd.DataFrame = derive(requests)
+    return replace(measured, requests=columns)

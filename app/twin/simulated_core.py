@@ -1,0 +1,113 @@
+"""An engine core without a model: its steps take as long as a step-time model says.
+
+Everything else is the engine's own: the loop, the policies, the step log, the HTTP process.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.twin.real_time import Clock, Pace
+from engine.core.core import EngineCore
+from engine.core.messages import TokenEvent
+from engine.core.step_log import StepLog
+from engine.models.sampling_params import SamplingParams
+from engine.models.tokenizer import FIRST_WORD_ID
+from policies.batch import Batch
+from policies.protocols import Scheduler
+from sim.core.run_clock import run_clock
+from sim.step_times.step_time import StepNoise, StepTime
+from sim.ticks import SECONDS_PER_TICK
+
+
+@dataclass(slots=True)
+class SimulatedAnswer:
+    """The tokens of one sequence, and where the next one comes from."""
+
+    token_ids: list[int]
+    draws: np.random.Generator
+
+
+class Answers:
+    """Random words; equal prompts with equal seeds have equal answers. None ends by itself."""
+
+    def __init__(self, vocab_size: int, seed: int = 0) -> None:
+        self._vocab_size = vocab_size
+        self._seed = seed
+
+    def begin(self, token_ids: list[int], params: SamplingParams) -> SimulatedAnswer:
+        """The answer to a prompt."""
+        seeds = (self._seed, params.seed or 0, hash(tuple(token_ids)))
+        entropy = np.random.SeedSequence([seed % (1 << 64) for seed in seeds])
+        return SimulatedAnswer(token_ids, np.random.default_rng(entropy))
+
+    def next_token(self, answer: SimulatedAnswer) -> int:
+        """Its next token: any word."""
+        return int(answer.draws.integers(FIRST_WORD_ID, self._vocab_size))
+
+
+class SimulatedExecutor:
+    """Draws the tokens of a batch and takes its time; the simulator's clock says how long."""
+
+    def __init__(
+        self, answers: Answers, step_time: StepTime, noise: StepNoise | None, pace: Pace
+    ) -> None:
+        self._answers = answers
+        self._run_clock = run_clock(step_time, noise)
+        self._wants_contexts = getattr(step_time, "wants_contexts", False)
+        self._pace = pace
+        self._steps = 0
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+        """The new token of every entry that samples; returns when the step is due."""
+        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        tokens = {name: self._answers.next_token(states[name]) for name in sampled}
+        self._pace.wait(self._seconds(batch))
+        self._steps += 1
+        return tokens
+
+    def _seconds(self, batch: Batch) -> float:
+        shape = batch.shape()
+        if self._wants_contexts:
+            shape = shape._replace(decode_contexts=batch.decode_contexts())
+        return self._run_clock.begin(shape, 1, self._steps) * SECONDS_PER_TICK
+
+
+class SimulatedCore(EngineCore):
+    """The engine's core over a ``SimulatedExecutor``.
+
+    ``step_time`` and ``noise`` are those of ``sim.core.simulate``, the rest as in ``EngineCore``.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        answers: Answers,
+        step_time: StepTime,
+        noise: StepNoise | None = None,
+        *,
+        clock: Clock,
+        prefix_cache: bool = False,
+        log: StepLog | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._pace = Pace(clock, sleep)
+        super().__init__(
+            scheduler,
+            SimulatedExecutor(answers, step_time, noise, self._pace),
+            answers.begin,
+            prefix_cache=prefix_cache,
+            clock=clock,
+            log=log,
+        )
+
+    def step(self, now_s: float) -> list[TokenEvent] | None:
+        """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet."""
+        self._pace.begin(now_s)
+        events = super().step(now_s)
+        if events is None:
+            self._pace.rest()
+        return events

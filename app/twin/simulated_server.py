@@ -1,0 +1,113 @@
+"""Serve the simulator in real time: from a server model to a core behind the engine's HTTP API."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.twin.simulated_core import Answers, SimulatedCore
+from engine.core.clock import CoreClock
+from engine.core.core import EngineCore
+from engine.core.facts import core_facts
+from engine.core.step_log import StepLogFile
+from engine.models.model_config import PRESETS
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.step_times.step_time import FloatArray, StepNoise, StepTime
+from workloads.errors import EngineError
+
+if TYPE_CHECKING:
+    from app.scenario.options import PolicyOptions
+    from app.scenario.servers import ServerOptions
+    from sim.step_times.server_model import ServerModel
+
+VOCAB_SIZE = 32_000
+"""Of a model that is none of the engine's presets."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedEngine:
+    """All that the core's process is told.
+
+    ``runner`` is what ``GET /servetwin/engine`` says of the machine, ``noise`` a sample of factors
+    on step durations.
+    """
+
+    model: str
+    policies: PolicyConfig
+    step_time: StepTime
+    noise: FloatArray
+    runner: dict[str, Any]
+    seed: int = 0
+    step_log: Path | None = None
+
+    def build(self) -> tuple[EngineCore, dict[str, Any]]:
+        """The core and the facts about it; to be called in the core's process.
+
+        Raises ``EngineError`` where the step log cannot be written.
+        """
+        scheduler = build_scheduler(self.policies)
+        clock = CoreClock()
+        vocab_size = PRESETS[self.model].vocab_size if self.model in PRESETS else VOCAB_SIZE
+        facts = core_facts(
+            self.model, vocab_size, self.policies, scheduler.memory, self.runner, clock,
+            self.step_log,
+        )  # fmt: skip
+        core = SimulatedCore(
+            scheduler,
+            Answers(vocab_size, self.seed),
+            self.step_time,
+            StepNoise(self.noise, np.random.default_rng(self.seed)),
+            clock=clock,
+            prefix_cache=self.policies.prefix_cache,
+            log=StepLogFile(self.step_log, facts) if self.step_log else None,
+        )
+        return core, facts
+
+
+def simulated_engine(
+    servers: "ServerOptions",
+    policies: "PolicyOptions",
+    *,
+    seed: int = 0,
+    step_log: Path | None = None,
+) -> SimulatedEngine:
+    """The engine that the options describe, with the policies on top of those that it brings.
+
+    The API latency of a profile is left out: the HTTP process before the core is there in person.
+    Raises ``PolicyError`` for impossible policies, ``ProfileError`` where nothing is known of their
+    KV layout, ``EngineError`` for what a core cannot serve.
+    """
+    base = servers.base()
+    server, config = base.profile, policies.over(base.policies)
+    if base.cluster.splits:
+        raise EngineError(
+            "technique prefill-decode-split cannot be served: it needs several servers; use "
+            "servetwin replay"
+        )
+    if config.batching == "speculative":
+        raise EngineError(
+            "batching 'speculative' cannot be served: a core sends one token of a sequence per "
+            "step; use servetwin replay, or batching: continuous"
+        )
+    memory = build_scheduler(config).memory
+    steps = server.step_time(memory.layout)
+    machine = _machine(server)
+    layout = {"layout": memory.layout, "block_tokens": memory.block_tokens}
+    return SimulatedEngine(
+        str(machine.get("model", servers.model or server.name)),
+        config,
+        steps.model(),
+        steps.noise_factors(),
+        {**machine, **layout, "simulated": server.describe()},
+        seed,
+        step_log,
+    )
+
+
+def _machine(server: "ServerModel") -> dict[str, Any]:
+    """What a profile says of the engine that it was measured on."""
+    from sim.step_times.profile import Profile
+
+    return server.engine if isinstance(server, Profile) else {}

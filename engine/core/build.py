@@ -1,0 +1,113 @@
+"""The core with the bundled runner behind it. Of the serving half, only this needs torch."""
+
+from typing import Any
+
+from engine.core.clock import CoreClock
+from engine.core.core import EngineCore
+from engine.core.facts import core_facts
+from engine.core.runner import Runner, TokenState
+from engine.core.sampling import random_generator
+from engine.core.step_log import StepLogFile
+from engine.models.model_config import ModelConfig, model_preset
+from engine.models.sampling_params import SamplingParams
+from engine.serve_options import ServeOptions
+from policies.batch import Batch, ScheduledSequence
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory
+from policies.registry import build_scheduler
+from policies.sequence import Sequence
+from workloads.errors import EngineError
+
+
+def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
+    """The core that ``options`` describe, warmed up, and the facts about it.
+
+    Raises ``ServetwinError`` for a model, policies, a device or a log file that cannot be had.
+    """
+    model = model_preset(options.model)
+    scheduler = build_scheduler(options.policies)
+    _check_policies(options.policies)
+    _check_lengths(model, options.policies, scheduler.memory)
+    runner = _runner(model, scheduler.memory, options)
+    _warm_up(runner, scheduler.memory)
+    clock = CoreClock()
+    facts = core_facts(
+        model.name,
+        model.vocab_size,
+        options.policies,
+        scheduler.memory,
+        runner.describe(),
+        clock,
+        options.step_log,
+    )
+    core = EngineCore(
+        scheduler,
+        runner,
+        token_state,
+        prefix_cache=options.policies.prefix_cache,
+        clock=clock,
+        log=StepLogFile(options.step_log, facts) if options.step_log else None,
+    )
+    return core, facts
+
+
+def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
+    """What the runner keeps of a new sequence."""
+    return TokenState(token_ids, params, random_generator(params))
+
+
+def _check_policies(policies: PolicyConfig) -> None:
+    if policies.preemption == "swap" or policies.host_cache_tokens:
+        raise EngineError(
+            "preemption 'swap' and host_cache_tokens are simulated only; the bundled engine has no "
+            "host memory for keys and values"
+        )
+    if policies.batching == "speculative":
+        raise EngineError(
+            "batching 'speculative' is simulated only; the bundled engine has nothing that drafts, "
+            "use batching: continuous"
+        )
+    if policies.kv == "windowed":
+        raise EngineError(
+            "kv 'windowed' is simulated only; the bundled engine's models keep every token, "
+            "use kv: paged"
+        )
+
+
+def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:
+    if policies.max_model_len > model.max_model_len:
+        raise EngineError(
+            f"max_model_len: {policies.max_model_len} is longer than the {model.max_model_len} "
+            f"tokens of model {model.name}"
+        )
+    if why := memory.refusal(Sequence("shortest", 0.0, prompt_tokens=1, max_tokens=1)):
+        raise EngineError(
+            f"kv_tokens: even the shortest request {why}; "
+            "give more kv_tokens, a smaller max_model_len, or another reservation"
+        )
+
+
+def _runner(model: ModelConfig, memory: KVMemory, options: ServeOptions) -> Runner:
+    return Runner(
+        model,
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        seed=options.seed,
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+    )
+
+
+def _warm_up(runner: Runner, memory: KVMemory) -> None:
+    """One prefill and one decode, so that no request pays for what happens only once."""
+    prompt_tokens = min(8, memory.capacity_tokens - 1)
+    if prompt_tokens < 1:
+        return
+    seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2)
+    seq.region_start = 0
+    seq.blocks = list(range(-(-(prompt_tokens + 1) // memory.block_tokens)))
+    states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
+    for start, tokens in ((0, prompt_tokens), (prompt_tokens, 1)):
+        runner.execute(Batch([ScheduledSequence(seq, start, tokens, samples=True)]), states)

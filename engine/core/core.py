@@ -1,0 +1,216 @@
+"""The engine core: a scheduler that decides, an executor that computes, and the tokens between.
+
+The core knows neither torch nor HTTP nor processes. Somebody else (``core_loop``) hands it requests
+and asks for steps.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.core.clock import CoreClock
+from engine.core.messages import CoreStats, FinishReason, Refused, TokenEvent
+from engine.core.step_log import StepLog
+from engine.core.text_stream import TextStream
+from engine.models.sampling_params import EOS_ID, SamplingParams
+from policies.batch import Batch, ScheduledSequence
+from policies.block_keys import token_keys
+from policies.protocols import Refusal, Scheduler
+from policies.sequence import Sequence
+from policies.step_record import record_step
+
+
+class TokenStateLike(Protocol):
+    """The tokens of one sequence, prompt and generated; the core appends to them."""
+
+    token_ids: list[int]
+
+
+class Executor(Protocol):
+    """Computes one step: the bundled ``Runner``, or a fake in tests."""
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+        """The new token of every entry that samples, by request id."""
+
+
+NewState = Callable[[list[int], SamplingParams], TokenStateLike]
+"""Makes what the executor keeps of a new sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """How the output of one live request is read."""
+
+    params: SamplingParams
+    text: TextStream
+
+
+class EngineCore:
+    """Takes requests in and runs them step by step; single-threaded.
+
+    ``new_state`` makes what ``executor`` keeps of a new sequence; ``prefix_cache`` says whether
+    prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` is told of arrivals
+    and steps.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        new_state: NewState,
+        *,
+        prefix_cache: bool = False,
+        clock: Callable[[], float] | None = None,
+        log: StepLog | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.clock = clock or CoreClock()
+        self.log = log
+        self._executor = executor
+        self._new_state = new_state
+        self._prefix_cache = prefix_cache
+        self._states: dict[str, TokenStateLike] = {}
+        self._outputs: dict[str, _Output] = {}
+        self._idle = True
+        self._totals = _Totals()
+        self._refused: list[Refused] = []
+
+    @property
+    def unfinished(self) -> int:
+        """Requests taken in whose last token is not out."""
+        return len(self._outputs)
+
+    def add(
+        self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
+    ) -> Refusal | None:
+        """Hand a request to the scheduler at ``received_s``; says why if it is refused.
+
+        ``request_id`` must not be that of a live request.
+        """
+        seq = self._sequence(request_id, token_ids, params, received_s)
+        if self.log:
+            self.log.arrival(seq)
+        refusal = self.scheduler.add(seq)
+        if refusal is None:
+            self._states[request_id] = self._new_state(list(token_ids), params)
+            self._outputs[request_id] = _Output(params, TextStream(params.stop))
+        return refusal
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its memory; nothing happens if it has ended already."""
+        if request_id in self._outputs:
+            self.scheduler.abort(request_id)
+            self._forget(request_id)
+
+    def step(self, now_s: float) -> list[TokenEvent] | None:
+        """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet.
+
+        The list may be empty: a chunk of a prompt yields no token.
+        """
+        batch = self.scheduler.schedule(now_s)
+        if self.scheduler.dropped:
+            self._give_up(self.scheduler.dropped)
+        if batch is None:
+            self._idle = True
+            return None
+        for entry in batch.entries:
+            self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
+        tokens = self._executor.execute(batch, self._states)
+        self._record(batch, now_s, self.clock() - now_s)
+        events = [
+            self._advance(entry.seq, tokens[entry.seq.request_id])
+            for entry in batch.entries
+            if entry.samples
+        ]
+        for seq in self.scheduler.complete(batch):
+            self._forget(seq.request_id)
+        return events
+
+    def refusals(self) -> list[Refused]:
+        """Requests that the scheduler gave up while they waited, since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def stats(self) -> CoreStats:
+        """Where the core stands now."""
+        running, waiting, free_tokens = self.scheduler.load()
+        memory, totals = self.scheduler.memory, self._totals
+        return CoreStats(
+            running=running,
+            waiting=waiting,
+            kv_usage=1 - free_tokens / memory.capacity_tokens,
+            preemptions=totals.preemptions,
+            prefix_queries=totals.prefix_queries,
+            prefix_hits=totals.prefix_hits,
+            steps=totals.steps,
+            step_tokens=totals.step_tokens,
+        )
+
+    def _sequence(
+        self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
+    ) -> Sequence:
+        block_tokens = self.scheduler.memory.block_tokens
+        keys = token_keys(token_ids, block_tokens) if self._prefix_cache else []
+        return Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
+
+    def _record(self, batch: Batch, now_s: float, duration_s: float) -> None:
+        if self.log:
+            step = self._totals.steps
+            self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, self._idle))
+        self._idle = False
+        self._totals.count(batch, self._prefix_cache)
+
+    def _advance(self, seq: Sequence, token_id: int) -> TokenEvent:
+        """Take in one token; marks the sequence as stopped when the token ends it early."""
+        output, params = self._outputs[seq.request_id], self._outputs[seq.request_id].params
+        self._states[seq.request_id].token_ids.append(token_id)
+        generated = seq.generated_tokens + 1
+        may_stop = generated >= params.min_tokens
+        text, found_stop = output.text.push(token_id, may_stop)
+        if found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos):
+            seq.stop()
+        reason = _finish_reason(seq.stopped, generated >= params.max_tokens)
+        if reason and not found_stop:
+            text += output.text.flush()
+        return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
+
+    def _give_up(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
+        for seq, refusal in dropped:
+            self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
+            self._forget(seq.request_id)
+        dropped.clear()
+
+    def _forget(self, request_id: str) -> None:
+        del self._states[request_id], self._outputs[request_id]
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Running totals since the start of the core."""
+
+    steps: int = 0
+    step_tokens: int = 0
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+
+    def count(self, batch: Batch, prefix_cache: bool) -> None:
+        """Add a batch that has run but is not completed yet."""
+        self.steps += 1
+        self.step_tokens = sum(entry.tokens for entry in batch.entries)
+        self.preemptions += len(batch.preempted)
+        if prefix_cache:
+            for entry in filter(_is_admission, batch.entries):
+                self.prefix_queries += entry.seq.prompt_tokens
+                self.prefix_hits += entry.seq.cached_tokens
+
+
+def _is_admission(entry: ScheduledSequence) -> bool:
+    seq = entry.seq
+    return entry.start == seq.cached_tokens and not seq.generated_tokens and not seq.preemptions
+
+
+def _finish_reason(stopped: bool, at_limit: bool) -> FinishReason | None:
+    if stopped:
+        return "stop"
+    return "length" if at_limit else None

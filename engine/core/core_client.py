@@ -1,0 +1,154 @@
+"""The HTTP process's side of the pipe: requests out, events in, a mailbox per request."""
+
+import asyncio
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+from engine.core.messages import Abort, Add, Failed, Message, Refused, Stop, TokenEvent, Update
+from engine.core.metrics import Metrics, RequestTiming
+from engine.models.sampling_params import SamplingParams
+
+
+class Ended(NamedTuple):
+    """A request ends without a last token; nobody but the HTTP process says so."""
+
+    why: Literal["disconnected", "core died", "shutting down"]
+    message: str
+
+
+Event = TokenEvent | Refused | Ended
+
+
+class CoreClient:
+    """Sends requests to the core process and hands its events to whoever waits for them.
+
+    Sending is left to a thread: while the core is inside a step nobody empties the pipe, and a
+    long prompt must not stop the event loop. All else belongs to the event loop's thread.
+    """
+
+    def __init__(self, connection: Connection, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.draining = False
+        self.died = asyncio.Event()
+        self.why_died = ""
+        self._connection = connection
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="to-core")
+        self._listening = True
+        self._requests: dict[str, CoreRequest] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ids = itertools.count(1)
+
+    async def until_idle(self) -> None:
+        """Return when nobody waits for an answer."""
+        await self._idle.wait()
+
+    def attach(self) -> None:
+        """Listen to the core on the running event loop."""
+        asyncio.get_running_loop().add_reader(self._connection.fileno(), self._receive)
+
+    def detach(self) -> None:
+        """Listen no more; nothing that the core does from here on is news."""
+        asyncio.get_running_loop().remove_reader(self._connection.fileno())
+
+    def stop(self) -> None:
+        """Tell the core to end, after all that was sent before; to be called last."""
+        self._send(Stop())
+        self._listening = False
+        self._sender.shutdown()
+
+    def open(self, prefix: str, token_ids: list[int], params: SamplingParams) -> "CoreRequest":
+        """Send a request to the core; to be used in a ``with`` block."""
+        request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids))
+        self._requests[request.request_id] = request
+        self._idle.clear()
+        self._send(Add(request.request_id, token_ids, params))
+        return request
+
+    def close(self, request: "CoreRequest") -> None:
+        """Nobody waits for ``request`` any more; the core forgets it if it has not ended."""
+        del self._requests[request.request_id]
+        if not self._requests:
+            self._idle.set()
+        if not request.over:
+            self.metrics.aborted()
+            self._send(Abort(request.request_id))
+
+    def end_all(self, ended: Ended) -> None:
+        """Tell everybody who waits that no more will come."""
+        for request in self._requests.values():
+            request.put(ended)
+
+    def _send(self, message: Message) -> None:
+        if self._listening:
+            self._sender.submit(self._connection.send, message)
+
+    def _receive(self) -> None:
+        try:
+            message = self._connection.recv()
+        except (EOFError, OSError):
+            message = Failed("its process is gone")
+        if isinstance(message, Failed):
+            self._lose(message.message)
+        elif isinstance(message, Update):
+            self._dispatch(message)
+
+    def _dispatch(self, update: Update) -> None:
+        now_s = time.monotonic()
+        for event in update.events:
+            request = self._requests.get(event.request_id)
+            if request is None:  # its client has gone away
+                continue
+            if isinstance(event, TokenEvent):
+                self.metrics.token(request.timing, event, now_s)
+            request.put(event)
+        self.metrics.core(update.stats)
+
+    def _lose(self, why: str) -> None:
+        self.detach()
+        self._listening = False
+        self.why_died = f"the engine core has died: {why}"
+        self.died.set()
+        self.end_all(Ended("core died", self.why_died))
+
+
+class CoreRequest:
+    """One request on its way; leaving the ``with`` block cancels it unless it is over."""
+
+    def __init__(self, client: CoreClient, request_id: str, prompt_tokens: int) -> None:
+        self.request_id = request_id
+        self.timing = RequestTiming(prompt_tokens)
+        self.over = False
+        """Whether the core has said its last word."""
+        self._client = client
+        self._events: list[Event] = []
+        self._arrived = asyncio.Event()
+
+    def __enter__(self) -> "CoreRequest":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._client.close(self)
+
+    def put(self, event: Event) -> None:
+        """Add an event to the mailbox."""
+        if isinstance(event, Refused) or (isinstance(event, TokenEvent) and event.finish_reason):
+            self.over = True
+        self._events.append(event)
+        self._arrived.set()
+
+    async def take(self) -> list[Event]:
+        """All events that are here; waits for the first."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        events, self._events = self._events, []
+        return events

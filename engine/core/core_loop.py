@@ -1,0 +1,117 @@
+"""The loop around the core: requests in, a step, events out, or sleep.
+
+Law: given the arrival times and decision times that this loop records, a simulator of the same
+policies makes the same decisions. So a request arrives, for the policies, at the time of the turn
+that hands it over, which is also the time at which the scheduler decides.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from engine.core.core import EngineCore
+from engine.core.messages import Abort, Add, CoreStats, Message, Refused, Stop, TokenEvent, Update
+from engine.models.sampling_params import SamplingParams
+
+TimedRequest = tuple[float, str, list[int], SamplingParams]
+"""(seconds after the start, request id, prompt token ids, parameters)."""
+
+
+class Inbox(Protocol):
+    """Where the loop's messages come from."""
+
+    def drain(self) -> list[Message]:
+        """All that are here, without waiting."""
+
+    def wait(self, seconds: float | None) -> None:
+        """Until a message is here, or for so long (None: for ever)."""
+
+
+class CoreLoop:
+    """Turns of a core: ``run`` until a ``Stop`` comes. ``send`` gets what each turn has to tell."""
+
+    def __init__(self, core: EngineCore, inbox: Inbox, send: Callable[[Update], None]) -> None:
+        self._core = core
+        self._inbox = inbox
+        self._send = send
+        self._told: CoreStats | None = None
+        self._stopped = False
+
+    def run(self) -> None:
+        """Serve until told to stop; an exception of a step goes to the caller."""
+        while True:
+            ran = self._turn()
+            if self._core.log and not ran:
+                self._core.log.flush()
+            if self._stopped:
+                return
+            if not ran:
+                self._sleep()
+
+    def _turn(self) -> bool:
+        """Hand over what has come, run one step, tell; whether there was a step to run."""
+        messages = self._inbox.drain()
+        now_s = self._core.clock()
+        refused = self._hand_over(messages, now_s)
+        if self._stopped:
+            return False
+        tokens = self._core.step(now_s)
+        self._tell([*refused, *self._core.refusals(), *(tokens or ())])
+        return tokens is not None
+
+    def _hand_over(self, messages: list[Message], now_s: float) -> list[Refused]:
+        refused = []
+        for message in messages:
+            match message:
+                case Add(request_id, token_ids, params):
+                    if refusal := self._core.add(request_id, token_ids, params, now_s):
+                        refused.append(Refused(request_id, refusal.kind, refusal.reason))
+                case Abort(request_id):
+                    self._core.abort(request_id)
+                case Stop():
+                    self._stopped = True
+        return refused
+
+    def _tell(self, events: list[TokenEvent | Refused]) -> None:
+        stats = self._core.stats()
+        if events or stats != self._told:
+            self._told = stats
+            self._send(Update(events, stats))
+
+    def _sleep(self) -> None:
+        wake_s = self._core.scheduler.wake_s()
+        self._inbox.wait(None if wake_s is None else max(0.0, wake_s - self._core.clock()))
+
+
+class _TimedInbox:
+    """Requests whose time has come, then ``Stop`` when all have ended."""
+
+    def __init__(self, core: EngineCore, requests: Iterable[TimedRequest]) -> None:
+        self._core = core
+        self._start_s = core.clock()
+        self._requests = sorted(requests, key=lambda request: request[0], reverse=True)
+
+    def drain(self) -> list[Message]:
+        now_s = self._core.clock() - self._start_s
+        due: list[Message] = []
+        while self._requests and self._requests[-1][0] <= now_s:
+            due.append(Add(*self._requests.pop()[1:]))
+        if not due and not self._requests and not self._core.unfinished:
+            due.append(Stop())
+        return due
+
+    def wait(self, seconds: float | None) -> None:
+        waits = [] if seconds is None else [seconds]
+        if self._requests:
+            waits.append(self._start_s + self._requests[-1][0] - self._core.clock())
+        time.sleep(max(0.0, min(waits, default=0.0)))
+
+
+def run_requests(core: EngineCore, requests: Iterable[TimedRequest]) -> list[TokenEvent]:
+    """Run ``requests`` on the wall clock in this process; their tokens in the order of sampling.
+
+    A refused request has no tokens.
+    """
+    events: list[TokenEvent | Refused] = []
+    CoreLoop(core, _TimedInbox(core, requests), lambda update: events.extend(update.events)).run()
+    return [event for event in events if isinstance(event, TokenEvent)]

@@ -1,0 +1,35 @@
+"""The facts of a core that runs: what ``GET /servetwin/engine`` and a step log's header say."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.core.clock import CoreClock
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory
+
+
+def core_facts(
+    model: str,
+    vocab_size: int,
+    policies: PolicyConfig,
+    memory: KVMemory,
+    runner: Mapping[str, Any],
+    clock: CoreClock,
+    step_log: Path | None,
+) -> dict[str, Any]:
+    """To be called in the core's process; ``runner`` says what computes the steps."""
+    return {
+        "model": model,
+        "vocab_size": vocab_size,
+        "max_model_len": policies.max_model_len,
+        "kv_tokens": memory.capacity_tokens,
+        "policies": policies.as_dict(),
+        "runner": dict(runner),
+        "step_log": step_log and str(step_log.resolve()),
+        "process_id": os.getpid(),
+        "clock_zero_s": clock.zero_s,
+        "started_at_unix_s": time.time() - clock(),
+    }

@@ -1,0 +1,84 @@
+"""What the HTTP process and the core process say to each other."""
+
+from typing import Any, Literal, NamedTuple
+
+from engine.models.sampling_params import SamplingParams
+
+FinishReason = Literal["stop", "length"]
+
+
+class Add(NamedTuple):
+    """A request comes in."""
+
+    request_id: str
+    token_ids: list[int]
+    params: SamplingParams
+
+
+class Abort(NamedTuple):
+    """Its client has gone away; nothing more is said about the request."""
+
+    request_id: str
+
+
+class Stop(NamedTuple):
+    """The core shall end, whatever it is doing."""
+
+
+Message = Add | Abort | Stop
+
+
+class TokenEvent(NamedTuple):
+    """One sampled token; the last one of a request says why it is the last."""
+
+    request_id: str
+    token_id: int
+    text: str
+    finish_reason: FinishReason | None
+    cached_tokens: int
+    """Prompt tokens that came out of the prefix cache."""
+
+
+class Refused(NamedTuple):
+    """The scheduler did not take the request in; ``kind`` as in ``policies.protocols.Refusal``."""
+
+    request_id: str
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
+    reason: str
+
+
+class CoreStats(NamedTuple):
+    """The core at the end of a step. Running totals are since its start."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    """Share of the KV memory that could not be given out now, 0 .. 1."""
+    preemptions: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix cache (running total)."""
+    prefix_hits: int = 0
+    """Prompt tokens found there (running total)."""
+    steps: int = 0
+    step_tokens: int = 0
+    """Positions computed in the last step."""
+
+
+class Update(NamedTuple):
+    """All that one turn of the core has to tell."""
+
+    events: list[TokenEvent | Refused]
+    stats: CoreStats
+
+
+class Ready(NamedTuple):
+    """The core has started."""
+
+    facts: dict[str, Any]
+    """As ``GET /servetwin/engine`` shows them."""
+
+
+class Failed(NamedTuple):
+    """The core could not start, or a step raised; it ends."""
+
+    message: str

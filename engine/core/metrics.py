@@ -1,0 +1,118 @@
+"""Prometheus metrics, under vLLM's names and buckets, so that existing dashboards read them."""
+
+from dataclasses import dataclass, field
+from time import monotonic
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from engine.core.messages import CoreStats, TokenEvent
+
+_TTFT_BUCKETS_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
+    80, 160, 640, 2560,
+)  # fmt: skip
+_ITL_BUCKETS_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
+)  # fmt: skip
+_E2E_BUCKETS_S = (
+    0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
+)  # fmt: skip
+_TOKEN_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+FINISHED_REASONS = ("stop", "length", "abort")
+
+
+@dataclass(slots=True)
+class RequestTiming:
+    """Stamps of one request on ``time.monotonic``, as the HTTP process saw them."""
+
+    prompt_tokens: int
+    arrived_s: float = field(default_factory=monotonic)
+    last_token_s: float | None = None
+
+
+class Metrics:
+    """The metrics of one server, in a registry of its own."""
+
+    def __init__(self, model_name: str) -> None:
+        self._registry = CollectorRegistry()
+        self._model_name = model_name
+        self._core = CoreStats()
+        self._running = self._gauge("num_requests_running", "Sequences in the running batch.")
+        self._waiting = self._gauge("num_requests_waiting", "Sequences that wait for admission.")
+        self._kv_usage = self._gauge("kv_cache_usage_perc", "KV memory in use; 1 is all of it.")
+        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens processed.")
+        self._generation_tokens = self._counter("generation_tokens", "Tokens generated.")
+        self._preemptions = self._counter("num_preemptions", "Preemptions.")
+        self._prefix_queries = self._counter(
+            "prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
+        )
+        self._prefix_hits = self._counter(
+            "prefix_cache_hits", "Prompt tokens found in the prefix cache."
+        )
+        self._ttft = self._histogram(
+            "time_to_first_token_seconds", "From arrival to first token.", _TTFT_BUCKETS_S
+        )
+        self._itl = self._histogram(
+            "inter_token_latency_seconds", "Between tokens of a request.", _ITL_BUCKETS_S
+        )
+        self._e2e = self._histogram(
+            "e2e_request_latency_seconds", "From arrival to last token.", _E2E_BUCKETS_S
+        )
+        self._step_tokens = self._histogram(
+            "iteration_tokens_total", "Positions computed in a step.", _TOKEN_BUCKETS
+        )
+        success = Counter(
+            "vllm:request_success",
+            "Requests that ended, by reason.",
+            ("model_name", "finished_reason"),
+            registry=self._registry,
+        )
+        self._success = {reason: success.labels(model_name, reason) for reason in FINISHED_REASONS}
+
+    def token(self, timing: RequestTiming, event: TokenEvent, now_s: float) -> None:
+        """A token of a request came out of the core."""
+        self._generation_tokens.inc()
+        if timing.last_token_s is None:
+            self._prompt_tokens.inc(timing.prompt_tokens)
+            self._ttft.observe(now_s - timing.arrived_s)
+        else:
+            self._itl.observe(now_s - timing.last_token_s)
+        timing.last_token_s = now_s
+        if event.finish_reason:
+            self._e2e.observe(now_s - timing.arrived_s)
+            self._success[event.finish_reason].inc()
+
+    def aborted(self) -> None:
+        """A request ended without its last token."""
+        self._success["abort"].inc()
+
+    def core(self, stats: CoreStats) -> None:
+        """The core stands there now."""
+        before, self._core = self._core, stats
+        self._running.set(stats.running)
+        self._waiting.set(stats.waiting)
+        self._kv_usage.set(stats.kv_usage)
+        self._preemptions.inc(stats.preemptions - before.preemptions)
+        self._prefix_queries.inc(stats.prefix_queries - before.prefix_queries)
+        self._prefix_hits.inc(stats.prefix_hits - before.prefix_hits)
+        if stats.steps > before.steps:
+            self._step_tokens.observe(stats.step_tokens)
+
+    def exposition(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        gauge = Gauge(f"vllm:{name}", text, ("model_name",), registry=self._registry)
+        return gauge.labels(self._model_name)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        counter = Counter(f"vllm:{name}", text, ("model_name",), registry=self._registry)
+        return counter.labels(self._model_name)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        histogram = Histogram(
+            f"vllm:{name}", text, ("model_name",), registry=self._registry, buckets=buckets
+        )
+        return histogram.labels(self._model_name)

@@ -1,0 +1,146 @@
+"""Runs a batch: the policies' decision in, one new token per sampling sequence out."""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.core.sampling import SampledRow, sample
+from engine.models.attention import attention_backend, is_decode
+from engine.models.device import choose_device, choose_dtype, device_name, to_device
+from engine.models.kv_store import KVStore
+from engine.models.model import Decoder
+from engine.models.model_config import ModelConfig
+from engine.models.sampling_params import SamplingParams
+from engine.models.weights import random_weights
+from policies.batch import Batch, ScheduledSequence
+from policies.protocols import KVLayout
+from workloads.errors import EngineError
+
+
+@dataclass(slots=True)
+class TokenState:
+    """The tokens of one sequence, prompt and generated, and how to choose the next."""
+
+    token_ids: list[int]
+    params: SamplingParams
+    generator: torch.Generator | None = None
+
+
+class Runner:
+    """A decoder with random weights and its KV memory, on one device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        layout: KVLayout,
+        kv_tokens: int,
+        block_tokens: int = 16,
+        seed: int = 0,
+        weight_std: float = 0.02,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int = 1,
+        attention: str = "auto",
+        prepack: bool = True,
+    ) -> None:
+        """Draw the weights and allocate ``kv_tokens`` slots.
+
+        ``device`` auto is CUDA where there is one, ``dtype`` auto is bfloat16 there and float32
+        on the CPU, ``attention`` auto, per-sequence or padded. ``threads`` is process-wide.
+        """
+        if min(threads, kv_tokens, block_tokens) < 1:
+            raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
+        self._config = config
+        self._device = choose_device(device)
+        self._dtype = choose_dtype(dtype, self._device)
+        if self._device.type == "cpu":
+            torch.set_num_threads(threads)
+        weights = random_weights(
+            config, seed=seed, std=weight_std, dtype=self._dtype, device=self._device
+        )
+        self._model = Decoder(config, weights, prepack=prepack)
+        store = KVStore(config, kv_tokens, dtype=self._dtype, device=self._device)
+        self._attention = attention_backend(attention, store.with_layout(layout, block_tokens))
+
+    def with_layout(self, layout: KVLayout, block_tokens: int) -> "Runner":
+        """A runner on the same weights and the same KV tensors, laid out otherwise."""
+        runner = copy(self)
+        store = self._attention.store.with_layout(layout, block_tokens)
+        runner._attention = attention_backend(self._attention.name, store)
+        return runner
+
+    @property
+    def store(self) -> KVStore:
+        """The KV memory."""
+        return self._attention.store
+
+    @torch.inference_mode()
+    def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, int]:
+        """New token of every entry that samples, by request id; ``states`` stay as they are.
+
+        Returns when the step is done: on CUDA the host waits once, for the tokens.
+        """
+        logits = self.logits(batch, states)
+        sampled = [entry.seq for entry in batch.entries if entry.samples]
+        if not sampled:
+            self._wait()
+            return {}
+        rows = []
+        for seq in sampled:
+            state = states[seq.request_id]
+            generated = len(state.token_ids) - seq.prompt_tokens
+            rows.append(SampledRow(state.params, generated, state.generator))
+        tokens = sample(logits, rows).tolist()
+        return {seq.request_id: token for seq, token in zip(sampled, tokens, strict=True)}
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
+        """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order."""
+        entries = sorted(batch.entries, key=is_decode, reverse=True)
+        token_ids: list[int] = []
+        positions: list[int] = []
+        last_row: dict[str, int] = {}
+        for entry in entries:
+            token_ids += _token_ids(entry, states)
+            positions += range(entry.start, entry.start + entry.rows)
+            last_row[entry.seq.request_id] = len(token_ids) - entry.padding - 1
+        sampled = [last_row[entry.seq.request_id] for entry in batch.entries if entry.samples]
+        return self._model.forward(
+            to_device(token_ids, self._device),
+            to_device(positions, self._device),
+            max(positions) + 1,
+            self._attention.plan(entries),
+            to_device(sampled, self._device),
+        )
+
+    def describe(self) -> dict[str, object]:
+        """What runs, where and how; the resolved values of every ``auto``."""
+        return {
+            "model": self._config.name,
+            "parameters": self._config.parameters,
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "device": device_name(self._device),
+            "threads": torch.get_num_threads(),
+            "attention": self._attention.name,
+            "linear": self._model.linear_backend,
+            "kv_tokens": self.store.keys.shape[1],
+            "kv_bytes": self.store.bytes,
+            "layout": self.store.layout,
+            "block_tokens": self.store.block_tokens,
+        }
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _token_ids(entry: ScheduledSequence, states: Mapping[str, TokenState]) -> list[int]:
+    """The entry's tokens, then any valid id for its padding."""
+    if not entry.tokens:
+        return [0] * entry.padding
+    ids = states[entry.seq.request_id].token_ids[entry.start : entry.start + entry.tokens]
+    return ids + [0] * entry.padding if entry.padding else ids

@@ -1,0 +1,70 @@
+"""From logits to tokens."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.models.device import to_device
+from engine.models.sampling_params import EOS_ID, SamplingParams
+
+
+def random_generator(params: SamplingParams) -> torch.Generator | None:
+    """The source of randomness of one sequence, on the CPU; None when greedy."""
+    if params.temperature == 0:
+        return None
+    generator = torch.Generator()
+    if params.seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(params.seed)
+    return generator
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """What the sampler must know of the sequence behind one row of logits."""
+
+    params: SamplingParams
+    generated_tokens: int
+    generator: torch.Generator | None = None
+
+
+def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
+    """One token id per row of ``logits`` [rows, vocabulary]; may write to ``logits``.
+
+    A sequence with a generator draws exactly one number per token, so its tokens do not depend on
+    the batch that it is in.
+    """
+    early = [i for i, row in enumerate(rows) if row.generated_tokens < row.params.min_tokens]
+    if early:
+        logits[:, EOS_ID].index_fill_(0, to_device(early, logits.device), -math.inf)
+    tokens = logits.argmax(dim=-1)
+    drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0]
+    if drawn:
+        index = to_device(drawn, logits.device)
+        picks = _draw(logits.index_select(0, index), [rows[i] for i in drawn])
+        tokens.index_copy_(0, index, picks)
+    return tokens
+
+
+def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
+    """Inverse transform sampling of softmax(logits / temperature): one uniform number per row."""
+    temperatures = _column([row.params.temperature for row in rows], logits.device)
+    uniforms = _column([_uniform(row.generator) for row in rows], logits.device)
+    probabilities = (logits / temperatures).softmax(dim=-1)
+    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
+    picks = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
+    return picks.squeeze(1)
+
+
+def _uniform(generator: torch.Generator | None) -> float:
+    """In 0 .. 1 - 2**-53, so its product with a total stays below that total."""
+    return float(torch.rand((), dtype=torch.float64, generator=generator))
+
+
+def _column(values: list[float], device: torch.device) -> Tensor:
+    column = torch.tensor(values, dtype=torch.float64)[:, None]
+    return column.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else column

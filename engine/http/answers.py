@@ -1,0 +1,94 @@
+"""The JSON of the API's answers. Chunks are put together from prepared strings: one per token."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.core.messages import TokenEvent
+
+DONE = "data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one of the two routes words its answers."""
+
+    id_prefix: str
+    answer_object: str
+    chunk_object: str
+    before_text: str
+    after_text: str
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether text is a message."""
+        return self is CHAT
+
+
+COMPLETION = Dialect("cmpl", "text_completion", "text_completion", '"text":', "")
+CHAT = Dialect("chatcmpl", "chat.completion", "chat.completion.chunk", '"delta":{"content":', "}")
+
+
+class Answer:
+    """The answer to one request, whole or in chunks."""
+
+    def __init__(self, dialect: Dialect, request_id: str, model: str, token_ids: bool) -> None:
+        self._dialect = dialect
+        self._with_token_ids = token_ids
+        self._head = {"id": request_id, "created": int(time.time()), "model": model}
+        self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
+        self._before_text = f'{self._chunk_head}"choices":[{{"index":0,{dialect.before_text}'
+        self._after_text = f'{dialect.after_text},"logprobs":null,"finish_reason":'
+
+    def opening(self) -> str:
+        """What a stream says before its first token."""
+        if not self._dialect.is_chat:
+            return ""
+        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+        return f'{self._chunk_head}"choices":[{_dumps(choice | {"finish_reason": None})}]}}\n\n'
+
+    def chunk(self, event: TokenEvent) -> str:
+        """The chunk of one token."""
+        reason = f'"{event.finish_reason}"' if event.finish_reason else "null"
+        ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
+        text = json.dumps(event.text)
+        return f"{self._before_text}{text}{self._after_text}{reason}{ids}}}]}}\n\n"
+
+    def usage_chunk(self, usage: dict[str, Any]) -> str:
+        """The chunk with the counts, after the last token."""
+        return f'{self._chunk_head}"choices":[],"usage":{_dumps(usage)}}}\n\n'
+
+    def whole(self, events: Sequence[TokenEvent], usage: dict[str, Any]) -> dict[str, Any]:
+        """The answer that is no stream."""
+        text = "".join(event.text for event in events)
+        choice: dict[str, Any] = {"index": 0}
+        if self._dialect.is_chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        choice |= {"logprobs": None, "finish_reason": events[-1].finish_reason}
+        if self._with_token_ids:
+            choice["token_ids"] = [event.token_id for event in events]
+        head = {"object": self._dialect.answer_object, **self._head}
+        return head | {"choices": [choice], "usage": usage}
+
+
+def usage(prompt_tokens: int, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    """OpenAI's usage object for an output."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": len(tokens),
+        "total_tokens": prompt_tokens + len(tokens),
+        "prompt_tokens_details": {"cached_tokens": tokens[-1].cached_tokens},
+    }
+
+
+def error_chunk(body: dict[str, object]) -> str:
+    """An error inside a stream that has begun."""
+    return f"data: {_dumps(body)}\n\n"
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,85 @@
+"""A served engine in a process of its own, for as long as a ``with`` block lasts."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from engine.serve_options import ServeOptions
+from workloads.errors import EngineError
+
+_STOP_GRACE_S = 15.0
+
+
+class EngineServer:
+    """Starts ``python -m engine`` on a free port (unless ``options.port`` names one).
+
+    Raises ``EngineError`` with the server's own reason when it cannot start.
+    """
+
+    def __init__(self, options: ServeOptions) -> None:
+        self.options = options
+        self.url = ""
+        """Where it answers, once started."""
+
+    @property
+    def step_log(self) -> Path | None:
+        """The file with its steps; complete when the block has been left."""
+        return self.options.step_log
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The process that answers HTTP; the core is its child."""
+        return self._process
+
+    def __enter__(self) -> "EngineServer":
+        root = str(Path(__file__).parents[2])
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "engine", self.options.as_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        assert self._process.stdout is not None
+        try:
+            self.url = self._process.stdout.readline().strip()
+            if not self.url:
+                self._process.wait()
+                raise EngineError(self.last_error())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop it: requests that are running may finish, then the step log is complete."""
+        self._process.terminate()
+        try:
+            self._process.wait(self.options.drain_s + _STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        finally:
+            for pipe in (self._process.stdin, self._process.stdout, self._errors):
+                assert pipe is not None
+                pipe.close()
+
+    def last_error(self) -> str:
+        """The last line that the server said on stderr."""
+        self._errors.seek(0)
+        said = [line.strip() for line in self._errors if line.strip()]
+        return said[-1] if said else f"the engine ended with code {self._process.returncode}"

@@ -1,0 +1,181 @@
+"""The two routes that generate: from a request's body to its answer, whole or streamed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from engine.core.core_client import CoreClient, CoreRequest, Ended, Event
+from engine.core.messages import Refused, TokenEvent
+from engine.http.answers import DONE, Answer, Dialect, error_chunk, usage
+from engine.http.api_errors import ApiError
+from engine.http.protocol import GenerationBody, parse_body
+
+MAX_BODY_BYTES = 32 << 20
+COMPLETION_DEFAULT_MAX_TOKENS = 16
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+]
+
+
+class GenerationRoute:
+    """ASGI endpoint: one ``Dialect`` and the body that belongs to it."""
+
+    def __init__(
+        self,
+        core: CoreClient,
+        facts: Mapping[str, Any],
+        dialect: Dialect,
+        body_type: type[GenerationBody],
+    ) -> None:
+        self._core = core
+        self._facts = facts
+        self._dialect = dialect
+        self._body_type = body_type
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; a client that goes away takes its request with it."""
+        self._check_open()
+        body = parse_body(self._body_type, await read_body(Request(scope, receive)))
+        self._check_model(body)
+        prompt_ids = body.prompt_ids(self._facts["vocab_size"])
+        params = body.sampling(self._default_max_tokens(len(prompt_ids)))
+        with self._core.open(self._dialect.id_prefix, prompt_ids, params) as request:
+            watcher = asyncio.create_task(_watch(receive, request))
+            try:
+                await self._answer(request, body, scope, receive, send)
+            except _Disconnected:
+                pass  # nobody is left to answer
+            finally:
+                watcher.cancel()
+
+    async def _answer(
+        self,
+        request: CoreRequest,
+        body: GenerationBody,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Wait for the core's first word, so that a refusal can still be a status."""
+        answer = Answer(
+            self._dialect, request.request_id, self._facts["model"], body.return_token_ids
+        )
+        events = await request.take()
+        _token(events[0])
+        if body.stream:
+            with_usage = body.stream_options.include_usage
+            await _send_stream(_chunks(request, events, answer, with_usage), send)
+        else:
+            await JSONResponse(await _whole(request, events, answer))(scope, receive, send)
+
+    def _check_open(self) -> None:
+        if self._core.died.is_set():
+            raise ApiError(503, self._core.why_died)
+        if self._core.draining:
+            raise ApiError(503, "the server is shutting down")
+
+    def _check_model(self, body: GenerationBody) -> None:
+        served = self._facts["model"]
+        if body.model not in (None, served):
+            message = f"model: {body.model!r} is not served here; {served!r} is"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    def _default_max_tokens(self, prompt_tokens: int) -> int:
+        """At least 1: whether that still fits is the scheduler's to say."""
+        longest: int = min(self._facts["max_model_len"], self._facts["kv_tokens"])
+        left = longest - prompt_tokens
+        return max(1, left if self._dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
+
+
+async def read_body(request: Request) -> bytes:
+    """The request's body.
+
+    Raises ``ApiError`` (413) as soon as it is known to be too large.
+    """
+    declared = request.headers.get("content-length", "")
+    size = int(declared) if declared.isdigit() else 0
+    chunks = []
+    received = 0
+    if size <= MAX_BODY_BYTES:
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            received += len(chunk)
+            if received > MAX_BODY_BYTES:
+                break
+    if max(size, received) > MAX_BODY_BYTES:
+        message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
+        raise ApiError(413, message)
+    return b"".join(chunks)
+
+
+class _Disconnected(Exception):
+    """The client has gone away."""
+
+
+async def _watch(receive: Receive, request: CoreRequest) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    request.put(Ended("disconnected", "the client has gone away"))
+
+
+def _token(event: Event) -> TokenEvent:
+    """The event, if it is a token.
+
+    Raises ``ApiError`` for a refusal or a broken core, ``_Disconnected`` without a client.
+    """
+    if isinstance(event, TokenEvent):
+        return event
+    if isinstance(event, Refused):
+        raise _refusal(event)
+    raise _Disconnected if event.why == "disconnected" else ApiError(503, event.message)
+
+
+def _refusal(event: Refused) -> ApiError:
+    if event.kind in ("queue_full", "too_late"):
+        return ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
+    return ApiError(400, event.reason, code="context_length_exceeded")
+
+
+async def _whole(request: CoreRequest, events: list[Event], answer: Answer) -> dict[str, Any]:
+    tokens = [_token(event) for event in events]
+    while not tokens[-1].finish_reason:
+        tokens += [_token(event) for event in await request.take()]
+    return answer.whole(tokens, usage(request.timing.prompt_tokens, tokens))
+
+
+async def _chunks(
+    request: CoreRequest, events: list[Event], answer: Answer, with_usage: bool
+) -> AsyncIterator[str]:
+    yield answer.opening()
+    tokens: list[TokenEvent] = []
+    while True:
+        fresh = [_token(event) for event in events]
+        yield "".join(map(answer.chunk, fresh))
+        tokens += fresh
+        if fresh[-1].finish_reason:
+            break
+        events = await request.take()
+    if with_usage:
+        yield answer.usage_chunk(usage(request.timing.prompt_tokens, tokens))
+    yield DONE
+
+
+async def _send_stream(chunks: AsyncIterator[str], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+    try:
+        async for text in chunks:
+            await _send_text(text, send)
+    except ApiError as error:
+        await _send_text(error_chunk(error.body()), send)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_text(text: str, send: Send) -> None:
+    if text:
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

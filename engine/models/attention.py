@@ -1,0 +1,256 @@
+"""Attention of a batch over the KV store, planned once per step and run once per layer.
+
+Rows of a step: first one per decode, then those of each prefill chunk. The query heads that share
+a key head are folded: into the query length for decodes, where they are rows of one matrix
+product, and into the head axis for chunks, where keys are repeated without a copy.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.models.device import to_device
+from engine.models.kv_store import KVStore, ReadContext, heads_first
+from policies.batch import ScheduledSequence
+from workloads.errors import EngineError
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim]."""
+
+
+def is_decode(entry: ScheduledSequence) -> bool:
+    """Whether the entry is one row over stored positions; any other entry is a chunk."""
+    return entry.rows == 1 and entry.start + entry.tokens > 0
+
+
+class DecodeStep(Protocol):
+    """The attention of all decodes of a step."""
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        """[decodes, kv heads, group, head dim] to the same."""
+
+
+class AttentionBackend(ABC):
+    """Attention of chunks, one by one; a subclass says how the decodes attend."""
+
+    name: str
+
+    def __init__(self, store: KVStore) -> None:
+        self.store = store
+
+    def plan(self, entries: list[ScheduledSequence]) -> Attend:
+        """All that does not depend on the layer, for ``entries`` with the decodes first.
+
+        A decode's context is what is stored after this step; so the row of a sequence that has
+        ended (no tokens, one of padding) reads as much as it would, and writes nothing.
+        """
+        decodes = [entry for entry in entries if is_decode(entry)]
+        chunks = entries[len(decodes) :]
+        ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
+        return _Step(
+            self.store,
+            _Write.plan(self.store, entries),
+            len(decodes),
+            self.plan_decodes(decodes) if decodes else None,
+            [
+                _Chunk.plan(self.store, entry, slice(start, end))
+                for entry, start, end in zip(chunks, ends, ends[1:], strict=False)
+            ],
+        )
+
+    @abstractmethod
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """The attention of the decodes among the entries."""
+
+
+class PerSequenceAttention(AttentionBackend):
+    """One kernel call per decode: no padding, and gathered keys are read from the CPU's cache."""
+
+    name = "per-sequence"
+
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """A loop over the sequences."""
+        return _LoopedDecodes(
+            [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
+        )
+
+
+class PaddedAttention(AttentionBackend):
+    """One kernel call for all decodes, each context padded to the longest."""
+
+    name = "padded"
+
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """One gather and one masked call; padding reads the first slot, which is never empty."""
+        contexts = [entry.start + entry.tokens for entry in entries]
+        width = -(-max(contexts) // 8) * 8  # CUDA's masked kernels want rows of 16 bytes
+        slots = np.empty((len(entries), width), dtype=np.int64)
+        for row, entry, context in zip(slots, entries, contexts, strict=True):
+            row[:context] = self.store.slots(entry.seq, 0, context)
+            row[context:] = row[0]
+        device = self.store.keys.device
+        beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
+        mask = _additive(beyond, self.store.keys.dtype)
+        return _PaddedDecodes(self.store, to_device(slots.ravel(), device), mask[:, None, None])
+
+
+_BACKENDS: dict[str, type[AttentionBackend]] = {
+    backend.name: backend for backend in (PerSequenceAttention, PaddedAttention)
+}
+
+
+def attention_backend(name: str, store: KVStore) -> AttentionBackend:
+    """The backend called ``name``; ``auto`` is padded on CUDA and per-sequence on the CPU."""
+    if name == "auto":
+        name = "padded" if store.keys.is_cuda else "per-sequence"
+    if name not in _BACKENDS:
+        raise EngineError(f"unknown attention {name!r}: use auto, {' or '.join(_BACKENDS)}")
+    return _BACKENDS[name](store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Writes keys and values of the whole batch, then attends: prompts may share new blocks."""
+
+    store: KVStore
+    write: "_Write"
+    decodes: int
+    attend_decodes: DecodeStep | None
+    chunks: list["_Chunk"]
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        self.write(self.store, layer, keys, values)
+        grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
+        outputs = [
+            chunk(layer, grouped[chunk.rows], keys[chunk.rows], values[chunk.rows])
+            for chunk in self.chunks
+        ]
+        if self.attend_decodes is not None:
+            outputs.insert(0, self.attend_decodes(layer, grouped[: self.decodes]))
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Which rows are stored, and where."""
+
+    slots: Tensor
+    rows: Tensor | None
+    """None: all rows, in order."""
+
+    @classmethod
+    def plan(cls, store: KVStore, entries: list[ScheduledSequence]) -> "_Write":
+        slots: list[int] = []
+        rows: list[int] = []
+        row = 0
+        for entry in entries:
+            if entry.tokens == 1:
+                slots.append(store.slot(entry.seq, entry.start))
+            elif entry.tokens:
+                slots += store.slots(entry.seq, entry.start, entry.start + entry.tokens).tolist()
+            rows += range(row, row + entry.tokens)
+            row += entry.rows
+        device = store.keys.device
+        return cls(to_device(slots, device), None if len(rows) == row else to_device(rows, device))
+
+    def __call__(self, store: KVStore, layer: int, keys: Tensor, values: Tensor) -> None:
+        if self.rows is not None:
+            keys, values = keys.index_select(0, self.rows), values.index_select(0, self.rows)
+        store.write(layer, self.slots, keys, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Causal attention of one prompt chunk to what is stored before it and to itself."""
+
+    rows: slice
+    tokens: int
+    padding: int
+    context: ReadContext | None
+    """None: the chunk starts its sequence, so its own rows are the whole context."""
+    mask: Tensor | None
+
+    @classmethod
+    def plan(cls, store: KVStore, entry: ScheduledSequence, rows: slice) -> "_Chunk":
+        if entry.start == 0:
+            return cls(rows, entry.tokens, entry.padding, None, None)
+        context = store.context(entry.seq, entry.start + entry.tokens)
+        ahead = torch.ones(
+            entry.rows, entry.start + entry.rows, dtype=torch.bool, device=store.keys.device
+        ).triu(entry.start + 1)
+        mask = _additive(ahead, store.keys.dtype)
+        return cls(rows, entry.tokens, entry.padding, context, mask)
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Queries [rows, kv heads, group, head dim]; keys, values [rows, kv heads, head dim]."""
+        all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
+        output = F.scaled_dot_product_attention(
+            queries.permute(1, 2, 0, 3),
+            _repeat(all_keys, queries.shape[2]),
+            _repeat(all_values, queries.shape[2]),
+            attn_mask=self.mask,
+            is_causal=self.mask is None,
+        )
+        return output.permute(2, 0, 1, 3)
+
+    def _context(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self.context is None:
+            return keys, values
+        stored_keys, stored_values = self.context(layer)
+        if not self.padding:
+            return stored_keys, stored_values
+        padding_keys, padding_values = keys[:, :, self.tokens :], values[:, :, self.tokens :]
+        return (
+            torch.cat((stored_keys, padding_keys), dim=2),
+            torch.cat((stored_values, padding_values), dim=2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopedDecodes:
+    contexts: list[ReadContext]
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        outputs = [
+            F.scaled_dot_product_attention(query, *context(layer))
+            for query, context in zip(queries.unsqueeze(2).unbind(), self.contexts, strict=True)
+        ]
+        return torch.stack(outputs).squeeze(2)
+
+
+@dataclass(frozen=True, slots=True)
+class _PaddedDecodes:
+    store: KVStore
+    slots: Tensor
+    mask: Tensor
+    """[decodes, 1, 1, width]."""
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        keys, values = self.store.layers[layer]
+        return F.scaled_dot_product_attention(
+            queries, self._gather(keys), self._gather(values), attn_mask=self.mask
+        )
+
+    def _gather(self, slots: Tensor) -> Tensor:
+        padded = slots.index_select(0, self.slots)
+        return padded.view(len(self.mask), -1, *padded.shape[1:]).transpose(1, 2)
+
+
+def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """A boolean mask (True: not seen) as numbers to add to the scores."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
+        hidden, -torch.inf
+    )
+
+
+def _repeat(heads: Tensor, group: int) -> Tensor:
+    """One key head for each of its query heads; without a copy where the kernel allows it."""
+    repeated = heads.expand(-1, group, -1, -1)
+    return repeated.contiguous() if heads.is_cuda else repeated

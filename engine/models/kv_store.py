@@ -1,0 +1,107 @@
+"""The tensors that hold keys and values, and where in them a sequence's positions are."""
+
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.models.device import to_device
+from engine.models.model_config import ModelConfig
+from policies.protocols import KVLayout
+from policies.sequence import Sequence
+from workloads.errors import EngineError
+
+ReadContext = Callable[[int], tuple[Tensor, Tensor]]
+"""Layer to keys and values of one sequence, each [kv heads, 1, context, head dim]."""
+
+
+class KVStore:
+    """Keys and values of every layer in flat token slots: [layers, slots, kv heads, head dim].
+
+    Position p of a sequence is in slot ``blocks[p // block_tokens] * block_tokens + p %
+    block_tokens`` (paged) or ``region_start + p`` (contiguous). Which slots belong to whom is
+    decided by the KV memory of the policies; nothing is checked here.
+    """
+
+    def __init__(
+        self, config: ModelConfig, kv_tokens: int, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        shape = (config.layers, kv_tokens, config.kv_heads, config.head_dim)
+        try:  # not filled: on the CPU a page becomes real when it is first written
+            self.keys = torch.empty(shape, dtype=dtype, device=device)
+            self.values = torch.empty(shape, dtype=dtype, device=device)
+        except RuntimeError:
+            needed_bytes = kv_tokens * config.kv_bytes_per_token(dtype.itemsize)
+            raise EngineError(
+                f"no room for {kv_tokens} KV tokens ({needed_bytes / 1e9:.1f} GB) on {device}: "
+                "ask for fewer"
+            ) from None
+        self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
+        self.layout: KVLayout = "contiguous"
+        self.block_tokens = 1
+        self._offsets = np.arange(1)
+
+    def with_layout(self, layout: KVLayout, block_tokens: int) -> "KVStore":
+        """The same tensors under another layout."""
+        store = copy(self)
+        store.layout = layout
+        store.block_tokens = block_tokens
+        store._offsets = np.arange(block_tokens)
+        return store
+
+    @property
+    def bytes(self) -> int:
+        """Size of all keys and values."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
+        """Slots of positions ``start .. stop - 1``."""
+        if self.layout == "contiguous":
+            return np.arange(seq.region_start + start, seq.region_start + stop)
+        first_block = start // self.block_tokens
+        blocks = np.array(seq.blocks[first_block : -(-stop // self.block_tokens)])
+        slots = (blocks[:, None] * self.block_tokens + self._offsets).ravel()
+        skipped = first_block * self.block_tokens
+        return slots[start - skipped : stop - skipped]
+
+    def slot(self, seq: Sequence, position: int) -> int:
+        """Slot of one position."""
+        if self.layout == "contiguous":
+            return seq.region_start + position
+        block, offset = divmod(position, self.block_tokens)
+        return seq.blocks[block] * self.block_tokens + offset
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store rows [rows, kv heads, head dim] in ``slots``."""
+        stored_keys, stored_values = self.layers[layer]
+        stored_keys.index_copy_(0, slots, keys)
+        stored_values.index_copy_(0, slots, values)
+
+    def context(self, seq: Sequence, tokens: int) -> ReadContext:
+        """How to read the first ``tokens`` positions: a view if contiguous, else a gather."""
+        if self.layout == "contiguous":
+            return self._view(seq.region_start, seq.region_start + tokens)
+        return self._gather(to_device(self.slots(seq, 0, tokens), self.keys.device))
+
+    def _view(self, start: int, stop: int) -> ReadContext:
+        keys = self.keys[:, start:stop].unsqueeze(2).transpose(1, 3).unbind()
+        values = self.values[:, start:stop].unsqueeze(2).transpose(1, 3).unbind()
+        return list(zip(keys, values, strict=True)).__getitem__
+
+    def _gather(self, slots: Tensor) -> ReadContext:
+        def read(layer: int) -> tuple[Tensor, Tensor]:
+            keys, values = self.layers[layer]
+            return (
+                heads_first(keys.index_select(0, slots)),
+                heads_first(values.index_select(0, slots)),
+            )
+
+        return read
+
+
+def heads_first(rows: Tensor) -> Tensor:
+    """[tokens, kv heads, head dim] seen as [kv heads, 1, tokens, head dim]."""
+    return rows.unsqueeze(1).transpose(0, 2)

@@ -1,0 +1,45 @@
+"""A byte-level tokenizer: any text is a prompt, and every token has a text of its own.
+
+Ids 0 .. 255 are the bytes of UTF-8, 256 is the end of sequence, 257 and 258 are reserved. The model
+has random weights, so the ids above stand for nothing; they read as ``" w<id>"``.
+"""
+
+import codecs
+from collections.abc import Iterable
+
+from engine.models.sampling_params import EOS_ID
+
+FIRST_WORD_ID = 259
+
+_BYTES = [bytes([value]) for value in range(256)]
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+
+
+def encode(text: str) -> list[int]:
+    """One token per byte of UTF-8."""
+    return list(text.encode())
+
+
+def decode(token_ids: Iterable[int]) -> str:
+    """The text of whole outputs; bytes that are no UTF-8 become U+FFFD, special ids nothing."""
+    decoder = IncrementalDecoder()
+    return "".join(map(decoder.push, token_ids)) + decoder.flush()
+
+
+class IncrementalDecoder:
+    """Text of one output, token by token; a character comes with the last of its bytes."""
+
+    def __init__(self) -> None:
+        self._utf8 = _UTF8(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """The text that ``token_id`` completes, often empty inside a character."""
+        if token_id < EOS_ID:
+            return self._utf8.decode(_BYTES[token_id])
+        if token_id < FIRST_WORD_ID:
+            return self.flush()
+        return f"{self.flush()} w{token_id}"
+
+    def flush(self) -> str:
+        """What the bytes of an unfinished character come to."""
+        return self._utf8.decode(b"", final=True)

@@ -1,0 +1,164 @@
+"""One request and its answer on the wire: stamps and bytes, nothing parsed."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from loadtest.endpoint import redact
+from loadtest.http.recorded_reads import Reads
+from loadtest.http.transport import ANSWER, SENT_NS
+from sim.records.metrics import CANCELLED_BY_TEST
+
+ORPHANED = "orphaned"
+_MESSAGE_LENGTH = 300
+_STATUSES = {
+    "http_429": "refused",
+    "cancelled": "cancelled",
+    CANCELLED_BY_TEST: "cancelled",
+    ORPHANED: "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request did not end as a complete stream.
+
+    ``kind`` is one of connect, timeout, http_429, http_4xx, http_5xx, broken_stream, sse_error,
+    no_token, cancelled, cancelled_by_test (``loadtest.plan.cancellation``), orphaned (its parent
+    was not answered), client_lost (``loadtest.run.worker_pool``).
+    """
+
+    kind: str
+    message: str
+
+    @property
+    def status(self) -> str:
+        """The status of the request that failed so."""
+        return _STATUSES.get(self.kind, "failed")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What was sent and what came back.
+
+    ``reads`` are (``time.perf_counter_ns`` on arrival, bytes) for each read of a successful answer.
+    ``sent_ns`` was taken before the first byte went to the socket, or before the connection for it
+    was opened, of the first attempt; it is None for a request that was never sent. ``left`` says
+    that its client hung up. Once it ``ended`` nothing is added.
+    """
+
+    sent_ns: int | None = None
+    reads: Iterable[tuple[int, bytes]] = field(default_factory=Reads)
+    headers: httpx.Headers | None = None
+    failure: Failure | None = None
+    ended: bool = False
+    status_code: int | None = None
+    attempts: int = 1
+    left: bool = False
+
+    def begin_again(self) -> None:
+        """Forget the answer: another attempt follows."""
+        self.attempts += 1
+        self.reads, self.headers, self.failure, self.status_code = Reads(), None, None, None
+
+
+Leaves = Callable[[bytes], bool]
+"""Whether the client hangs up now, with these bytes of the answer after those before."""
+
+
+async def run_exchange(
+    client: httpx.AsyncClient,
+    url: str,
+    body: bytes,
+    exchange: Exchange,
+    timeout_s: float,
+    leaves: Leaves | None = None,
+) -> None:
+    """Post ``body`` and record the answer into ``exchange``, which also takes every failure."""
+    request = client.build_request("POST", url, content=body)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _receive(client, request, exchange, leaves)
+    except asyncio.CancelledError:
+        exchange.failure = Failure("cancelled", "in flight when interrupted")
+        raise
+    except TimeoutError:
+        exchange.failure = Failure("timeout", f"no complete answer within {timeout_s:.4g} s")
+    except httpx.HTTPError as error:
+        exchange.failure = _failure(error)
+
+
+async def _receive(
+    client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange, leaves: Leaves | None
+) -> None:
+    asked_ns = time.perf_counter_ns()
+    try:
+        response = await client.send(request, stream=True)
+    finally:
+        if exchange.sent_ns is None:
+            exchange.sent_ns = request.extensions.get(SENT_NS, asked_ns)
+    exchange.headers, exchange.status_code = response.headers, response.status_code
+    try:
+        if response.status_code == 200:
+            await _record(response, exchange, leaves)
+        else:
+            await response.aread()
+            exchange.failure = _http_failure(response)
+    finally:
+        await response.aclose()
+        # httpx's response and its stream hold each other, and nobody collects garbage meanwhile.
+        response.stream = httpx.ByteStream(b"")
+
+
+async def _record(response: httpx.Response, exchange: Exchange, leaves: Leaves | None) -> None:
+    """Keep what comes: the transport's own stamps, else those of this task's wake-ups."""
+    answer = response.extensions.get(ANSWER)
+    exchange.reads = reads = answer.reads if answer else Reads()
+    if answer and leaves is None:
+        await answer.whole()
+        return
+    async for data in answer or _stamped(response, reads):
+        if leaves and leaves(data):
+            exchange.left = True
+            return
+
+
+async def _stamped(response: httpx.Response, reads: Reads) -> AsyncIterator[bytes]:
+    async for data in response.aiter_raw():
+        reads.add(time.perf_counter_ns(), data)
+        yield data
+
+
+def _failure(error: httpx.HTTPError) -> Failure:
+    refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    kind = "connect" if refused else "broken_stream"
+    return Failure(kind, redact(str(error)) or type(error).__name__)
+
+
+def _http_failure(response: httpx.Response) -> Failure:
+    code = response.status_code
+    kind = "http_429" if code == 429 else f"http_{code // 100}xx"
+    retry = response.headers.get("retry-after")
+    wait = f" (Retry-After: {retry})" if retry else ""
+    return Failure(kind, redact(f"HTTP {code}{wait}: {_said(response)}"))
+
+
+def _said(response: httpx.Response) -> str:
+    """The server's own words, in OpenAI's shape or as they are."""
+    try:
+        body = json.loads(response.content)
+    except ValueError:
+        return response.text[:_MESSAGE_LENGTH]
+    return error_message(body)
+
+
+def error_message(body: Any) -> str:
+    """The text of an error object: ``{"error": {"message": ...}}`` and its relatives."""
+    while isinstance(body, dict) and ("error" in body or "message" in body):
+        body = body.get("error") or body.get("message")
+    return str(body)[:_MESSAGE_LENGTH]

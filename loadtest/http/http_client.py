@@ -1,0 +1,59 @@
+"""The HTTP client of a load test, and which transport it goes through."""
+
+import urllib.request
+from typing import Any
+
+import httpx
+
+from loadtest.endpoint import Endpoint, client_settings
+from loadtest.http.transport import StampingTransport
+from loadtest.options import LoadOptions
+from workloads.errors import LoadTestError
+
+KEEPALIVE_S = 2.0
+"""Shorter than the 5 s after which common servers close an idle connection, so as not to race."""
+
+
+def open_client(
+    endpoint: Endpoint, options: LoadOptions
+) -> tuple[httpx.AsyncClient, StampingTransport | None, str]:
+    """The client, our transport where it goes through that, and what it goes through in words.
+
+    No limit on connections, no timeout but that of connecting: ours covers the whole request.
+    Raises ``LoadTestError`` where HTTP/2 is asked for and cannot be spoken, or for a bad proxy.
+    """
+    settings = client_settings(endpoint.base_url)
+    settings["headers"] |= {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    settings["timeout"] = httpx.Timeout(None, connect=options.connect_timeout_s)
+    reason = unusual(httpx.URL(endpoint.base_url), options, trust_env=settings["trust_env"])
+    if reason:
+        return _httpx_client(options, settings), None, f"httpx ({reason})"
+    transport = StampingTransport(trust_env=settings["trust_env"], keepalive_s=KEEPALIVE_S)
+    return httpx.AsyncClient(transport=transport, **settings), transport, "own HTTP/1.1"
+
+
+def unusual(url: httpx.URL, options: LoadOptions, *, trust_env: bool) -> str | None:
+    """What asks for httpx's own transport to get to ``url``: a proxy or HTTP/2; None: nothing."""
+    if options.http2:
+        return "HTTP/2"
+    if options.proxy:
+        return "proxy"
+    proxies = urllib.request.getproxies() if trust_env else {}
+    goes_around = urllib.request.proxy_bypass(url.host) if proxies else False
+    if not goes_around and (url.scheme in proxies or "all" in proxies):
+        return "proxy of the environment"
+    return None
+
+
+def _httpx_client(options: LoadOptions, settings: dict[str, Any]) -> httpx.AsyncClient:
+    limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
+    try:
+        return httpx.AsyncClient(
+            limits=limits, proxy=options.proxy, http2=options.http2, **settings
+        )
+    except ImportError as error:
+        raise LoadTestError("HTTP/2 needs the package h2: pip install 'httpx[http2]'") from error
+    except (ValueError, httpx.InvalidURL) as error:
+        raise LoadTestError(
+            "the proxy cannot be used; give a URL such as http://proxy.example:3128"
+        ) from error

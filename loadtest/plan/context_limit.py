@@ -1,0 +1,54 @@
+"""Requests that are longer than the server's context: left out, shortened, or refused."""
+
+from dataclasses import replace
+from typing import Literal
+
+from loadtest.endpoint import Endpoint
+from loadtest.plan.schedule import oversized
+from workloads.errors import LoadTestError
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+from workloads.transform import clip_context
+
+OnTooLong = Literal["drop", "clip"]
+
+
+def within_context(trace: Trace, endpoint: Endpoint, on_too_long: OnTooLong | None) -> Trace:
+    """The trace with no request longer than the endpoint says it can take.
+
+    ``drop`` leaves such requests out. ``clip`` cuts the end of the prompt; the output too, where
+    it is longer than half of the context and there is no room beside the prompt. Raises
+    ``LoadTestError`` where there are such requests and neither is chosen.
+    """
+    limit, too_long = endpoint.max_model_len, oversized(trace, endpoint)
+    if limit is None or not too_long:
+        return trace
+    if on_too_long == "drop":
+        return clip_context(trace, limit)
+    if on_too_long == "clip":
+        note = f"{counted(too_long, 'request')} shortened to {limit:,} tokens"
+        return trace.replaced([_clipped(request, limit) for request in trace], note)
+    longest = max(request.total_tokens for request in trace)
+    raise LoadTestError(
+        f"{too_long:,} of {len(trace):,} requests are longer than the server's context of "
+        f"{limit:,} tokens (the longest has {longest:,}); --on-too-long drop leaves them out, "
+        "--on-too-long clip shortens them"
+    )
+
+
+def _clipped(request: Request, limit: int) -> Request:
+    if request.total_tokens <= limit:
+        return request
+    room = max(limit - request.prompt_tokens, limit // 2, 1)
+    output_tokens = min(request.output_tokens, room)
+    prompt_tokens = max(1, min(request.prompt_tokens, limit - output_tokens))
+    blocks = -(-prompt_tokens // request.block_tokens) if request.block_tokens else 0
+    shared = request.shared_prefix_tokens
+    return replace(
+        request,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        prefix_block_ids=request.prefix_block_ids[:blocks],
+        shared_prefix_tokens=None if shared is None else min(shared, prompt_tokens),
+    )

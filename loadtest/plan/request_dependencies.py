@@ -1,0 +1,77 @@
+"""Requests that follow others: who waits for whom, and who may be sent apart."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from workloads.errors import LoadTestError
+from workloads.generators.parents import broken_links
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+
+Followers = Mapping[str, Sequence[Request]]
+"""The requests that wait for the answer to another, by its id, in the order of the trace."""
+
+
+def families(trace: Trace, *, closed_loop: bool) -> tuple[list[Request], Followers]:
+    """The roots in the order of their arrival (ties keep that of the trace), and the followers.
+
+    In an open loop all are roots. A request whose parent is not in the trace, or that has no
+    ``delay_s``, is one in any case. Raises ``LoadTestError`` where a request waits for itself.
+    """
+    parents = {r.request_id: _parent(r) if closed_loop else None for r in trace}
+    _refuse_cycles(parents)
+    roots, followers = [], dict[str, list[Request]]()
+    for request in trace:
+        parent = parents[request.request_id]
+        if parent is None or parent not in parents:
+            roots.append(request)
+        else:
+            followers.setdefault(parent, []).append(request)
+    return sorted(roots, key=lambda request: request.arrival_s), followers
+
+
+def descendants(request: Request, followers: Followers) -> Iterator[Request]:
+    """All that follow it, at once or after others."""
+    rest = [request]
+    while rest:
+        children = followers.get(rest.pop().request_id, ())
+        yield from children
+        rest.extend(children)
+
+
+def shared_out(trace: Trace, parts: int, *, closed_loop: bool) -> list[Trace]:
+    """The trace in so many parts: family i is in part i mod ``parts``."""
+    roots, followers = families(trace, closed_loop=closed_loop)
+    return [_with_families(trace, roots[part::parts], followers) for part in range(parts)]
+
+
+def begun_before(trace: Trace, end_s: float, *, closed_loop: bool) -> Trace:
+    """The families whose root arrives before ``end_s``."""
+    roots, followers = families(trace, closed_loop=closed_loop)
+    kept = _with_families(trace, [r for r in roots if r.arrival_s < end_s], followers)
+    left_out = len(trace) - len(kept)
+    if not left_out:
+        return trace
+    return trace.replaced(kept.requests, f"{counted(left_out, 'request')} after {end_s:g} s cut")
+
+
+def _with_families(trace: Trace, roots: Iterable[Request], followers: Followers) -> Trace:
+    members = [each for root in roots for each in (root, *descendants(root, followers))]
+    members.sort(key=lambda request: request.arrival_s)
+    return Trace(tuple(members), trace.source, trace.clock_s, trace.notes)
+
+
+def _parent(request: Request) -> str | None:
+    return request.parent_id if request.delay_s is not None else None
+
+
+def _refuse_cycles(parents: Mapping[str, str | None]) -> None:
+    if not any(parents.values()):
+        return
+    broken = broken_links(parents)
+    for name, reason in broken.items():
+        if reason == "cyclic":
+            raise LoadTestError(
+                f"request {name!r} waits for itself, by way of {parents[name]!r}; "
+                "give one of them no parent_id"
+            )

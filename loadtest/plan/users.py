@@ -1,0 +1,68 @@
+"""A closed loop: so many users, each with its own requests, one after the other.
+
+It is written as a trace, in which a user's next request follows the one before. So the simulator
+replays it as it is, and its users can be shared out over processes.
+"""
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from workloads.errors import LoadTestError
+from workloads.generators.pauses import PauseLaw
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+
+_THINK_STREAM = 1
+"""Beside the streams that generators of workloads take from the same seed."""
+
+
+def with_users(
+    trace: Trace,
+    users: int,
+    *,
+    think: PauseLaw | None = None,
+    ramp_up_s: float = 0.0,
+    seed: int = 0,
+) -> Trace:
+    """Request i of the trace becomes one of user i mod ``users``, in the order of the trace.
+
+    The first request of user u is due at u / ``users`` of ``ramp_up_s``, each other one a think
+    time after the one before. Arrivals are the earliest that are possible, those of a server which
+    answers at once. Raises ``LoadTestError`` for users without a request.
+    """
+    if users < 1:
+        raise LoadTestError(f"--concurrency {users}: there must be 1 user at least")
+    if not 0 <= ramp_up_s < inf:
+        raise LoadTestError(f"--ramp-up {ramp_up_s:g}: must be 0 s or more")
+    if len(trace) < users:
+        raise LoadTestError(
+            f"--concurrency {users}: {trace.source} has {counted(len(trace), 'request')}, "
+            "fewer than one for each user"
+        )
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM, users)))
+    thinks_s = think.sample(len(trace), rng).round(6) if think else np.zeros(len(trace))
+    requests: list[Request] = []
+    for row, (request, think_s) in enumerate(zip(trace, thinks_s.tolist(), strict=True)):
+        before = requests[row - users] if row >= users else None
+        requests.append(_asked_by(request, row % users, think_s, before, ramp_up_s / users))
+    requests.sort(key=lambda request: request.arrival_s)
+    thinking = f"{think}, seed {seed}" if think else "no think time"
+    note = f"sent by {counted(users, 'user')}, each of whom waits for every answer ({thinking})"
+    return trace.replaced(requests, note)
+
+
+def _asked_by(
+    request: Request, user: int, think_s: float, before: Request | None, ramp_step_s: float
+) -> Request:
+    start_s = before.arrival_s + think_s if before else user * ramp_step_s
+    return replace(
+        request,
+        arrival_s=round(start_s, 6),
+        parent_id=before.request_id if before else None,
+        delay_s=think_s,
+        tenant=f"user-{user + 1}",
+        turn=None,
+    )

@@ -1,0 +1,182 @@
+"""From what was recorded to the columns of a run, and to how well the load was delivered."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from loadtest.http.exchange import Exchange, Failure
+from loadtest.plan.schedule import Send
+from loadtest.report.token_count_warnings import token_doubts
+from loadtest.stream.stream import Stream, read_stream
+from sim.records.metrics import REQUEST_COLUMNS, derive
+
+EXTRA_MEANINGS = {
+    "first_chunk_tokens": "tokens that came with the first token event",
+    "first_chunk_told": "whether the server told so; else one is assumed",
+    "tokens_from": "what output_tokens rests on: usage, token_ids, or the number of events",
+    "asked_output_tokens": "output tokens in the trace",
+    "ttft_sent_s": "first_token - sent",
+    "first_event_s": "first event of the answer, whether it has text or not",
+    "first_sure_s": "first event that is surely a token: it has text, or the counts say so",
+    "first_output_s": "first token that is not reasoning",
+    "ttfo_s": "first_output - sent",
+    "chunk_s": "list of the stamps of all token events",
+    "response_id": "the server's own name of the answer",
+    "attempts": "how often it was sent; latencies count from when it was first due",
+    "warm_up": "whether it was due in the warm-up, and so is in no summary",
+}
+"""The columns of a load test beside ``REQUEST_COLUMNS``."""
+EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
+
+LATE_S = 0.020
+"""A client later than this at p99, in its schedule or its event loop, is the limit itself."""
+LATE_SHARE_OF_TTFT = 0.01
+LATE_LEAST_S = 0.005
+"""A busy machine wakes anybody this late; nothing is said about an event loop below it."""
+FULL_CPU_SHARE = 0.9
+"""Nobody who has so little time left is on time."""
+
+
+Row = dict[str, Any]
+
+
+def request_rows(
+    sends: Sequence[Send],
+    exchanges: Sequence[Exchange],
+    zero_ns: int,
+    unsent: str,
+    read: Callable[[Exchange], Stream] = read_stream,
+) -> tuple[list[Row], dict[str, str]]:
+    """One row per request, all stamps in seconds from zero; and the first message per failure.
+
+    ``error`` holds the kind of failure (``loadtest.http.exchange.Failure``). ``unsent`` says why
+    requests were never sent, where some were not. ``read`` gives the stream of an exchange. What a
+    server cannot tell from outside is empty: ``preemptions`` 0, ``queue_s`` undefined.
+    """
+    rows, first_messages = [], dict[str, str]()
+    for send, exchange in zip(sends, exchanges, strict=True):
+        if exchange.sent_ns is None and exchange.failure is None:
+            exchange.failure = Failure("cancelled", f"not sent: {unsent}")
+        stream = read(exchange)
+        rows.append(_row(send, exchange, stream, zero_ns))
+        if stream.failure:
+            first_messages.setdefault(stream.failure.kind, stream.failure.message)
+    return rows, first_messages
+
+
+def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
+    """The rows with what is computed from them, in the columns of a load test."""
+    frame = derive(pd.DataFrame(rows))
+    frame["warm_up"] = frame["scheduled_s"] < warm_up_s
+    frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
+    frame["ttfo_s"] = frame["first_output_s"] - frame["sent_s"]
+    return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]]
+
+
+def _row(send: Send, exchange: Exchange, stream: Stream, zero_ns: int) -> Row:
+    chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
+    prompt_tokens = stream.prompt_tokens
+    return {
+        "request_id": send.request.request_id,
+        "status": stream.failure.status if stream.failure else "finished",
+        "scheduled_s": send.send_at_s,
+        "sent_s": _since(zero_ns, exchange.sent_ns),
+        "first_token_s": chunk_s[0] if len(chunk_s) else np.nan,
+        "last_token_s": chunk_s[-1] if len(chunk_s) else np.nan,
+        "prompt_tokens": send.request.prompt_tokens if prompt_tokens is None else prompt_tokens,
+        "output_tokens": stream.output_tokens,
+        "cached_tokens": stream.cached_tokens,
+        "preemptions": 0,
+        "queue_s": np.nan,
+        "replica": 0,
+        "error": stream.failure.kind if stream.failure else None,
+        "first_chunk_tokens": stream.first_chunk_tokens,
+        "first_chunk_told": stream.first_chunk_told,
+        "tokens_from": stream.tokens_from,
+        "asked_output_tokens": send.request.output_tokens,
+        "first_event_s": _since(zero_ns, stream.first_event_ns),
+        "first_sure_s": _since(zero_ns, stream.first_sure_ns),
+        "first_output_s": _since(zero_ns, stream.first_output_ns),
+        "chunk_s": chunk_s,
+        "response_id": stream.response_id,
+        "attempts": exchange.attempts,
+    }
+
+
+def _since(zero_ns: int, stamp_ns: int | None) -> float:
+    return float("nan") if stamp_ns is None else (stamp_ns - zero_ns) / 1e9
+
+
+def delivered(
+    requests: pd.DataFrame, oversleeps_s: Sequence[float], cpu_share: float
+) -> dict[str, Any]:
+    """How well the load was delivered: rates, lateness, failures, and whether to trust it.
+
+    ``lag`` is sent - scheduled; ``cpu_share`` the client's CPU time per second, of the busiest
+    process. ``not_sent`` and ``in_flight`` count what the end of the test cut off. The client is
+    "client limited", for the reasons in ``limited_by``, when
+
+    - lag p99 exceeds 20 ms and 1 % of the median TTFT,
+    - its event loop wakes later at p99 than the median TPOT (at least 5 ms, at most 20 ms), for
+      stamps may be as late,
+    - or it uses more than 90 % of a core.
+    """
+    lag_s = (requests["sent_s"] - requests["scheduled_s"]).dropna()
+    lag_p99_s = _percentile(lag_s, 99)
+    oversleep_p99_s = _percentile(oversleeps_s, 99)
+    failures = requests["error"].value_counts()
+    limits = [
+        _over("schedule lag p99", lag_p99_s, _lag_limit_s(requests)),
+        _over("event loop late p99", oversleep_p99_s, _oversleep_limit_s(requests)),
+        f"CPU {cpu_share:.0%}" if cpu_share > FULL_CPU_SHARE else None,
+    ]
+    limited_by = [limit for limit in limits if limit]
+    verdict = "client limited" if limited_by else "client ok"
+    return {
+        "offered_per_s": _rate_per_s(requests["scheduled_s"]),
+        "sent_per_s": _rate_per_s(requests["sent_s"].dropna()),
+        "lag_p50_s": _percentile(lag_s, 50),
+        "lag_p99_s": lag_p99_s,
+        "loop_oversleep_p99_s": oversleep_p99_s,
+        "client_cpu_share": cpu_share,
+        "verdict": verdict if len(lag_s) else "nothing sent",
+        "limited_by": limited_by if len(lag_s) else [],
+        "token_doubts": token_doubts(requests),
+        **_cut_off(requests),
+        "failures": {str(kind): int(count) for kind, count in failures.items()},
+    }
+
+
+def _cut_off(requests: pd.DataFrame) -> dict[str, int]:
+    sent = requests["sent_s"].notna()[requests["error"] == "cancelled"]
+    return {"not_sent": int((~sent).sum()), "in_flight": int(sent.sum())}
+
+
+def _lag_limit_s(requests: pd.DataFrame) -> float:
+    return max(LATE_S, LATE_SHARE_OF_TTFT * (_percentile(requests["ttft_s"], 50) or 0.0))
+
+
+def _oversleep_limit_s(requests: pd.DataFrame) -> float:
+    tpot_s = _percentile(requests["tpot_s"], 50)
+    return LATE_S if tpot_s is None else min(LATE_S, max(LATE_LEAST_S, tpot_s))
+
+
+def _over(what: str, found_s: float | None, limit_s: float) -> str | None:
+    if found_s is None or found_s <= limit_s:
+        return None
+    return f"{what} {found_s * 1e3:.3g} ms, over {limit_s * 1e3:.3g} ms"
+
+
+def _rate_per_s(stamps_s: pd.Series) -> float | None:
+    """Mean rate (n - 1) / span, as of a trace; None where the span is 0."""
+    span_s = float(stamps_s.max() - stamps_s.min()) if len(stamps_s) else 0.0
+    return (len(stamps_s) - 1) / span_s if span_s > 0 else None
+
+
+def _percentile(values: ArrayLike, q: float) -> float | None:
+    defined = np.asarray(values, dtype=float)
+    defined = defined[np.isfinite(defined)]
+    return float(np.percentile(defined, q)) if len(defined) else None

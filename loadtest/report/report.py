@@ -1,0 +1,200 @@
+"""The report of a load test as plain text under 100 columns."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from loadtest.report.load_notes import load_notes
+from sim.records.metrics import LATENCIES, SLO, describe, measured
+from sim.records.run import Run
+from workloads.rows import counted
+
+_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+_FIRM_P99 = 100
+_LEGEND = """\
+TTFT = first token - scheduled; TTFT from sent = first token - sent; E2E = last token - scheduled
+TTFO = first token that is not reasoning - sent, where some are reasoning
+TPOT = (last token - first token) / (output tokens - tokens of the first chunk)
+chunk gap (ITL) = between consecutive chunks of a request, all requests together
+decode TPS = 1 / TPOT; request TPS = output tokens / E2E; finished requests only"""
+
+
+def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) -> str:
+    """What ran, whether the load was delivered, the metrics, the failures, the files."""
+    summary = run.summary(slo)
+    blocks = [
+        _what_ran(run),
+        _load_delivered(summary["delivered"]),
+        *_warnings(summary["delivered"]),
+        *load_notes(run),
+        "",
+        _table(measured(run.requests), summary),
+        _totals(summary),
+        "",
+        _outcome(run, summary),
+        *([_slo_line(slo, summary)] if slo else []),
+        *(fill(f"note: {note}", 99, subsequent_indent="  ") for note in run.scenario["notes"]),
+        *([f"files: {folder}"] if folder else []),
+        "",
+        _LEGEND,
+    ]
+    return "\n".join(blocks)
+
+
+def _what_ran(run: Run) -> str:
+    scenario, endpoint = run.scenario, run.scenario["endpoint"]
+    length = "forced" if endpoint["force_length"] else "free"
+    prompts = {"ids": "token ids", "text": "text"}[endpoint["prompt"]]
+    api = f"{endpoint.get('dialect', 'openai')} {endpoint['api']}"
+    return (
+        f"load test of {endpoint['model']} at {endpoint['base_url']}\n"
+        f"{scenario['requests']} requests of {scenario['trace']} {_pace(scenario)}; "
+        f"{api}, prompts as {prompts}, output length {length}"
+    )
+
+
+def _pace(scenario: Mapping[str, Any]) -> str:
+    users = scenario.get("options", {}).get("concurrency")
+    if users is not None:
+        return f"in a closed loop of {counted(users, 'user')}"
+    told = f"at {scenario['rate_per_s']:.4g}/s"
+    return f"{told}, follow-ups after answers" if scenario.get("closed_loop") else told
+
+
+def _load_delivered(delivered: Mapping[str, Any]) -> str:
+    processes = delivered.get("processes", 1)
+    line = (
+        f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
+        f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {_ms(delivered['lag_p99_s'])}, "
+        f"loop late p99 {_ms(delivered['loop_oversleep_p99_s'])}, "
+        f"{f'{processes} processes, ' if processes > 1 else ''}"
+        f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
+    )
+    return fill(line, 99, subsequent_indent="  ")
+
+
+def _warnings(delivered: Mapping[str, Any]) -> list[str]:
+    """What must be known before the figures are read."""
+    said = []
+    if limits := delivered.get("limited_by"):
+        reasons = "; ".join(limits)
+        said.append(f"CLIENT LIMITED: the latencies below hold the client's own ({reasons})")
+    if lost := delivered.get("lost_processes"):
+        said.append(f"{lost} of {delivered['processes']} processes of the load test died")
+    if resent := delivered.get("resent"):
+        said.append(f"{resent} requests were sent twice: their connection was just being closed")
+    if cut_off := _cut_off(delivered):
+        said.append(f"ENDED EARLY: {cut_off}; they are in none of the figures below")
+    said += delivered.get("token_doubts", [])
+    return [fill(line, 99, subsequent_indent="  ") for line in said]
+
+
+def _cut_off(delivered: Mapping[str, Any]) -> str | None:
+    """What the end of the test left undone."""
+    not_sent, in_flight = delivered.get("not_sent", 0), delivered.get("in_flight", 0)
+    if not not_sent + in_flight:
+        return None
+    return f"{not_sent} requests were not sent, {in_flight} were in flight"
+
+
+def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
+    finished = requests[requests["status"] == "finished"]
+    rows = [
+        ("TTFT, ms", summary["ttft_s"], 1e3),
+        ("TTFT from sent, ms", describe(finished["ttft_sent_s"]), 1e3),
+        *([("TTFO, ms", describe(finished["ttfo_s"]), 1e3)] if _has_reasoning(finished) else []),
+        ("TPOT, ms", summary["tpot_s"], 1e3),
+        ("chunk gap (ITL), ms", describe(_gaps_s(finished["chunk_s"])), 1e3),
+        ("E2E latency, ms", summary["e2e_s"], 1e3),
+        ("decode TPS, tokens/s", summary["decode_tps"], 1.0),
+        ("request TPS, tokens/s", summary["request_tps"], 1.0),
+    ]
+    title = _title(requests, summary["delivered"])
+    head = f"{title:22}{'count':>7}" + "".join(f"{point:>11}" for point in _POINTS)
+    lines = [head, *(_row(name, figures, scale) for name, figures, scale in rows)]
+    if any(0 < figures["count"] < _FIRM_P99 for _, figures, _ in rows):
+        lines.append(f"* fewer than {_FIRM_P99} values: not a firm p99")
+    return "\n".join(lines)
+
+
+def _has_reasoning(requests: pd.DataFrame) -> bool:
+    """Whether some output came later than the first token, which was a thought then."""
+    return "ttfo_s" in requests and bool((requests["ttfo_s"] > requests["ttft_sent_s"]).any())
+
+
+def _title(requests: pd.DataFrame, delivered: Mapping[str, Any]) -> str:
+    """What the figures below hold beside the server's own time."""
+    if delivered.get("limited_by"):
+        return "(client limited)"
+    retried = int((requests["attempts"] > 1).sum()) if "attempts" in requests else 0
+    return f"({retried} retried)" if retried else ""
+
+
+def _row(name: str, figures: Mapping[str, Any], scale: float) -> str:
+    cells = "".join(_cell(figures, point, scale) for point in _POINTS)
+    return f"{name:22}{figures['count']:7}{cells}".rstrip()
+
+
+def _cell(figures: Mapping[str, Any], point: str, scale: float) -> str:
+    if figures[point] is None:
+        return f"{'-':>10} "
+    mark = "*" if point == "p99" and figures["count"] < _FIRM_P99 else " "
+    return f"{figures[point] * scale:>10.2f}{mark}"
+
+
+def _gaps_s(chunk_s: pd.Series) -> pd.Series:
+    gaps = [np.diff(stamps) for stamps in chunk_s]
+    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
+
+
+def _totals(summary: Mapping[str, Any]) -> str:
+    return (
+        f"output throughput {_number(summary['output_throughput_tokens_per_s'])} tokens/s, "
+        f"{_number(summary['request_throughput_per_s'])} requests/s "
+        f"over {summary['makespan_s']:.2f} s; {summary['output_tokens']} tokens out, "
+        f"{summary['prompt_tokens']} in"
+    )
+
+
+def _outcome(run: Run, summary: Mapping[str, Any]) -> str:
+    counts, delivered = summary["requests"], summary["delivered"]
+    parts = [f"{counts[name]} {name}" for name in counts if name != "total" and counts[name]]
+    lines = [f"{counts['total']} requests: {', '.join(parts)}"]
+    messages = dict(delivered["first_messages"])
+    if delivered.get("not_sent") and delivered.get("in_flight"):
+        messages["cancelled"] = _cut_off(delivered)
+    lines += [
+        f"  {count} x {kind}: {messages.get(kind, '')}"[:99]
+        for kind, count in delivered["failures"].items()
+    ]
+    counted_in = measured(run.requests)
+    finished = counted_in[counted_in["status"] == "finished"]
+    short = int((finished["output_tokens"] < finished["asked_output_tokens"]).sum())
+    if short:
+        lines.append(f"  {short} finished with fewer tokens than the trace asks")
+    return "\n".join(lines)
+
+
+def _slo_line(slo: SLO, summary: Mapping[str, Any]) -> str:
+    limits = [(name, getattr(slo, name)) for name in LATENCIES]
+    said = ", ".join(f"{name[:-2]} <= {_ms(limit)}" for name, limit in limits if limit is not None)
+    return (
+        f"SLO {said}: met by {_share(summary['slo_attainment'])} of all scheduled requests, "
+        f"goodput {_number(summary['goodput_per_s'])}/s"
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,185 @@
+"""What the server says of itself while it is loaded: gauges scraped from ``GET /metrics``.
+
+One thread asks once per interval and keeps the lines that are known, unread: parsing waits until
+the load test is over, for it would take the interpreter from the client's event loop. Stamps are
+``time.perf_counter_ns`` when an answer came, so they lie on the clock of the requests.
+
+Gauges are summed over their labels (models, engines, ranks); shares of memory are averaged. Names
+are those in the documentation of vLLM (and of our engine, which uses the same), SGLang
+(``--enable-metrics``), text-generation-inference (which has no gauge of its KV memory) and
+llama.cpp's server (``--metrics``).
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pandas as pd
+
+from loadtest.endpoint import client_settings, redact
+from sim.records.run import Run, RunError
+from sim.records.run_folder import write_files
+
+FILE_NAME = "server_metrics.parquet"
+GAUGES: Mapping[str, Sequence[str]] = {
+    "running": (
+        "vllm:num_requests_running",
+        "sglang:num_running_reqs",
+        "tgi_batch_current_size",
+        "llamacpp:requests_processing",
+    ),
+    "waiting": (
+        "vllm:num_requests_waiting",
+        "sglang:num_queue_reqs",
+        "tgi_queue_size",
+        "llamacpp:requests_deferred",
+    ),
+    "kv_usage": (
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+        "sglang:token_usage",
+        "llamacpp:kv_cache_usage_ratio",
+    ),
+}
+"""Names of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share, 1 is all."""
+MEANINGS = {
+    "at_s": "when the gauges were read",
+    "running": "requests in the batch",
+    "waiting": "requests in the queue",
+    "kv_usage": "share of the KV memory that is used; 1 is all",
+}
+COLUMNS = tuple(MEANINGS)
+"""Of ``server_metrics.parquet``, one row per reading."""
+_NAMES = tuple(name for names in GAUGES.values() for name in names)
+_KNOWN = tuple(name.encode() for name in _NAMES)
+_ANSWER_S = 2.0
+_STOP_S = 1.0
+
+
+class ServerWatch:
+    """The scrapes of one load test; ``url`` is where they come from."""
+
+    def __init__(self, base_url: str, every_s: float) -> None:
+        self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
+        self._base_url = base_url
+        self._every_s = every_s
+        self._scrapes: list[tuple[int, bytes]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._scrape_until_stopped, daemon=True)
+        self.reason: str | None = None
+        """Why nothing is known, or None."""
+
+    def start(self) -> None:
+        """Ask until told to stop; not at all where nothing could read the answers."""
+        if find_spec("prometheus_client") is None:
+            self.reason = "prometheus-client is not installed: pip install prometheus-client"
+        else:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more; an answer that is late is not waited for."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def frame(self, zero_ns: int) -> pd.DataFrame:
+        """``COLUMNS``: seconds after ``zero_ns``, and each gauge; NaN where it was not told."""
+        rows = []
+        for at_ns, lines in list(self._scrapes):
+            if gauges := read_gauges(lines.decode(errors="replace")):
+                rows.append({"at_s": (at_ns - zero_ns) / 1e9, **gauges})
+        return pd.DataFrame(rows, columns=list(COLUMNS), dtype=float)
+
+    def _scrape_until_stopped(self) -> None:
+        settings = client_settings(self._base_url)
+        with httpx.Client(timeout=_ANSWER_S, **settings) as client:
+            while not self._stopped.is_set():
+                self._scrape(client)
+                if self.reason and not self._scrapes:
+                    return  # a server without metrics is not asked again
+                self._stopped.wait(self._every_s)
+
+    def _scrape(self, client: httpx.Client) -> None:
+        try:
+            answer = client.get(self.url)
+        except httpx.HTTPError as error:
+            self.reason = redact(str(error)) or type(error).__name__
+            return
+        lines = [line for line in answer.content.splitlines() if line.startswith(_KNOWN)]
+        if answer.status_code != 200:
+            self.reason = f"answered {answer.status_code}"
+        elif not lines:
+            self.reason = "no gauge that is known there"
+        else:
+            self.reason = None
+            self._scrapes.append((time.perf_counter_ns(), b"\n".join(lines)))
+
+
+@contextmanager
+def watch_server(base_url: str, every_s: float = 1.0) -> Iterator[ServerWatch]:
+    """Scrape the server of ``base_url`` (with or without ``/v1``) while the block runs."""
+    watch = ServerWatch(base_url, every_s)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+
+
+def read_gauges(text: str) -> dict[str, float]:
+    """The known gauges in Prometheus' text format; none where it cannot be read."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    values: dict[str, list[float]] = {}
+    try:
+        for family in text_string_to_metric_families(f"{text}\n"):
+            for sample in family.samples:
+                values.setdefault(sample.name, []).append(sample.value)
+    except ValueError:
+        return {}
+    found = {column: _first_known(values, names) for column, names in GAUGES.items()}
+    return {
+        column: float(np.mean(told) if column == "kv_usage" else np.sum(told))
+        for column, told in found.items()
+        if told
+    }
+
+
+def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
+    """Write what was scraped during ``run`` into its folder; a line that says what there is.
+
+    Raises ``RunError`` where the folder cannot be written.
+    """
+    zero_ns = round(run.meta["clock_zero_perf_counter_s"] * 1e9)
+    found = watch.frame(zero_ns)
+    data = None if found.empty else found.to_parquet(index=False)
+    # An old file would speak for the new run.
+    for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
+        raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
+    if found.empty:
+        return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
+    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if found[c].notna().any())
+    return f"server metrics: {known}, {len(found)} times from {watch.url}"
+
+
+def load_server_metrics(folder: Path) -> pd.DataFrame | None:
+    """What was scraped during the run of a folder; None where nothing was.
+
+    Raises ``RunError`` for a damaged file.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        return pd.read_parquet(path, columns=list(COLUMNS))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: not readable ({error})") from error
+
+
+def _first_known(values: Mapping[str, list[float]], names: Sequence[str]) -> list[float]:
+    return next((values[name] for name in names if name in values), [])

@@ -1,0 +1,212 @@
+"""Each request goes out when its time has come: a root at its own, a follower after its parent."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from loadtest.http.exchange import ORPHANED, Exchange, Failure
+from loadtest.options import LoadOptions
+from loadtest.plan.schedule import Schedule, Send, Zero, due
+from loadtest.stream.token_events import Stream
+from sim.records.metrics import CANCELLED_BY_TEST
+
+Ask = Callable[[Send, Exchange], Awaitable[None]]
+"""Sends a request and records its answer."""
+Judge = Callable[[Exchange], Stream]
+"""Reads an answer that has ended."""
+
+
+class Dispatcher:
+    """Sends a schedule and keeps one ``Exchange`` per request, in the order they became known.
+
+    Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
+    that one late request makes no other late. A follower is due its delay after its parent's
+    answer; where none came it is not sent, unless its user goes on all the same
+    (``LoadOptions.concurrency``). After ``give_up_after`` refused connections in a row the endpoint
+    is taken for dead, and the rest is not sent.
+    """
+
+    def __init__(self, ask: Ask, judge: Judge, schedule: Schedule, options: LoadOptions) -> None:
+        self._ask = ask
+        self._judge = judge
+        self._schedule = schedule
+        self._options = options
+        self._connect_failures = 0
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._drain: asyncio.TimerHandle | None = None
+        self._given_up = "when interrupted"
+        self.sends = list(schedule.roots)
+        self.exchanges = [Exchange() for _ in schedule.roots]
+        self.zero_ns = 0
+        self.sent = 0
+        self.ended = 0
+        self.failed = 0
+        self.too_late = 0
+        """Followers that came due after the duration, or would have; they are in no record."""
+        self.stopped: str | None = None
+        self.interrupted = False
+
+    @property
+    def total(self) -> int:
+        """Requests that are known so far."""
+        return len(self.sends) + self._schedule.waiting
+
+    async def run(self, zero: Zero) -> None:
+        """Send everything at its time after ``zero`` and wait for every answer.
+
+        Sends nothing when it was interrupted before.
+        """
+        self.zero_ns = zero.perf_counter_ns
+        if not self.stopped:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._dispatcher = group.create_task(self._dispatch())
+                self._drain_at_the_end_of_the_duration()
+        if self._drain:
+            self._drain.cancel()
+        self._settle_the_rest()
+
+    def interrupt(self) -> None:
+        """Send no more and give up what is in flight; what is recorded stays."""
+        self.interrupted = True
+        self._stop_sending("interrupted")
+        self._give_up()
+
+    async def _dispatch(self) -> None:
+        for send, exchange in zip(self._schedule.roots, self.exchanges, strict=False):
+            await self._sleep_until(send.send_at_s)
+            self._start(send, exchange)
+        self._dispatcher = None
+        self._drain_if_all_is_sent()
+
+    async def _dispatch_follower(self, send: Send, exchange: Exchange) -> None:
+        await self._sleep_until(send.send_at_s)
+        self._start(send, exchange)
+
+    async def _sleep_until(self, at_s: float) -> None:
+        due_ns = self.zero_ns + round(at_s * 1e9)
+        left_ns = due_ns - time.perf_counter_ns()
+        while left_ns > 0:  # Twice where timers wake on the nearest millisecond: nobody is early.
+            await asyncio.sleep(left_ns / 1e9)
+            left_ns = due_ns - time.perf_counter_ns()
+
+    def _start(self, send: Send, exchange: Exchange) -> None:
+        task = self._group.create_task(self._send(send, exchange))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def _send(self, send: Send, exchange: Exchange) -> None:
+        self.sent += 1
+        try:
+            await self._ask(send, exchange)
+        except asyncio.CancelledError:
+            exchange.failure = Failure("cancelled", f"in flight {self._given_up}")
+            raise
+        finally:
+            exchange.ended = True
+        self.ended += 1
+        failure = exchange.failure
+        self.failed += failure is not None and failure.kind != CANCELLED_BY_TEST
+        self._watch_for_death(exchange)
+        self._follow(send, exchange)
+
+    def _watch_for_death(self, exchange: Exchange) -> None:
+        refused = exchange.failure is not None and exchange.failure.kind == "connect"
+        self._connect_failures = self._connect_failures + 1 if refused else 0
+        if self._connect_failures == self._options.give_up_after:
+            row = f"{self._options.give_up_after} refused connections in a row"
+            self._stop_sending(f"the endpoint was gone ({row})")
+
+    def _follow(self, parent: Send, exchange: Exchange) -> None:
+        """A request has ended: its followers have their time, or never will."""
+        if self.stopped:
+            return  # What follows is settled at the end.
+        now_s = self._now_s()
+        if followers := self._schedule.after(parent):
+            if self._options.concurrency is not None or self._judge(exchange).failure is None:
+                self._wait([due(follower, now_s) for follower in followers])
+            else:
+                self._orphan(parent, followers, now_s)
+        self._drain_if_all_is_sent()
+
+    def _wait(self, followers: Sequence[Send]) -> None:
+        for send in followers:
+            if send.send_at_s >= self._end_s:
+                self._count_too_late(1)
+                continue
+            task = self._group.create_task(self._dispatch_follower(send, self._record(send)))
+            self._waiting.add(task)
+            task.add_done_callback(self._waited)
+
+    def _waited(self, task: "asyncio.Task[None]") -> None:
+        self._waiting.discard(task)
+        self._drain_if_all_is_sent()
+
+    def _orphan(self, parent: Send, followers: list[Send], now_s: float) -> None:
+        """They are not sent, and neither are their own."""
+        rest = [(parent, follower) for follower in followers]
+        while rest:
+            before, send = rest.pop(0)
+            why = f"not sent: no answer to its parent {before.request.request_id!r}"
+            self._record(replace(send, send_at_s=now_s)).failure = Failure(ORPHANED, why)
+            rest += [(send, follower) for follower in self._schedule.after(send)]
+
+    def _record(self, send: Send) -> Exchange:
+        self.sends.append(send)
+        self.exchanges.append(exchange := Exchange())
+        return exchange
+
+    def _settle_the_rest(self) -> None:
+        """Followers that nobody waits for any more: due too late, or never sent."""
+        if self._options.duration_s is not None:
+            self._count_too_late(self._schedule.waiting)
+            return
+        for send in self.sends:  # Grows meanwhile: the followers of followers come too.
+            for follower in self._schedule.after(send):
+                self._record(replace(follower, send_at_s=send.send_at_s))
+
+    def _count_too_late(self, followers: int) -> None:
+        """Users always have one more request; only conversations lose something."""
+        if self._options.concurrency is None:
+            self.too_late += followers
+
+    def _now_s(self) -> float:
+        return (time.perf_counter_ns() - self.zero_ns) / 1e9
+
+    @property
+    def _end_s(self) -> float:
+        duration_s = self._options.duration_s
+        return float("inf") if duration_s is None else duration_s
+
+    def _drain_at_the_end_of_the_duration(self) -> None:
+        if self._options.duration_s is not None:
+            left_s = self._options.duration_s - self._now_s()
+            asyncio.get_running_loop().call_later(left_s, self._drain_if_all_is_sent)
+
+    def _drain_if_all_is_sent(self) -> None:
+        """After the last send, answers have so much time and no more."""
+        if self._options.drain_s is None or self._drain:
+            return
+        no_roots = self._dispatcher is None and not self._waiting
+        no_followers = self._schedule.exhausted or self._now_s() >= self._end_s
+        if self.stopped or (no_roots and no_followers):
+            loop = asyncio.get_running_loop()
+            self._drain = loop.call_later(self._options.drain_s, self._end_drain)
+
+    def _end_drain(self) -> None:
+        self._given_up = f"{self._options.drain_s:g} s after the last send"
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for task in self._in_flight:
+            task.cancel()
+
+    def _stop_sending(self, reason: str) -> None:
+        self.stopped = self.stopped or reason
+        for task in (self._dispatcher, *self._waiting):
+            if task:
+                task.cancel()
+        self._drain_if_all_is_sent()

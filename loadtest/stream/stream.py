@@ -1,0 +1,143 @@
+"""One recorded answer, read: its bytes, their framing, the tokens in it, and how it ended.
+
+Nothing is read when it comes, so that reading never delays a stamp. An event has the stamp of the
+piece that completed it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import httpx
+
+from loadtest.endpoint import redact
+from loadtest.http.exchange import Exchange, Failure
+from loadtest.http.recorded_reads import Reads, Span
+from loadtest.stream.event_framing import Event, Framing, framing_of
+from loadtest.stream.token_events import Stream, settle, take_event
+
+__all__ = ["Stream", "StreamReader", "read_stream"]
+
+_START_BYTES = 80
+_MANY = 1000
+
+
+def read_stream(exchange: Exchange) -> Stream:
+    """Read what was recorded. ``failure`` holds the first thing that makes it no whole stream."""
+    return StreamReader(exchange).end()
+
+
+class StreamReader:
+    """Reads an answer in steps: some of it while it comes, the rest at the end.
+
+    ``stream`` is what has been read so far.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.stream = Stream()
+        self._framing: Framing | None = None
+        self._start = b""
+        self._stamp_ns = 0
+        self._pieces = 0
+        self._ended = False
+
+    def advance(self, most: int) -> int:
+        """Read at most so many pieces of what is here and say how many.
+
+        None of an answer in a content-encoding: that is decoded as a whole.
+        """
+        reads = self._exchange.reads
+        if not isinstance(reads, Reads) or _encoding(self._exchange):
+            return 0
+        span = reads.span(self._pieces, most)
+        self._pieces += len(span.ends)
+        for part in span.pieces() if b"\r" in span.data else [span]:
+            self._take(part)
+        return len(span.ends)
+
+    @property
+    def advanced(self) -> bool:
+        """Whether anything has been read before the end."""
+        return self._pieces > 0
+
+    def end(self) -> Stream:
+        """Read what is left of an answer of which no more will come, and judge all of it, once."""
+        if self._ended:
+            return self.stream
+        self._ended = True
+        while self.advance(_MANY):
+            pass
+        if not self.advanced:
+            self._take_decoded()
+        if self._framing:
+            self._take_events(self._framing.end(), Span(b"", [self._stamp_ns], [0]))
+        settle(self.stream)
+        self.stream.failure = self.stream.failure or self._failure()
+        return self.stream
+
+    def _take_decoded(self) -> None:
+        try:
+            for stamp_ns, data in _decoded(self._exchange):
+                self._take(Span(data, [stamp_ns], [len(data)]))
+        except httpx.DecodingError as error:
+            self.stream.failure = Failure("broken_stream", redact(str(error)))
+
+    def _take(self, span: Span) -> None:
+        if not span.data:
+            return
+        if self._framing is None:
+            self._framing = framing_of(span.data)
+        if len(self._start) < _START_BYTES:
+            self._start += span.data[:_START_BYTES]
+        self._stamp_ns = span.stamps_ns[-1]
+        self._take_events(self._framing.feed(span.data), span)
+
+    def _take_events(self, events: Iterator[Event], span: Span) -> None:
+        """Each with the stamp of the piece in which it ends."""
+        stream, piece, last = self.stream, 0, len(span.ends) - 1
+        for end, payload in events:
+            while piece < last and span.ends[piece] < end:
+                piece += 1
+            if stream.over:
+                break
+            take_event(stream, span.stamps_ns[piece], payload)
+
+    def _failure(self) -> Failure | None:
+        """What the end makes of a stream whose events were all in order."""
+        stream, exchange = self.stream, self._exchange
+        if exchange.failure and not stream.done:
+            return exchange.failure
+        if not stream.stamps_ns:
+            start = self._start[:_START_BYTES].decode(errors="replace")
+            return Failure("no_token", redact(f"no event with text; the body begins {start!r}"))
+        if not (stream.done or stream.finished):
+            return Failure("broken_stream", "ended without finish_reason and without [DONE]")
+        return None
+
+
+def _encoding(exchange: Exchange) -> str | None:
+    return exchange.headers.get("content-encoding") if exchange.headers else None
+
+
+def _decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
+    """The reads without their content-encoding; httpx knows those there are."""
+    encoding = _encoding(exchange)
+    if not encoding:
+        yield from exchange.reads
+        return
+    replay = _Replay(exchange.reads)
+    response = httpx.Response(200, headers={"content-encoding": encoding}, stream=replay)
+    for data in response.iter_bytes():
+        yield replay.stamp_ns, data
+
+
+class _Replay(httpx.SyncByteStream):
+    """The recorded reads as a response body that remembers the stamp of the read given last."""
+
+    def __init__(self, reads: Iterable[tuple[int, bytes]]) -> None:
+        self._reads = reads
+        self.stamp_ns = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for stamp_ns, data in self._reads:
+            self.stamp_ns = stamp_ns
+            yield data

@@ -1,0 +1,121 @@
+"""Contiguous KV memory: one region per sequence, reserved whole at admission.
+
+The three sizes are those that the paged-attention paper compares with (vLLM, SOSP 2023, section
+6.1): the longest that the model allows, the prompt and the next power of two of the output, and
+the prompt and the output as declared. A buddy allocator rounds each up to a power of two.
+"""
+
+from collections.abc import Iterable
+from math import ceil
+
+from policies.config import PolicyConfig
+from policies.kv.buddy import BuddyAllocator, power_of_two
+from policies.lockstep import Lockstep
+from policies.protocols import KVLayout, KVUsage
+from policies.sequence import Sequence
+
+
+class ContiguousKV:
+    """Regions out of one address space, so external fragmentation is real."""
+
+    layout: KVLayout = "contiguous"
+    shares_prefixes = False
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.block_tokens = 1
+        self.capacity_tokens = config.kv_tokens
+        self._max_model_len = config.max_model_len
+        self._reservation = config.reservation
+        self._watermark = ceil(config.watermark * config.kv_tokens)
+        self._regions = BuddyAllocator(config.kv_tokens)
+
+    def refusal(self, seq: Sequence) -> str | None:
+        """Why ``seq`` can never be held, even alone; None where it can."""
+        needed = self._region_for(seq)
+        if needed <= min(self._regions.largest, self.capacity_tokens - self._watermark):
+            return None
+        return (
+            f"needs a region of {needed} KV tokens (reserving {self._reservation}), the memory "
+            f"of {self.capacity_tokens} has none longer than {self._regions.largest}"
+        )
+
+    def cached_prefix(self, seq: Sequence) -> int:
+        """Always 0: regions are not shared."""
+        return 0
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Reserve the whole region; False, unchanged, without one."""
+        needed = self._region_for(seq)
+        if self._regions.free_slots - needed < self._watermark:
+            return False
+        start = self._regions.allocate(needed)
+        if start is None:
+            return False
+        seq.region_start, seq.region_tokens = start, needed
+        return True
+
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Nothing to remember: regions are not shared."""
+
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """False: a region belongs to one sequence."""
+        return False
+
+    def release(self, seq: Sequence) -> None:
+        """Give the region back."""
+        if seq.region_start < 0:
+            return
+        self._regions.release(seq.region_start, seq.region_tokens)
+        seq.region_start, seq.region_tokens = -1, 0
+
+    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
+        """True: what a sequence may grow to is reserved already."""
+        return True
+
+    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+        """``limit``: what a sequence may grow to is reserved already."""
+        return limit
+
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        """Nothing: a region needs no table."""
+        return []
+
+    def free_tokens(self) -> int:
+        """Tokens in no region, in however small pieces."""
+        return self._regions.free_slots
+
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        """Where the memory is, given all sequences that hold any of it."""
+        holders = list(seqs)
+        live = sum(seq.computed_tokens for seq in holders)
+        wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)
+        held = sum(seq.region_tokens for seq in holders)
+        free, usable = self.free_tokens(), self._regions.largest_free()
+        return KVUsage(
+            capacity_tokens=self.capacity_tokens,
+            live_tokens=live,
+            reserved_tokens=held - live - wasted,
+            internal_waste_tokens=wasted,
+            external_waste_tokens=free - usable,
+            cached_tokens=0,
+            free_tokens=usable,
+        )
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        """Assert the laws of the regions against the sequences that should hold them."""
+        held = [(s.region_start, s.region_tokens) for s in seqs if s.region_start >= 0]
+        pieces = sorted(held + self._regions.pieces())
+        ends = [start + length for start, length in pieces]
+        starts = [start for start, _ in pieces[1:]]
+        assert starts == ends[:-1], "regions overlap or leak"
+        assert pieces[0][0] == 0, "the first region leaks"
+        assert ends[-1] == self.capacity_tokens, "the last region leaks"
+
+    def _region_for(self, seq: Sequence) -> int:
+        total = seq.prompt_tokens + seq.max_tokens
+        if self._reservation == "max":
+            total = max(total, self._max_model_len)
+        elif self._reservation == "pow2":
+            total = seq.prompt_tokens + power_of_two(seq.max_tokens)
+            total = min(total, max(seq.prompt_tokens + seq.max_tokens, self._max_model_len))
+        return power_of_two(total)

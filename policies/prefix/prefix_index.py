@@ -1,0 +1,72 @@
+"""What a paged memory asks of whatever finds shared prompt blocks; and the orders of eviction."""
+
+from typing import Protocol
+
+from policies.config import Eviction, PolicyConfig
+from policies.sequence import Sequence
+
+
+class PrefixIndex(Protocol):
+    """Knows which blocks hold which prefix, who uses them, and which go first.
+
+    A sequence holds the leading ``keyed_blocks`` of its block table through the index. Blocks that
+    nobody holds are *idle*: they can be found until their room is needed.
+    """
+
+    idle_blocks: int
+    held_blocks: int
+
+    def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
+        """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
+
+    def hold(self, seq: Sequence, limit: int) -> list[int]:
+        """Hold what ``find`` finds; the blocks, in the order of positions."""
+
+    def held(self, seq: Sequence) -> int:
+        """How many leading blocks ``share`` would share."""
+
+    def share(self, seq: Sequence, child: Sequence) -> list[int]:
+        """``child`` holds what ``seq`` holds through the index; the blocks."""
+
+    def insert(self, seq: Sequence, blocks: int) -> None:
+        """The first ``blocks`` of the sequence's table are (being) filled with its prompt."""
+
+    def release(self, seq: Sequence) -> list[int]:
+        """Let go of what the sequence holds; returns the rest of its table, its own alone."""
+
+    def evict(self, blocks: int) -> list[int]:
+        """Forget so many idle blocks and hand them out."""
+
+    def keyed(self, seq: Sequence) -> set[int]:
+        """Blocks that the sequence holds through the index."""
+
+
+def build_index(config: PolicyConfig) -> PrefixIndex | None:
+    """The index that ``config`` asks for; None without a prefix cache."""
+    from policies.prefix.block_hashes import BlockHashes
+    from policies.prefix.prefix_tree import PrefixTree
+
+    if not config.prefix_cache:
+        return None
+    index = BlockHashes if config.prefix_index == "hash" else PrefixTree
+    return index(config.eviction)
+
+
+class EvictionRank:
+    """Orders idle things: by last use (lru), by number of uses (lfu), by birth (fifo)."""
+
+    def __init__(self, order: Eviction) -> None:
+        self._order = order
+        self._clock = 0
+
+    def tick(self) -> int:
+        """The next moment."""
+        self._clock += 1
+        return self._clock
+
+    def of(self, uses: int, born: int) -> tuple[int, int]:
+        """The rank of what becomes idle now; the smallest goes first."""
+        now = self.tick()
+        if self._order == "lfu":
+            return uses, now
+        return (born if self._order == "fifo" else now), now

@@ -1,0 +1,55 @@
+"""Send a prompt to the replica that last saw most of it (the cache-aware routing of SGLang, 2024).
+
+The router never asks the caches: it remembers what it sent where, and takes that for cached. The
+index is exact, whatever the staleness; only the loads that guard the balance are reports.
+"""
+
+from bisect import bisect_left
+
+import numpy as np
+
+from policies.routers.replica_loads import Fleet, LeastLoaded, RouterConfig
+from workloads.request import Request
+
+
+class PrefixAffinity:
+    """By the longest known prefix; by least load where little is known or balance is lost."""
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._fleet = fleet
+        self._config = config
+        self._least = LeastLoaded(fleet)
+        self._seen: dict[int, int] = {}
+        """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
+        so that what is known of a prompt is always a prefix of it."""
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The replica that gets the request."""
+        loads = self._fleet.requests(now_s)
+        place = None if self._unbalanced(min(loads), max(loads)) else self._holder(request)
+        if place is None:
+            place = self._least.choose(loads, 1)
+        self._remember(request.prefix_block_ids, place)
+        return place
+
+    def _unbalanced(self, lowest: int, highest: int) -> bool:
+        config = self._config
+        apart = highest - lowest > config.imbalance_requests
+        return apart and highest > config.imbalance_ratio * lowest
+
+    def _holder(self, request: Request) -> int | None:
+        """The replica that saw enough of the prompt."""
+        ids, seen = request.prefix_block_ids, self._seen
+        known = bisect_left(ids, True, key=lambda name: name not in seen)
+        known_tokens = known * (request.block_tokens or 0)
+        if known_tokens <= self._config.prefix_share * request.prompt_tokens:
+            return None
+        return seen[ids[known - 1]]
+
+    def _remember(self, ids: tuple[int, ...], place: int) -> None:
+        seen = self._seen
+        for name in reversed(ids):
+            seen.pop(name, None)
+            seen[name] = place
+        while len(seen) > self._config.remembered_blocks:
+            del seen[next(iter(seen))]

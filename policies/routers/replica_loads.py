@@ -1,0 +1,113 @@
+"""What a router is told: its settings, and how busy each replica is."""
+
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass
+from math import inf, isfinite, nextafter
+
+from workloads.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """Which router stands before the replicas, and its settings.
+
+    ``router`` is a registered name (``policies.routers.routing.ROUTERS``) or ``path.py:Class``. The
+    loads that it is told are reports of every replica at each multiple of ``staleness_s``; at 0
+    they are always true.
+
+    Prefix affinity: a prompt follows its prefix where the known part is more than
+    ``prefix_share`` of it, unless the loads are out of balance: more than ``imbalance_requests``
+    apart, and the highest more than ``imbalance_ratio`` times the lowest. It remembers the last
+    ``remembered_blocks`` blocks of prompts. The defaults are those of SGLang's router (0.3, 64,
+    1.5).
+    """
+
+    router: str = "round-robin"
+    staleness_s: float = 0.0
+    prefix_share: float = 0.3
+    imbalance_requests: int = 64
+    imbalance_ratio: float = 1.5
+    remembered_blocks: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.staleness_s < inf, "staleness_s", self.staleness_s, "finite, at least 0")
+        _require(0 <= self.prefix_share <= 1, "prefix_share", self.prefix_share, "from 0 to 1")
+        for name in ("imbalance_requests", "imbalance_ratio", "remembered_blocks"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+
+
+class Fleet:
+    """The load of each replica: requests sent and not ended, and their tokens.
+
+    Whoever carries the requests calls ``sent`` and ``ended``; a router reads ``requests`` and
+    ``tokens``, which are those of the last report. ``speeds`` compares the replicas' hardware.
+    """
+
+    def __init__(self, speeds: Listed[float], staleness_s: float = 0.0) -> None:
+        for speed in speeds:
+            _require(isfinite(speed) and speed > 0, "speed", speed, "a number above 0")
+        self.speeds = tuple(speeds)
+        self._staleness_s = staleness_s
+        self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
+        self._told_requests, self._told_tokens = self._requests, self._tokens
+        self._report_s = inf
+        if staleness_s:
+            self._report(0.0)
+
+    def __len__(self) -> int:
+        """How many replicas there are."""
+        return len(self.speeds)
+
+    def requests(self, now_s: float) -> Listed[int]:
+        """Requests in each replica, prompt and decode, waiting and running, as last reported."""
+        if now_s >= self._report_s:
+            self._report(now_s)
+        return self._told_requests
+
+    def tokens(self, now_s: float) -> Listed[int]:
+        """The prompt and declared output tokens of those requests."""
+        if now_s >= self._report_s:
+            self._report(now_s)
+        return self._told_tokens
+
+    def sent(self, place: int, tokens: int, now_s: float) -> None:
+        """A request of ``tokens`` tokens went to the replica at ``place``."""
+        self._add(place, 1, tokens, now_s)
+
+    def ended(self, place: int, tokens: int, now_s: float) -> None:
+        """It is answered, or was given up."""
+        self._add(place, -1, -tokens, now_s)
+
+    def _add(self, place: int, requests: int, tokens: int, now_s: float) -> None:
+        if now_s >= self._report_s:
+            self._report(now_s)
+        self._requests[place] += requests
+        self._tokens[place] += tokens
+
+    def _report(self, now_s: float) -> None:
+        """Nothing has changed since the report was due, so the loads are those of that moment."""
+        self._told_requests, self._told_tokens = self._requests.copy(), self._tokens.copy()
+        due_s = (now_s // self._staleness_s + 1) * self._staleness_s
+        self._report_s = max(due_s, nextafter(now_s, inf))
+
+
+class LeastLoaded:
+    """The least load for the speed, the newcomer's own included; equal replicas take turns."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._speeds = fleet.speeds
+        self._next = 0
+
+    def choose(self, loads: Listed[int], own: int) -> int:
+        """The replica that would have the least to do with ``own`` more on top of its load."""
+        count = len(loads)
+        costs = [(load + own) / speed for load, speed in zip(loads, self._speeds, strict=True)]
+        turn = range(self._next, self._next + count)
+        place = min(turn, key=lambda place: costs[place % count]) % count
+        self._next = place + 1
+        return place
+
+
+def _require(holds: bool, name: str, value: object, right: str) -> None:
+    if not holds:
+        raise PolicyError(f"{name}: {value!r} is not possible; it must be {right}")

@@ -1,0 +1,142 @@
+"""Which replica gets a request. A router knows no clock but the ``now_s`` it is given.
+
+What it is told of the replicas' loads may be stale (``RouterConfig.staleness_s``): least
+outstanding, least tokens, power of two and the guard of prefix affinity see the last report, their
+own requests since then not included, so that with long intervals they herd. Round robin, random,
+session affinity and the index of prefix affinity need no report and are exact.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Protocol, cast
+
+import numpy as np
+
+from policies.registry import find_policy
+from policies.routers.prefix_affinity import PrefixAffinity
+from policies.routers.replica_loads import Fleet, LeastLoaded, RouterConfig
+from workloads.request import Request
+
+
+class Router(Protocol):
+    """Sends requests to replicas. Built as ``MyRouter(fleet, config, rng)``."""
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The place of the replica that gets the request, from 0 to ``len(fleet) - 1``.
+
+        ``request.output_tokens`` is what the client declared, not what will come.
+        """
+
+
+class RoundRobin:
+    """One after the other."""
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._count = len(fleet)
+        self._next = 0
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The next in turn."""
+        place, self._next = self._next, (self._next + 1) % self._count
+        return place
+
+
+class RandomChoice:
+    """Each with the same chance."""
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._count = len(fleet)
+        self._rng = rng
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """Any."""
+        return int(self._rng.integers(self._count))
+
+
+class LeastOutstanding:
+    """The fewest requests that are not answered yet, for the replica's speed."""
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._fleet = fleet
+        self._least = LeastLoaded(fleet)
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The least busy by requests."""
+        return self._least.choose(self._fleet.requests(now_s), 1)
+
+
+class LeastTokens:
+    """The fewest outstanding tokens, prompts and declared outputs, for the replica's speed."""
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._fleet = fleet
+        self._least = LeastLoaded(fleet)
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The least busy by tokens."""
+        return self._least.choose(self._fleet.tokens(now_s), request.total_tokens)
+
+
+class PowerOfTwo:
+    """The less busy of two at random, the first of them if equal.
+
+    Mitzenmacher, The Power of Two Choices in Randomized Load Balancing (IEEE TPDS 2001).
+    """
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._fleet = fleet
+        self._rng = rng
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The less busy of two, by requests for the replica's speed."""
+        count = len(self._fleet)
+        if count == 1:
+            return 0
+        loads, speeds = self._fleet.requests(now_s), self._fleet.speeds
+        first, step = int(self._rng.integers(count)), int(self._rng.integers(1, count))
+        return min(
+            (first, (first + step) % count), key=lambda place: (loads[place] + 1) / speeds[place]
+        )
+
+
+class SessionAffinity:
+    """All requests of a session (else of a tenant) to one replica, by rendezvous hashing.
+
+    Each replica draws a number from its place and the session's name, the highest wins: one more
+    replica takes over the sessions that it wins and moves no other (Thaler and Ravishankar, Using
+    Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998).
+    """
+
+    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._places = range(len(fleet))
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """The winner for the session, the tenant, or the request alone."""
+        name = request.session_id or request.tenant or request.request_id
+        return max(self._places, key=lambda place: _draw(place, name))
+
+
+ROUTERS: dict[str, Callable[[Fleet, RouterConfig, np.random.Generator], Router]] = {
+    "round-robin": RoundRobin,
+    "random": RandomChoice,
+    "least-outstanding": LeastOutstanding,
+    "least-tokens": LeastTokens,
+    "power-of-two": PowerOfTwo,
+    "session-affinity": SessionAffinity,
+    "prefix-affinity": PrefixAffinity,
+}
+
+
+def build_router(fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> Router:
+    """The router of ``config`` before the replicas of ``fleet``; ``rng`` is its own stream.
+
+    Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
+    """
+    factory = find_policy("router", config.router, ROUTERS)
+    return cast(Callable[[Fleet, RouterConfig, np.random.Generator], Router], factory)(
+        fleet, config, rng
+    )
+
+
+def _draw(place: int, name: str) -> bytes:
+    return blake2b(f"{place}:{name}".encode(), digest_size=8).digest()

@@ -1,0 +1,10 @@
+"""Chunked prefill (Sarathi-Serve, OSDI 2024): prompts are cut to fill a token budget."""
+
+from policies.schedulers.iteration_level import IterationBatching
+
+
+class ChunkedPrefill(IterationBatching):
+    """Every step has at most ``token_budget`` rows: all decodes, then pieces of prompts.
+
+    No prompt, however long, stalls the decodes for longer than one step of the budget.
+    """

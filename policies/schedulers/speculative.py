@@ -1,0 +1,147 @@
+"""Decodes that verify drafts: several tokens of a sequence may come out of one pass.
+
+A decode computes its own row and those of ``draft_rows`` drafted tokens; the accepted ones and one
+more come out (Leviathan et al., ICML 2023; Chen et al., 2023). Trees, blocks of parallel heads and
+refined diffusion blocks are the same to a scheduler: so many rows, and a number of tokens that is
+known afterwards.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Listed
+from contextlib import contextmanager
+from dataclasses import replace
+
+from policies.batch import Batch, ScheduledSequence
+from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
+from policies.protocols import KVMemory, Refusal
+from policies.schedulers.continuous import ContinuousBatching
+from policies.sequence import Sequence
+from workloads.errors import PolicyError
+
+
+class SpeculativeBatching(ContinuousBatching):
+    """Continuous batching whose decodes are chunks of 1 + ``draft_rows`` rows, the first in a step.
+
+    Whoever ran a step sets ``batch.emitted`` before it is completed. Drafts are as many at the end
+    of an answer as anywhere; what comes out beyond ``max_tokens`` is cut. Every sequence reserves
+    its whole length and the rows of its last drafts, so nothing is ever preempted. Without drafts
+    this is continuous batching with full admission.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, replace(config, admission="full"))
+        self._drafts = config.draft_rows
+        self._drafting = Drafting()
+        if self._drafts:
+            self._decodes = self._drafting
+            self.add = self._receive
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """The decodes with their drafts, then prompts as in continuous batching."""
+        batch = super().schedule(now_s)
+        if batch is not None and self._drafts:
+            rows = 1 + self._drafts
+            passes = [ScheduledSequence(s, s.computed_tokens, rows, True) for s in self._decodes]
+            batch.chunks = [*passes, *batch.chunks]
+            batch.drafted = len(passes)
+            batch.lockstep = None
+        return batch
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """Advance every sequence, those with drafts by ``batch.emitted``; returns the finished.
+
+        Raises ``PolicyError`` where ``batch.emitted`` does not say what came of the drafts.
+        """
+        if batch.drafted:
+            _check_emitted(batch)
+            self._drafting.emitted = batch.emitted
+            batch = Batch(batch.chunks[batch.drafted :], self._decodes)
+        return super().complete(batch, steps)
+
+    def _receive(self, seq: Sequence) -> Refusal | None:
+        with self._room_for_drafts(seq):
+            reason = self.memory.refusal(seq)
+        if reason:
+            return Refusal("too_long", f"{reason}; {self._drafts} of its positions are for drafts")
+        return self._reception.add(seq)
+
+    def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
+        if head.settled_computed_tokens:  # it decodes at once
+            return left > self._drafts
+        return super()._may_join(head, left, batch)
+
+    def _left(self, batch: Batch, prompt_rows: int) -> int:
+        return self._token_budget - prompt_rows - self._decodes.size * (1 + self._drafts)
+
+    def _admit(self, seq: Sequence, batch: Batch, now_s: float) -> bool:
+        with self._room_for_drafts(seq):
+            return super()._admit(seq, batch, now_s)
+
+    def _share(self, seq: Sequence, child: Sequence) -> bool:
+        with self._room_for_drafts(seq):
+            return super()._share(seq, child)
+
+    @contextmanager
+    def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
+        """Meanwhile the memory sees an answer that is longer by the drafts of its last pass."""
+        seq.max_tokens += self._drafts
+        try:
+            yield
+        finally:
+            seq.max_tokens -= self._drafts
+
+
+class Drafting(Lockstep):
+    """Decodes that advance by ``emitted`` tokens each: the group's own counter stands still."""
+
+    __slots__ = ("emitted",)
+
+    def __init__(self) -> None:
+        super().__init__(block_tokens=1)
+        self.emitted: Listed[int] = ()
+        """Tokens of the pass, one number per member in the order of joining."""
+
+    def join(self, seq: Sequence) -> None:
+        """A sequence has its first token (or its memory again) and decodes from now on."""
+        self._members[seq] = 0
+        self.size += 1
+        seq.lockstep = self
+        seq.joined_step = 0
+
+    def leave(self, seq: Sequence) -> None:
+        """Take a member out."""
+        del self._members[seq]
+        self.size -= 1
+        seq.lockstep = None
+
+    def advance(self, steps: int) -> list[Sequence]:
+        """One pass is over; takes out and returns the members that ended."""
+        for seq, emitted in zip(self, self.emitted, strict=True):
+            tokens = min(emitted, seq.max_tokens - seq.settled_generated_tokens)
+            seq.settled_generated_tokens += tokens
+            seq.settled_computed_tokens += tokens
+        ended = [seq for seq in self if seq.finished]
+        for seq in ended:
+            self.leave(seq)
+        return ended
+
+    def steps_to_end(self) -> int:
+        """None: no pass is known to repeat."""
+        return 0
+
+
+def _check_emitted(batch: Batch) -> None:
+    drafted, emitted = batch.chunks[: batch.drafted], batch.emitted
+    if len(emitted) != len(drafted):
+        raise PolicyError(
+            f"{len(drafted)} sequences verified drafts, but it is said of {len(emitted)} how many "
+            "tokens came out; whoever runs the steps must set batch.emitted (in a simulation, a "
+            "sim.step_times.acceptance.Verifier)"
+        )
+    for entry, tokens in zip(drafted, emitted, strict=True):
+        if not 0 <= tokens <= entry.rows:
+            raise PolicyError(
+                f"sequence {entry.seq.request_id!r}: {tokens} tokens cannot come out of a pass of "
+                f"{entry.rows} rows; it must be from 0 to {entry.rows}"
+            )

@@ -1,0 +1,160 @@
+"""Static (request-level) batching: a batch is formed, padded, and held until its longest ends.
+
+This is how FasterTransformer-style servers ran before Orca (OSDI 2022): prompts are padded to the
+longest of the batch, and rows of finished sequences keep computing until the last one is done.
+"""
+
+from collections.abc import Iterable
+
+from policies.batch import Batch, ScheduledSequence
+from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
+from policies.protocols import KVMemory, Load, Refusal
+from policies.schedulers.queueing import Reception, WaitingQueue, queue_in_order
+from policies.sequence import Sequence
+
+
+class StaticBatching:
+    """Admits only into an empty server; every member's whole length is reserved.
+
+    A batch starts when ``max_seqs`` are waiting, or the one that is next has waited
+    ``wait_limit_s``. A finished member answers its client at once, but its row and its memory are
+    held to the end.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        self.memory = memory
+        self._max_seqs = config.max_seqs
+        self._wait_limit_s = config.wait_limit_s
+        self._waiting = self.build_queue(config)
+        self._reception = Reception(memory, config, self._waiting)
+        self.dropped = self._reception.dropped
+        self._decodes = Lockstep(memory.block_tokens)
+        self._forming: list[Sequence] = []
+        self._ended: list[ScheduledSequence] = []
+
+    def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+        """Those who wait, and who of them is next; a subclass may have another order."""
+        return queue_in_order(self.memory, config)
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """Queue a sequence, or say why it is refused."""
+        if seq.samples > 1:
+            reason = f"static batching gives one answer to a prompt, not {seq.samples}"
+            return Refusal("unsupported", reason)
+        return self._reception.add(seq)
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Forget a waiting sequence; one in the batch stops, its row is held to the end."""
+        if seq := self._waiting.remove(request_id):
+            return seq
+        for seq in self._decodes:
+            if seq.request_id == request_id:
+                seq.stopped = True
+                self._decodes.leave(seq)
+                self._end([seq])
+                return seq
+        return None
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """The held batch's next step, or a new batch when one is due."""
+        batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
+        self._reception.keep_bound()
+        return batch
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """Advance the live members; the batch ends with its last one."""
+        finished = self._first_tokens() if self._forming else self._decodes.advance(steps)
+        self._end(finished)
+        return finished
+
+    def quiet_steps(self, batch: Batch) -> int:
+        """Until the next member ends; the step of the first tokens never repeats."""
+        return 1 if self._forming else self._decodes.steps_to_end()
+
+    def may_cut(self) -> bool:
+        """Nobody joins a running batch; but a full queue gives newcomers up at the next step."""
+        return self._reception.is_full()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """Whether one too many waits."""
+        return self._reception.is_beyond_bound()
+
+    def wake_s(self) -> float | None:
+        """When the next in line will have waited long enough."""
+        head = self._waiting.head()
+        return head.arrival_s + self._wait_limit_s if head and not self._decodes.size else None
+
+    def load(self) -> Load:
+        """(running sequences, waiting sequences, free KV tokens)."""
+        running = self._decodes.size + len(self._forming)
+        return running, self._waiting.size, self.memory.free_tokens()
+
+    def holders(self) -> list[Sequence]:
+        """All sequences that hold KV memory, the ended members of the batch among them."""
+        return [*self._forming, *self._decodes, *(entry.seq for entry in self._ended)]
+
+    def waiting(self) -> Iterable[Sequence]:
+        """Those who wait, in no order."""
+        return iter(self._waiting)
+
+    def _form(self, now_s: float) -> Batch | None:
+        head = self._waiting.head()
+        if head is None:
+            return None
+        due = now_s >= head.arrival_s + self._wait_limit_s
+        if self._waiting.size < self._max_seqs and not due:
+            return None
+        while head and len(self._forming) < self._max_seqs and self._admit(head, now_s):
+            head = self._waiting.head()
+        return _padded_prefill(self._forming) if self._forming else None
+
+    def _admit(self, seq: Sequence, now_s: float) -> bool:
+        if self._reception.is_late(seq, now_s):
+            self._waiting.pop()
+            return True
+        cached_tokens = self.memory.cached_prefix(seq)
+        if not self.memory.reserve(seq, seq.final_kv_tokens):
+            return False
+        seq.cached_tokens = seq.computed_tokens = cached_tokens
+        self._waiting.pop()
+        self.memory.commit(seq, seq.prompt_tokens)
+        self._forming.append(seq)
+        return True
+
+    def _first_tokens(self) -> list[Sequence]:
+        for seq in self._forming:
+            seq.computed_tokens = seq.prompt_tokens
+            seq.generated_tokens = 1
+        finished = [seq for seq in self._forming if seq.finished]
+        for seq in self._forming:
+            if not seq.finished:
+                self._decodes.join(seq)
+        self._forming = []
+        return finished
+
+    def _end(self, seqs: list[Sequence]) -> None:
+        if seqs:
+            self._ended = self._ended + [_dead_row(seq) for seq in seqs]
+        if self._decodes.size:
+            return
+        for entry in self._ended:
+            self.memory.release(entry.seq)
+            self._waiting.served(entry.seq)
+        self._ended = []
+
+
+def _dead_row(seq: Sequence) -> ScheduledSequence:
+    return ScheduledSequence(seq, seq.computed_tokens, tokens=0, samples=False, padding=1)
+
+
+def _padded_prefill(seqs: list[Sequence]) -> Batch:
+    longest = max(seq.prompt_tokens - seq.computed_tokens for seq in seqs)
+    batch = Batch([_padded(seq, longest) for seq in seqs])
+    batch.swapped_tokens = sum(seq.loaded_tokens for seq in seqs)
+    return batch
+
+
+def _padded(seq: Sequence, rows: int) -> ScheduledSequence:
+    tokens = seq.prompt_tokens - seq.computed_tokens
+    return ScheduledSequence(seq, seq.computed_tokens, tokens, samples=True, padding=rows - tokens)

@@ -1,0 +1,135 @@
+"""Many replicas: pools of servers behind routers, fed by a trace or by clients that wait."""
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Listed
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.protocols import Scheduler
+from policies.registry import build_scheduler
+from policies.routers.replica_loads import Fleet, RouterConfig
+from policies.routers.routing import build_router
+from sim.core.clients import Clients
+from sim.core.environment import Environment
+from sim.core.kv_transfer import KVLink, PrefillDecode
+from sim.core.pools import Pool, RoutedReplicas
+from sim.core.recorder import Recorder
+from sim.core.replica import Listener, Replica
+from sim.core.simulate import finished_run, run_to_end
+from sim.records.run import Run
+from sim.step_times.acceptance import Verifier
+from sim.step_times.step_time import StepNoise
+from workloads.errors import PolicyError
+from workloads.request import Request
+
+BuildScheduler = Callable[[PolicyConfig], Scheduler]
+ROUND_ROBIN = RouterConfig()
+NO_DELAY = KVLink()
+
+
+class Service(Protocol):
+    """Whatever answers requests."""
+
+    def receive(self, request: Request, row: int) -> None:
+        """Take in a request that has its row in the recorder."""
+
+    def listen(self, listener: Listener) -> None:
+        """Tell ``listener`` of every request that is answered or given up."""
+
+
+def simulate_cluster(
+    requests: Iterable[Request],
+    pools: Listed[Pool],
+    router: RouterConfig = ROUND_ROBIN,
+    decode_router: RouterConfig = ROUND_ROBIN,
+    link: KVLink = NO_DELAY,
+    *,
+    recorder: Recorder | None = None,
+    closed_loop: bool = True,
+    macro: bool = True,
+    seed: int | Listed[int] = 0,
+    on_arrival: Callable[[int], None] | None = None,
+    build: BuildScheduler = build_scheduler,
+) -> Run:
+    """Run ``requests`` on the replicas of ``pools``, numbered in their order, to the end.
+
+    Pools either all serve, behind ``router``; or prefill pools are behind ``router``, decode pools
+    behind ``decode_router``, and ``link`` carries keys and values between them. The ``replica`` of
+    a request is the last one that it came to.
+
+    In a closed loop, requests with a parent are sent after its answer (``sim.core.clients``);
+    otherwise all are sent at their stamps. ``recorder`` brings the API's latency and what else to
+    keep. ``seed`` feeds one random stream for each router, for the step noise of each replica and
+    for the drafts of each request, so that one more replica changes nobody else's. ``build`` makes
+    the scheduler of a replica.
+
+    Raises ``PolicyError`` for pools that do not fit together and unknown policies or routers,
+    ``TraceError`` for a request that waits for itself.
+    """
+    _check_roles(pools)
+    env, recorder = Environment(), recorder or Recorder()
+    router_seed, decode_router_seed, *seeds = np.random.SeedSequence(seed).spawn(4)
+    macro = macro and not recorder.keep_records
+    members = list(_members(env, recorder, pools, seeds, macro, build))
+    front = [member for member in members if member.pool.role != "decode"]
+    back = [member for member in members if member.pool.role == "decode"]
+    entrance = _behind(router, front, env, recorder, router_seed)
+    service: Service = entrance
+    if back:
+        decode = _behind(decode_router, back, env, recorder, decode_router_seed)
+        service = PrefillDecode(env, entrance, decode, link, recorder)
+    clients = Clients(env, recorder, service.receive, on_arrival)
+    service.listen(clients.ended)
+    clients.start(requests, closed_loop)
+    return finished_run(recorder, run_to_end(env))
+
+
+class _Member(NamedTuple):
+    pool: Pool
+    replica: Replica
+
+
+def _members(
+    env: Environment,
+    recorder: Recorder,
+    pools: Listed[Pool],
+    seeds: Listed[np.random.SeedSequence],
+    macro: bool,
+    build: BuildScheduler,
+) -> Iterator[_Member]:
+    seed, draft_seed = seeds
+    places = [pool for pool in pools for _ in range(pool.replicas)]
+    for index, (pool, noise_seed) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
+        noise = None
+        if pool.noise is not None:
+            noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
+        scheduler = build(pool.policies)
+        verifier = None if pool.acceptance is None else Verifier(pool.acceptance, draft_seed)
+        replica = Replica(
+            env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
+        )
+        yield _Member(pool, replica)
+
+
+def _behind(
+    config: RouterConfig,
+    members: Listed[_Member],
+    env: Environment,
+    recorder: Recorder,
+    seed: np.random.SeedSequence,
+) -> RoutedReplicas:
+    fleet = Fleet([member.pool.speed for member in members], config.staleness_s)
+    router = build_router(fleet, config, np.random.default_rng(seed))
+    replicas = [member.replica for member in members]
+    return RoutedReplicas(env, replicas, fleet, router, recorder)
+
+
+def _check_roles(pools: Listed[Pool]) -> None:
+    roles = {pool.role for pool in pools}
+    if roles not in ({"serve"}, {"prefill", "decode"}):
+        raise PolicyError(
+            f"pools: the roles {sorted(roles)} do not make a server; all must be 'serve', or some "
+            "'prefill' and the others 'decode'"
+        )

@@ -1,0 +1,119 @@
+"""Prefill and decode on separate pools, and the links between them (Splitwise, DistServe 2024).
+
+Keys and values leave the memory of the prefill replica when the transfer *starts*: as if they were
+copied out at once, so a queue on the link holds no KV memory. They have their place in the decode
+replica's memory once that replica admits the sequence.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+from policies.protocols import Refusal
+from policies.sequence import Sequence
+from sim.core.environment import Environment
+from sim.core.pools import RoutedReplicas
+from sim.core.recorder import Recorder
+from sim.core.replica import Listener
+from sim.core.tick_queue import Deliveries
+from sim.ticks import SECONDS_PER_TICK, to_ticks
+from workloads.errors import PolicyError
+from workloads.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class KVLink:
+    """The way out of each prefill replica: ``latency_s``, and ``token_s`` for every KV token.
+
+    Transfers of one replica follow each other; the latency of one does not hold up the next.
+    """
+
+    latency_s: float = 0.0
+    token_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("latency_s", "token_s"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise PolicyError(f"link: {name} must be finite and at least 0, not {value!r}")
+
+    @classmethod
+    def of(cls, kv_bytes_per_token: float, bytes_per_s: float, latency_s: float = 0.0) -> "KVLink":
+        """From the size of a token's keys and values and the bandwidth."""
+        if not bytes_per_s > 0:
+            raise PolicyError(f"link: bytes_per_s must be above 0, not {bytes_per_s!r}")
+        return cls(latency_s, kv_bytes_per_token / bytes_per_s)
+
+
+class _Arrival(NamedTuple):
+    request: Request
+    row: int
+    prefill_end_s: float
+
+
+class PrefillDecode:
+    """Prompts go to one group of replicas, the rest of each request to another.
+
+    The prefill replica gives the first token. A request of one token ends there; the keys and
+    values of any other move, and when they have come, the decode router chooses a replica and the
+    sequence waits there.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        prefill: RoutedReplicas,
+        decode: RoutedReplicas,
+        link: KVLink,
+        recorder: Recorder,
+    ) -> None:
+        self._env = env
+        self._prefill = prefill
+        self._decode = decode
+        self._recorder = recorder
+        self._latency = to_ticks(link.latency_s)
+        self._token_s = link.token_s
+        self._free_ticks = [0] * len(prefill.replicas)
+        """When each prefill replica's link has sent all that it was given."""
+        self._transfers: Deliveries[_Arrival] = Deliveries(env, self._arrive)
+        self._listeners: list[Listener] = []
+        for place, replica in enumerate(prefill.replicas):
+            replica.listeners.append(partial(self._prefilled, place))
+
+    def listen(self, listener: Listener) -> None:
+        """Tell ``listener`` of whatever ends for good."""
+        self._listeners.append(listener)
+        self._decode.listen(listener)
+
+    def receive(self, request: Request, row: int) -> None:
+        """Send the prompt of a request to a prefill replica."""
+        self._prefill.receive(request, row, self._enter_prefill)
+
+    def _enter_prefill(self, seq: Sequence, replica: int) -> None:
+        seq.max_tokens = 1
+        self._recorder.arrived(seq, replica)
+
+    def _prefilled(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
+        request = self._recorder.requests[seq.number]
+        if refusal is None and request.output_tokens > 1:
+            self._transfer(place, request, seq.number)
+            return
+        for listener in self._listeners:
+            listener(seq, refusal)
+
+    def _transfer(self, place: int, request: Request, row: int) -> None:
+        now = self._env.now
+        begin = max(now, self._free_ticks[place])
+        self._free_ticks[place] = sent = begin + to_ticks(request.prompt_tokens * self._token_s)
+        arrival = _Arrival(request, row, now * SECONDS_PER_TICK)
+        self._transfers.post(self._transfers.soon(sent + self._latency), row, arrival)
+
+    def _arrive(self, arrival: _Arrival) -> None:
+        request, row, prefill_end_s = arrival
+        self._decode.receive(request, row, partial(self._enter_decode, prefill_end_s))
+
+    def _enter_decode(self, prefill_end_s: float, seq: Sequence, replica: int) -> None:
+        seq.computed_tokens = seq.prompt_tokens
+        seq.generated_tokens = 1
+        self._recorder.handed_over(seq, replica, prefill_end_s)

@@ -1,0 +1,130 @@
+"""Groups of replicas: equal servers in a pool, and the router in front of one or more pools."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from policies.block_keys import BlockKeys, PrefixKeys
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory, Refusal
+from policies.registry import build_scheduler
+from policies.routers.replica_loads import Fleet
+from policies.routers.routing import Router
+from policies.sequence import Sequence
+from sim.core.environment import Environment
+from sim.core.recorder import Recorder
+from sim.core.replica import Listener, Replica
+from sim.core.simulate import as_sequence
+from sim.step_times.acceptance import Acceptance
+from sim.step_times.server_model import ServerModel
+from sim.step_times.step_time import FloatArray, StepTime
+from sim.ticks import SECONDS_PER_TICK
+from workloads.errors import PolicyError
+from workloads.request import Request
+
+Role = Literal["serve", "prefill", "decode"]
+Enter = Callable[[Sequence, int], None]
+"""Readies a sequence for the replica of that index, and writes down that it came there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """Equal replicas on equal hardware.
+
+    ``role`` says whether they serve whole requests, compute prompts, or decode what came from
+    there. ``noise`` is a sample of factors on step durations (None: no noise). ``speed`` is what
+    routers by load assume of a replica, relative to those of other pools. ``acceptance`` is the
+    law by which its drafts are accepted.
+    """
+
+    policies: PolicyConfig
+    step_time: StepTime
+    replicas: int = 1
+    role: Role = "serve"
+    noise: FloatArray | None = None
+    speed: float = 1.0
+    acceptance: Acceptance | None = None
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise PolicyError(f"replicas: {self.replicas} is not possible; it must be at least 1")
+        if self.role == "decode" and self.policies.batching == "static":
+            raise PolicyError(
+                "batching: 'static' cannot take in prompts that another pool computed; a decode "
+                "pool wants continuous, chunked, prefill-first or insertion"
+            )
+
+    @classmethod
+    def of_profile(
+        cls,
+        profile: ServerModel,
+        policies: PolicyConfig,
+        replicas: int = 1,
+        role: Role = "serve",
+        speed: float = 1.0,
+    ) -> "Pool":
+        """Replicas of a calibrated engine, with the noise of its steps.
+
+        Raises ``ProfileError`` when the profile does not know the KV layout of ``policies``.
+        """
+        fit = profile.step_time(build_scheduler(policies).memory.layout)
+        noise = fit.noise_factors()
+        return cls(policies, fit.model(), replicas, role, noise, speed, profile.acceptance)
+
+
+class RoutedReplicas:
+    """Replicas behind a router, which is told of their load."""
+
+    def __init__(
+        self,
+        env: Environment,
+        replicas: Listed[Replica],
+        fleet: Fleet,
+        router: Router,
+        recorder: Recorder,
+    ) -> None:
+        self.replicas = replicas
+        self._env = env
+        self._fleet = fleet
+        self._router = router
+        self._recorder = recorder
+        self._keys = [_keys(replica.scheduler.memory) for replica in replicas]
+        for place, replica in enumerate(replicas):
+            replica.listeners.append(partial(self._ended, place))
+
+    def listen(self, listener: Listener) -> None:
+        """Tell ``listener`` of whatever ends on any replica."""
+        for replica in self.replicas:
+            replica.listeners.append(listener)
+
+    def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
+        """Send a request to the replica that the router chooses."""
+        now_s = self._env.now * SECONDS_PER_TICK
+        place = self._choose(request, now_s)
+        replica = self.replicas[place]
+        seq = as_sequence(request, now_s, self._keys[place], row)
+        (enter or self._recorder.arrived)(seq, replica.index)
+        self._fleet.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        if refusal := replica.submit(seq):
+            self._recorder.refused(seq, refusal)
+            for listener in replica.listeners:
+                listener(seq, refusal)
+
+    def _choose(self, request: Request, now_s: float) -> int:
+        place = self._router.choose(request, now_s)
+        if place not in range(len(self.replicas)):
+            raise PolicyError(
+                f"router: {type(self._router).__name__} chose replica {place!r} for request "
+                f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
+            )
+        return place
+
+    def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
+        now_s = self._env.now * SECONDS_PER_TICK
+        self._fleet.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
+
+
+def _keys(memory: KVMemory) -> BlockKeys | None:
+    return PrefixKeys(memory.block_tokens) if memory.shares_prefixes else None

@@ -1,0 +1,220 @@
+"""What a simulation writes down: stamps of requests and rows of steps, in columns."""
+
+from array import array
+from struct import Struct
+
+import numpy as np
+import pandas as pd
+
+from policies.batch import Batch, BatchShape
+from policies.protocols import KVUsage, Refusal
+from policies.sequence import Sequence
+from policies.step_record import StepRecord
+from sim.records.metrics import REQUEST_COLUMNS, STATUSES, derive
+from sim.step_times.step_time import ApiLatency, FloatArray
+from workloads.request import Request
+
+_STEPS = {
+    "start_s": ("d", "when the first of these equal steps began"),
+    "end_s": ("d", "when the last of them ended"),
+    "steps": ("q", "how many steps this row stands for"),
+    "decode_sequences": ("i", "sequences that decode"),
+    "prefill_chunks": ("i", "pieces of prompts"),
+    "rows": ("i", "positions that a step computes"),
+    "decode_context_tokens": ("q", "positions that the decodes attend to, in the first step"),
+    "prefill_pairs": ("q", "query-key pairs of the prefill chunks"),
+    "running": ("i", "sequences that hold KV memory"),
+    "waiting": ("i", "sequences that wait"),
+    "free_kv_tokens": ("q", "KV memory that could be given out"),
+    "replica": ("i", "number of the server"),
+}
+_STEP_TYPES = {name: code for name, (code, _) in _STEPS.items()}
+STEP_MEANINGS = {name: meaning for name, (_, meaning) in _STEPS.items()}
+"""The columns of ``steps.parquet``, one row per run of equal steps."""
+STEP_COLUMNS = tuple(STEP_MEANINGS)
+USAGE_COLUMNS = KVUsage.__match_args__
+
+pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
+"""The bytes of one row of ``STEP_COLUMNS``: what a run of steps leaves behind, whatever it did."""
+_BLOCK = 4096
+_NAN = float("nan")
+_CANCELLED = STATUSES.index("cancelled")
+_FINISHED = STATUSES.index("finished")
+_REFUSED = STATUSES.index("refused")
+
+
+class Recorder:
+    """Collects outcomes by request and rows by run of steps; ``keep_records`` adds full records.
+
+    ``pauses`` are [request row, preempted_s, resumed_s] of every time a request lost its place,
+    ``handovers`` [request row, prefill_end_s, transfer_end_s, decode_start_s] of every prompt
+    whose keys and values moved to another server (without the last where it was refused there).
+    """
+
+    def __init__(
+        self,
+        api: ApiLatency | None = None,
+        *,
+        keep_records: bool = False,
+        keep_usage: bool = False,
+    ) -> None:
+        self.api = api if api and api != ApiLatency() else None
+        self.keep_records = keep_records
+        self.keep_usage = keep_usage
+        self.keeps_more = keep_records or keep_usage
+        self.records: list[StepRecord] = []
+        self.requests: list[Request] = []
+        self.errors: dict[int, str] = {}
+        self.pauses: list[list[float]] = []
+        self.handovers: list[list[float]] = []
+        self._paused: dict[int, list[float]] = {}
+        self._rows = 0
+        self._scheduled_s = array("d")  # where it is not the request's own stamp
+        self._arrived_s = array("d")  # where it is not the moment of sending
+        self._admitted_s = array("d")
+        self._first_s = array("d")
+        self._last_s = array("d")
+        self._status = array("b")
+        self._output_tokens = array("l")
+        self._cached_tokens = array("l")
+        self._preemptions = array("l")
+        self._replica = array("h")
+        self.steps = bytearray()
+        """Rows of ``pack_step``."""
+        self._usage = array("l")
+
+    def scheduled(self, request: Request, scheduled_s: float) -> int:
+        """A request is on its way to the server; returns its row."""
+        row = self._rows
+        if row == len(self._scheduled_s):
+            self._lengthen()
+        self._rows = row + 1
+        self.requests.append(request)
+        if scheduled_s != request.arrival_s:
+            self._scheduled_s[row] = scheduled_s
+        return row
+
+    def arrived(self, seq: Sequence, replica: int) -> None:
+        """A request came to a server."""
+        self._arrived_s[seq.number] = seq.arrival_s
+        if replica:
+            self._replica[seq.number] = replica
+
+    def refused(self, seq: Sequence, refusal: Refusal) -> None:
+        """A request was not taken in, or given up."""
+        self._status[seq.number] = _REFUSED
+        self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
+
+    def used(self, usage: KVUsage) -> None:
+        """Where the memory was at the beginning of a row."""
+        self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
+
+    def tokens(
+        self,
+        batch: Batch,
+        finished: list[Sequence],
+        shape: BatchShape,
+        started_s: float,
+        ended_s: float,
+    ) -> None:
+        """A batch ran: who was new in it has left the queue; stamp first and last tokens.
+
+        The client sees a token when the API has passed it on.
+        """
+        if self.api is not None:
+            ended_s += self.api.chunk_out_s(shape.sequences)
+        prompts = batch.chunks[batch.drafted :] if batch.drafted else batch.chunks
+        for seq, _, _, samples, _ in prompts:
+            number = seq.number
+            if self._admitted_s[number] != self._admitted_s[number]:
+                self._admitted_s[number] = started_s
+            elif number in self._paused:
+                self._paused.pop(number).append(started_s)
+            if samples and seq.settled_generated_tokens == 1:
+                self._first_s[number] = ended_s
+        for seq in finished:
+            number = seq.number
+            self._last_s[number] = ended_s
+            self._status[number] = _FINISHED
+            self._output_tokens[number] = seq.settled_generated_tokens * seq.samples
+            if seq.cached_tokens:
+                self._cached_tokens[number] = seq.cached_tokens
+            if seq.preemptions:
+                self._preemptions[number] = seq.preemptions
+
+    def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
+        """The keys and values of a prompt came to the server that will decode it."""
+        self._replica[seq.number] = replica
+        handover = self._paused[seq.number] = [seq.number, prefill_end_s, seq.arrival_s]
+        self.handovers.append(handover)
+
+    def last_token_s(self, row: int) -> float:
+        """When the client had the last token of a finished request."""
+        return self._last_s[row]
+
+    def requests_frame(self) -> pd.DataFrame:
+        """One row per request, in order of arrival (``REQUEST_COLUMNS``)."""
+        rows = len(self.requests)
+        stamps_s = np.array([request.arrival_s for request in self.requests])
+        scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
+        arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
+        frame = pd.DataFrame(
+            {
+                "request_id": [request.request_id for request in self.requests],
+                "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
+                "scheduled_s": scheduled_s,
+                "sent_s": scheduled_s,
+                "first_token_s": np.array(self._first_s[:rows]),
+                "last_token_s": np.array(self._last_s[:rows]),
+                "prompt_tokens": np.array([r.prompt_tokens for r in self.requests], int),
+                "output_tokens": np.array(self._output_tokens[:rows]),
+                "cached_tokens": np.array(self._cached_tokens[:rows]),
+                "preemptions": np.array(self._preemptions[:rows]),
+                "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
+                "replica": np.array(self._replica[:rows], int),
+                "error": [self.errors.get(row, "") for row in range(rows)],
+            }
+        )
+        if any(request.samples > 1 for request in self.requests):
+            frame["first_chunk_tokens"] = [request.samples for request in self.requests]
+        ordered: pd.DataFrame = derive(frame)[list(REQUEST_COLUMNS)]
+        return ordered
+
+    def steps_frame(self) -> pd.DataFrame:
+        """One row per run of equal batches (``STEP_COLUMNS``, and ``USAGE_COLUMNS`` if kept)."""
+        table = np.frombuffer(bytes(self.steps), dtype=np.dtype(list(_STEP_TYPES.items())))
+        frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
+        if self.keep_usage:
+            usage = np.array(self._usage, int).reshape(-1, len(USAGE_COLUMNS))
+            frame[list(USAGE_COLUMNS)] = usage
+        return frame
+
+    def _lengthen(self) -> None:
+        """Room for more requests, as long as nothing has happened to them."""
+        for stamps in (
+            self._scheduled_s,
+            self._arrived_s,
+            self._admitted_s,
+            self._first_s,
+            self._last_s,
+        ):
+            stamps.extend(array("d", (_NAN,)) * _BLOCK)
+        for counts in (self._output_tokens, self._cached_tokens, self._preemptions):
+            counts.extend(array("l", (0,)) * _BLOCK)
+        self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
+        self._replica.extend(array("h", (0,)) * _BLOCK)
+
+    def moved(self, batch: Batch, now_s: float) -> None:
+        """A batch was decided that some had to leave, or came back to from elsewhere."""
+        for seq in batch.resumed:  # first: some are preempted again in the same decision
+            if seq.number in self._paused:
+                self._paused.pop(seq.number).append(now_s)
+        for seq in batch.preempted:
+            pause = self._paused[seq.number] = [seq.number, now_s]
+            self.pauses.append(pause)
+
+
+def _filled(stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
+    """Stamps, and others where there are none."""
+    known_s = np.array(stamps_s)
+    return np.where(np.isnan(known_s), otherwise_s, known_s)

@@ -1,0 +1,232 @@
+"""One simulated server: a scheduler, a step-time model, and SimPy's clock (in ticks)."""
+
+from collections.abc import Callable
+from math import isfinite
+
+from simpy.events import Event
+
+from policies.batch import Batch, BatchShape
+from policies.protocols import Load, Refusal, Scheduler
+from policies.sequence import Sequence
+from policies.step_record import record_step
+from sim.core.environment import NEVER, Alarm, Environment
+from sim.core.recorder import Recorder, pack_step
+from sim.core.run_clock import run_clock
+from sim.step_times.acceptance import Verifier
+from sim.step_times.step_time import StepNoise, StepTime
+from sim.ticks import SECONDS_PER_TICK
+from workloads.errors import PolicyError
+
+MOST_WAKES_IN_VAIN = 100_000
+"""A scheduler that asks so often to be woken, and then has nothing to run, will never."""
+
+Listener = Callable[[Sequence, Refusal | None], None]
+"""Told of a sequence that finished, or was given up (and why)."""
+
+
+class Stalled(PolicyError):
+    """A scheduler has sequences but neither runs them nor says when it will."""
+
+
+_Plan = tuple[Batch, int, int, float, BatchShape, Load]
+"""A run as it was decided: batch, steps, tick and second of its start, shape, load."""
+
+
+class Replica:
+    """Runs batch after batch; with ``macro``, repetitions of one batch are a single event.
+
+    An arrival that could change the plan ends a run of steps at its next boundary. Where nothing
+    but arrivals happens and nobody listens (``alone``), runs need no events: what ends before the
+    next arrival is played through at once, and the rest when that arrival has come.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        scheduler: Scheduler,
+        step_time: StepTime,
+        recorder: Recorder,
+        noise: StepNoise | None = None,
+        macro: bool = True,
+        index: int = 0,
+        alone: bool = False,
+        verifier: Verifier | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.index = index
+        self.listeners: list[Listener] = []
+        self._env = env
+        self._clock = run_clock(step_time, noise)
+        self._wants_contexts = getattr(step_time, "wants_contexts", False)
+        self._verifier = verifier
+        self._recorder = recorder
+        self._rows = recorder.steps
+        self._macro = macro
+        self._alone = alone
+        self._steps = 0
+        self._plan: _Plan | None = None
+        self._may_be_cut = False
+        self._idle_before = True
+        self._wakes_in_vain = 0
+        self._due = NEVER
+        self._alarm = Alarm(env, self._on_alarm)
+
+    def submit(self, seq: Sequence) -> Refusal | None:
+        """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
+        self._wakes_in_vain = 0
+        refusal = self.scheduler.add(seq)
+        if refusal is None:
+            if self._plan is None:
+                self._decide_at(self._env.now)
+            elif self._may_be_cut and self.scheduler.cut_by(seq):
+                end = self._cut(self._plan, self._env.now)
+                if end:
+                    self._decide_at(end)
+        if self._alone and self._due < self._env.next_tick():
+            self._go_on(self._due)
+        return refusal
+
+    def _decide_at(self, tick: int) -> None:
+        """Decide at ``tick`` and not before; alone, whatever happens next leads there."""
+        self._due = tick
+        if not self._alone:
+            self._set_alarm(tick)
+
+    def _set_alarm(self, tick: int) -> None:
+        """An alarm that has not rung yet is forgotten."""
+        if self._alarm.callbacks is not None:
+            self._alarm = Alarm(self._env, self._on_alarm)
+        self._alarm.set(tick)
+
+    def _on_alarm(self, alarm: Event) -> None:
+        if not self._alone:
+            if alarm is self._alarm:
+                self._go_on(self._env.now)
+        elif self._due < self._env.next_tick():  # else what comes next goes on from there
+            self._go_on(self._due)
+
+    def _go_on(self, now: int) -> None:
+        """End the run that was planned, decide, and run on as long as nothing can come between."""
+        scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
+        macro, keeps_more = self._macro, recorder.keeps_more
+        horizon = self._env.next_tick() if self._alone else 0
+        plan = self._plan
+        while True:
+            now_s = now * SECONDS_PER_TICK
+            if plan is not None:
+                self._end(plan, now_s)
+            batch = scheduler.schedule(now_s)
+            if scheduler.dropped:
+                self._tell_dropped(scheduler.dropped)
+            if batch is None:
+                self._plan = None
+                self._sleep(now)
+                return
+            if batch.preempted or batch.resumed:
+                recorder.moved(batch, now_s)
+            steps = scheduler.quiet_steps(batch) if macro else 1
+            shape = batch.shape()
+            if self._wants_contexts:
+                shape = shape._replace(decode_contexts=batch.decode_contexts())
+            end = now + begin(shape, steps, self._steps)
+            plan = (batch, steps, now, now_s, shape, scheduler.load())
+            if keeps_more:
+                self._note(plan, end - now)
+            if end >= horizon:
+                self._plan = plan
+                self._await(plan, end, horizon)
+                return
+            now = end
+
+    def _await(self, plan: _Plan, end: int, horizon: int) -> None:
+        """Decide again at the end of the plan, or where the next arrival may cut it."""
+        self._may_be_cut = plan[1] > 1
+        if self._may_be_cut and horizon and self.scheduler.may_cut():
+            self._may_be_cut = False
+            end = self._cut(plan, horizon) or end
+        self._decide_at(end)
+
+    def _cut(self, plan: _Plan, tick: int) -> int:
+        """Plan to end at the first step boundary at or after ``tick``; 0 if that is the end."""
+        batch, planned, started, started_s, shape, load = plan
+        steps, elapsed = self._clock.boundary(tick - started)
+        if steps >= planned:
+            return 0
+        self._plan = (batch, steps, started, started_s, shape, load)
+        return started + elapsed
+
+    def _end(self, plan: _Plan, now_s: float) -> None:
+        """A run is over: its tokens, and its row."""
+        batch, steps, _, started_s, shape, load = plan
+        self._steps += steps
+        if batch.drafted and self._verifier is not None:
+            self._verifier.judge(batch)
+        finished = self.scheduler.complete(batch, steps)
+        decodes, context, _, chunks, _, drafted, _ = shape
+        rows, pairs = decodes, 0
+        for start, n in chunks:
+            rows += n
+            pairs += n * start + (n * (n + 1) >> 1)
+        if drafted:  # these are decodes, of several rows each
+            decodes += drafted
+            context += sum(start + n for start, n in chunks[:drafted])
+            chunks = chunks[drafted:]
+        self._rows += pack_step(
+            started_s, now_s, steps, decodes, len(chunks), rows, context, pairs, *load, self.index
+        )
+        if finished or batch.chunks:
+            self._recorder.tokens(batch, finished, shape, started_s, now_s)
+            if self.listeners:
+                self._tell_finished(finished)
+
+    def _sleep(self, now: int) -> None:
+        self._idle_before = True
+        self._due = NEVER
+        wake_s = self.scheduler.wake_s()
+        running, waiting, _ = self.scheduler.load()
+        if wake_s is None:
+            if running or waiting:
+                raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
+            return
+        self._wakes_in_vain += 1
+        if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
+            raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
+        self._due = max(now, -int(-wake_s // SECONDS_PER_TICK))
+        self._set_alarm(self._due)
+
+    def _tell_finished(self, finished: list[Sequence]) -> None:
+        for listener in self.listeners:
+            for seq in finished:
+                listener(seq, None)
+
+    def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
+        for seq, refusal in dropped:
+            self._recorder.refused(seq, refusal)
+            for listener in self.listeners:
+                listener(seq, refusal)
+        dropped.clear()
+
+    def _note(self, plan: _Plan, duration: int) -> None:
+        recorder, scheduler = self._recorder, self.scheduler
+        if recorder.keep_usage:
+            recorder.used(scheduler.memory.usage(scheduler.holders()))
+        if recorder.keep_records:
+            duration_s = duration * SECONDS_PER_TICK
+            record = record_step(
+                self._steps, plan[0], scheduler, plan[3], duration_s, self._idle_before
+            )
+            recorder.records.append(record)
+            self._idle_before = False
+
+
+def _what_is_stuck(scheduler: Scheduler, now_s: float) -> str:
+    running, waiting, free = scheduler.load()
+    head = min(scheduler.waiting(), key=lambda seq: seq.ticket, default=None)
+    seq = head or scheduler.holders()[0]
+    needed = seq.total_tokens
+    lacks = "KV memory" if needed > free else "nothing but its turn"
+    return (
+        f"no progress is possible from {now_s:g} s on: {running} running and {waiting} waiting "
+        f"requests, but no batch; request {seq.request_id!r} needs {needed} KV tokens of "
+        f"{free} free, so it lacks {lacks}"
+    )

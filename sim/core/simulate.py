@@ -1,0 +1,165 @@
+"""Replay requests through a scheduler and a step-time model."""
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from simpy.events import Event
+
+from policies.block_keys import BlockKeys, PrefixKeys
+from policies.protocols import Scheduler
+from policies.sequence import Sequence
+from sim.core.environment import Alarm, Environment
+from sim.core.recorder import Recorder
+from sim.core.replica import Replica
+from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
+from sim.step_times.acceptance import Verifier
+from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
+from sim.ticks import SECONDS_PER_TICK, to_ticks
+from workloads.request import Request
+
+NO_LATENCY = ApiLatency()
+
+
+def simulate(
+    requests: Iterable[Request],
+    scheduler: Scheduler,
+    step_time: StepTime,
+    *,
+    api: ApiLatency = NO_LATENCY,
+    recorder: Recorder | None = None,
+    noise: StepNoise | None = None,
+    macro: bool = True,
+    keep_records: bool = False,
+    keep_usage: bool = False,
+    keys: BlockKeys | None = None,
+    on_arrival: Callable[[int], None] | None = None,
+    verifier: Verifier | None = None,
+) -> Run:
+    """Run ``requests`` (in order of arrival) to the end and return what happened to each.
+
+    ``macro`` runs repetitions of one batch as one event; turned off, every step is one. ``keys``
+    names prompt blocks (by default, by the trace's prefix ids). ``keep_records`` keeps a full
+    ``StepRecord`` per step in ``run.records`` (turns ``macro`` off), ``keep_usage`` the
+    ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` is told how many
+    requests have arrived, for progress. A ``recorder`` of one's own replaces ``api`` and what to
+    keep. ``verifier`` says what came of drafts, for a scheduler that has some.
+    """
+    env = Environment()
+    recorder = recorder or Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
+    macro = macro and not keep_records
+    replica = Replica(
+        env, scheduler, step_time, recorder, noise, macro, alone=True, verifier=verifier
+    )
+    memory = scheduler.memory
+    if keys is None and memory.shares_prefixes:
+        keys = PrefixKeys(memory.block_tokens)
+    _Arrivals(env, requests, replica, recorder, keys, on_arrival)
+    wall_s = run_to_end(env)
+    return finished_run(recorder, wall_s)
+
+
+def run_to_end(env: Environment) -> float:
+    """Run a simulation until nothing is left to happen; the seconds that took."""
+    with _no_garbage_collection():
+        started_s = time.perf_counter()
+        env.run()
+        return time.perf_counter() - started_s
+
+
+def finished_run(recorder: Recorder, wall_s: float) -> Run:
+    """The columns of a simulation that has ended."""
+    count, steps = len(recorder.requests), recorder.steps_frame()
+    speed = {
+        "wall_s": wall_s,
+        "requests_per_s": count / wall_s if wall_s > 0 else 0.0,
+        "steps": int(steps["steps"].sum()),
+    }
+    extra: dict[str, Any] = {"simulation": speed}
+    return Run(
+        "simulation",
+        recorder.requests_frame(),
+        steps,
+        scenario={},
+        extra=extra,
+        records=recorder.records,
+        pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
+        handovers=stamps_frame(recorder.handovers, HANDOVER_COLUMNS),
+    )
+
+
+def as_sequence(
+    request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
+) -> Sequence:
+    """A request as the server sees it: its declared limit is the length that it will reach."""
+    seq = Sequence(request.request_id, arrival_s, request.prompt_tokens, request.output_tokens)
+    seq.number = number
+    seq.priority, seq.tenant, seq.samples = request.priority, request.tenant, request.samples
+    if keys is not None:
+        seq.block_keys, seq.key_blocks = keys.of(request)
+    if request.estimated_output_tokens is not None:
+        seq.estimated_tokens = request.estimated_output_tokens
+    if request.ttft_slo_s is not None:
+        seq.deadline_s = arrival_s + request.ttft_slo_s
+    return seq
+
+
+class _Arrivals:
+    """Hands the requests of a trace to a replica, each when its time has come."""
+
+    def __init__(
+        self,
+        env: Environment,
+        requests: Iterable[Request],
+        replica: Replica,
+        recorder: Recorder,
+        keys: BlockKeys | None,
+        on_arrival: Callable[[int], None] | None,
+    ) -> None:
+        self._env = env
+        self._requests = iter(requests)
+        self._replica = replica
+        self._recorder = recorder
+        self._keys = keys
+        self._on_arrival = on_arrival
+        self._alarm = Alarm(env, self._arrive, urgent=True)
+        self._request: Request | None = None
+        self._await_next(env.now)
+
+    def _arrive(self, _: Event) -> None:
+        request = self._request
+        assert request is not None
+        now, recorder = self._env.now, self._recorder
+        self._await_next(now)
+        number = recorder.scheduled(request, request.arrival_s)
+        seq = as_sequence(request, now * SECONDS_PER_TICK, self._keys, number)
+        if recorder.api is not None:
+            recorder.arrived(seq, self._replica.index)
+        if refusal := self._replica.submit(seq):
+            recorder.refused(seq, refusal)
+        if self._on_arrival and number % 1000 == 999:
+            self._on_arrival(number + 1)
+
+    def _await_next(self, now: int) -> None:
+        self._request = request = next(self._requests, None)
+        if request is None:
+            return
+        received_s = request.arrival_s
+        api = self._recorder.api
+        if api is not None:
+            received_s += api.request_in_s(request.prompt_tokens)
+        self._alarm.set(max(now, to_ticks(received_s)))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A simulation makes no cycles, but many objects that live long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

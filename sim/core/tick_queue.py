@@ -1,0 +1,55 @@
+"""Things on their way through a simulation, each brought at its tick."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+from simpy.events import Event
+
+from sim.core.environment import NEVER, Alarm, Environment
+
+T = TypeVar("T")
+
+
+class Deliveries(Generic[T]):
+    """Brings things at their tick, before any server decides; those of one tick by rank.
+
+    What a server causes must be posted for a later tick than its own (``soon``). Then everything
+    of one tick is known before it is brought, and it does not matter in which order servers that
+    end a step at the same moment are simulated: runs of steps end as single steps do.
+    """
+
+    def __init__(self, env: Environment, deliver: Callable[[T], None]) -> None:
+        self._env = env
+        self._deliver = deliver
+        self._due: list[tuple[int, int, T]] = []  # heap
+        self._alarm = Alarm(env, self._ring, urgent=True)
+        self._alarm_tick = NEVER
+
+    def soon(self, tick: int) -> int:
+        """``tick``, or the next tick if that is not later than now."""
+        return max(tick, self._env.now + 1)
+
+    def post(self, tick: int, rank: int, item: T) -> None:
+        """Bring ``item`` at ``tick`` (now, if that is past); no two of a tick share a rank."""
+        tick = max(tick, self._env.now)
+        heappush(self._due, (tick, rank, item))
+        if tick < self._alarm_tick:
+            self._set_alarm(tick)
+
+    def _set_alarm(self, tick: int) -> None:
+        """Ring at ``tick``; an alarm that has not rung yet is forgotten."""
+        if self._alarm.callbacks is not None:
+            self._alarm = Alarm(self._env, self._ring, urgent=True)
+        self._alarm_tick = tick
+        self._alarm.set(tick)
+
+    def _ring(self, event: Event) -> None:
+        if event is not self._alarm:
+            return
+        now, due = self._env.now, self._due
+        while due and due[0][0] <= now:
+            self._deliver(heappop(due)[2])
+        self._alarm_tick = NEVER
+        if due:
+            self._set_alarm(due[0][0])

@@ -1,0 +1,145 @@
+"""Does the simulator decide what the engine decided? Replay the engine's own times and compare.
+
+A step log holds when each request reached the scheduler and when each step was decided. Given
+these times, the simulator must form the identical sequence of batches, preemptions and cache hits:
+whatever error a prediction has is then the error of the step-time model alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.batch import Batch, BatchShape
+from policies.block_keys import Keys
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory, Load, Refusal, Scheduler
+from policies.registry import build_scheduler
+from policies.sequence import Sequence
+from policies.step_record import StepRecord
+from sim.core.simulate import simulate
+from sim.step_times.step_time import FloatArray
+from workloads.request import Request
+
+
+class RecordedTimes:
+    """A step-time model that repeats a log: step ``k`` lasts until step ``k + 1`` was decided."""
+
+    def __init__(self, log: list[StepRecord]) -> None:
+        self._log = log
+        self._next = 0
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """The time of the next step of the log."""
+        this, self._next = self._next, self._next + 1
+        if this + 1 >= len(self._log) or self._log[this + 1].idle_before:
+            return np.array([self._log[min(this, len(self._log) - 1)].duration_s])
+        return np.array([self._log[this + 1].now_s - self._log[this].now_s])
+
+    def next_decision_s(self) -> float | None:
+        """When the next step of the log was decided; None after the last."""
+        return self._log[self._next].now_s if self._next < len(self._log) else None
+
+
+class WakesAsRecorded:
+    """A scheduler whose timers fire when the engine's did: a real timer is always a little late."""
+
+    def __init__(self, scheduler: Scheduler, times: RecordedTimes) -> None:
+        self._scheduler = scheduler
+        self._times = times
+        self.memory: KVMemory = scheduler.memory
+
+    def wake_s(self) -> float | None:
+        """The recorded time of the next decision, where the scheduler has a timer set."""
+        return None if self._scheduler.wake_s() is None else self._times.next_decision_s()
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """As the scheduler."""
+        return self._scheduler.add(seq)
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """As the scheduler."""
+        return self._scheduler.abort(request_id)
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """As the scheduler."""
+        return self._scheduler.schedule(now_s)
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.complete(batch, steps)
+
+    def quiet_steps(self, batch: Batch) -> int:
+        """As the scheduler."""
+        return self._scheduler.quiet_steps(batch)
+
+    def may_cut(self) -> bool:
+        """As the scheduler."""
+        return self._scheduler.may_cut()
+
+    def cut_by(self, seq: Sequence) -> bool:
+        """As the scheduler."""
+        return self._scheduler.cut_by(seq)
+
+    def load(self) -> Load:
+        """As the scheduler."""
+        return self._scheduler.load()
+
+    def holders(self) -> list[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.holders()
+
+    def waiting(self) -> Iterable[Sequence]:
+        """As the scheduler."""
+        return self._scheduler.waiting()
+
+    @property
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """As the scheduler."""
+        return self._scheduler.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How many steps agree before the first that differs, and how both logs read there."""
+
+    steps: int
+    agreeing: int
+    engine: StepRecord | None = None
+    simulator: StepRecord | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every step is the same in both."""
+        return self.agreeing == self.steps
+
+
+class _RecordedKeys:
+    """The block keys that the engine computed from token ids."""
+
+    def __init__(self, arrivals: Iterable[Sequence]) -> None:
+        self._keys = {seq.request_id: seq.block_keys for seq in arrivals}
+
+    def of(self, request: Request) -> tuple[Keys, int]:
+        return self._keys[request.request_id], 1
+
+
+def check_fidelity(
+    arrivals: list[Sequence], config: PolicyConfig, log: list[StepRecord]
+) -> Fidelity:
+    """Replay what the engine's scheduler was given, when it was given it, and compare each step.
+
+    ``arrivals`` and ``log`` come from a step log that starts and ends with an idle engine; every
+    request must have run to its declared length.
+    """
+    times = RecordedTimes(log)
+    scheduler = WakesAsRecorded(build_scheduler(config), times)
+    requests = [Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens) for s in arrivals]
+    run = simulate(requests, scheduler, times, keep_records=True, keys=_RecordedKeys(arrivals))
+    steps = max(len(log), len(run.records))
+    for index in range(steps):
+        engine = log[index] if index < len(log) else None
+        simulator = run.records[index] if index < len(run.records) else None
+        if not (engine and simulator and engine.decisions() == simulator.decisions()):
+            return Fidelity(steps, index, engine, simulator)
+    return Fidelity(steps, steps)

@@ -1,0 +1,129 @@
+"""Two policies on common random numbers: what differs, how surely, and for whom.
+
+Both are run over the same seeds, so that seed by seed they meet the same load and the same noise.
+What they share cancels in the difference; its interval is Student's t over the seeds, far narrower
+than that of either figure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from sim.records.metrics import LATENCIES, figure
+from sim.records.run import Run, RunError
+
+METRICS = (
+    *(f"{name}.{part}" for name in LATENCIES for part in ("mean", "p50", "p90", "p99")),
+    "output_throughput_tokens_per_s",
+    "request_throughput_per_s",
+)
+CONFIDENCE = 0.95
+MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """One metric: means over the seeds, and their difference b - a.
+
+    ``low`` and ``high`` bound it with 95 % confidence; None with fewer than two seeds. ``seeds``
+    are those in which both sides have the metric; with none, all else is None.
+    """
+
+    metric: str
+    a: float | None
+    b: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    seeds: int
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """``metrics``; and the requests that gained and lost most (``request_differences``)."""
+
+    metrics: tuple[MetricDifference, ...]
+    gained: pd.DataFrame
+    lost: pd.DataFrame
+
+
+def compare(runs_a: Sequence[Run], runs_b: Sequence[Run], most: int = MOST) -> RunComparison:
+    """Compare runs, pair by pair of the same seed, by their E2E latencies and other metrics.
+
+    ``gained`` and ``lost`` have at most ``most`` requests. Raises ``RunError`` where the runs do
+    not come in pairs.
+    """
+    metrics = compare_summaries([r.summary() for r in runs_a], [r.summary() for r in runs_b])
+    found = request_differences([r.requests for r in runs_a], [r.requests for r in runs_b])
+    gained = found[found["difference"] < 0].nsmallest(most, "difference")
+    lost = found[found["difference"] > 0].nlargest(most, "difference")
+    return RunComparison(metrics, gained.reset_index(drop=True), lost.reset_index(drop=True))
+
+
+def compare_summaries(
+    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]
+) -> tuple[MetricDifference, ...]:
+    """Every one of ``METRICS``; entry i of both sides is of the same seed."""
+    _require_pairs(len(a), len(b))
+    return tuple(
+        _compare_metric(m, [figure(s, m) for s in a], [figure(s, m) for s in b]) for m in METRICS
+    )
+
+
+def request_differences(
+    a: Sequence[pd.DataFrame], b: Sequence[pd.DataFrame], metric: str = "e2e_s"
+) -> pd.DataFrame:
+    """Requests that finished on both sides of at least one pair, by ``request_id``.
+
+    Columns ``a``, ``b`` and ``difference`` (b - a) are means over the ``seeds`` pairs in which the
+    request finished on both sides.
+    """
+    _require_pairs(len(a), len(b))
+    pairs = pd.concat([_paired(x, y, metric) for x, y in zip(a, b, strict=True)])
+    means = pairs.groupby("request_id", sort=False).agg(
+        a=("a", "mean"), b=("b", "mean"), seeds=("a", "size")
+    )
+    means.insert(2, "difference", means["b"] - means["a"])
+    return means.reset_index()
+
+
+def _require_pairs(a: int, b: int) -> None:
+    if a != b or not a:
+        raise RunError(f"runs to compare come in pairs of one seed; there are {a} and {b}")
+
+
+def _paired(a: pd.DataFrame, b: pd.DataFrame, metric: str) -> pd.DataFrame:
+    sides = [
+        frame.loc[frame["status"] == "finished", ["request_id", metric]].set_axis(
+            ["request_id", name], axis=1
+        )
+        for name, frame in (("a", a), ("b", b))
+    ]
+    return sides[0].merge(sides[1], on="request_id").dropna()
+
+
+def _compare_metric(
+    metric: str, a: Sequence[float | None], b: Sequence[float | None]
+) -> MetricDifference:
+    pairs = np.array([(x, y) for x, y in zip(a, b, strict=True) if None not in (x, y)], float)
+    seeds = len(pairs)
+    if not seeds:
+        return MetricDifference(metric, None, None, None, None, None, 0)
+    mean_a, mean_b = pairs.mean(axis=0).tolist()
+    differences = pairs[:, 1] - pairs[:, 0]
+    middle = float(differences.mean())
+    if seeds == 1:
+        return MetricDifference(metric, mean_a, mean_b, middle, None, None, 1)
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
+    half = quantile * float(differences.std(ddof=1)) / math.sqrt(seeds)
+    return MetricDifference(metric, mean_a, mean_b, middle, middle - half, middle + half, seeds)

@@ -1,0 +1,210 @@
+"""A prediction with its interval: the same trace, simulated over drawn coefficients and noise.
+
+Each replication draws the step-time coefficients (their covariance, and the drift between
+calibration rounds) and the noise of every step. Replication ``r`` of seed ``s`` draws the same
+numbers whatever the policy: common random numbers, so policies are compared on equal terms.
+
+Where the fitted model leaves what its calibration measured, the replications also draw how much the
+unmeasured part costs (``sim.step_times.extrapolation``). A workload that is a draw itself may be
+drawn again in each replication: its randomness then is in the interval too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.experiments.scenario import Scenario, replicate
+from sim.records.metrics import SLO, figure
+from sim.records.run import Run
+from sim.step_times.provenance import Formula, Source, Sourced, rests_on
+from sim.step_times.server_model import ServerModel
+from workloads.trace import Trace
+
+REPLICATIONS = 20
+INTERVAL = (0.05, 0.95)
+_WORKLOAD_STREAM = 4
+"""Of a replication's seed: behind the four that ``replicate`` spawns."""
+
+Redraw = Callable[[int], tuple[Trace, Scenario]]
+"""From a seed, a workload and the scenario that fits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted figure: median, 5 % and 95 % quantiles over the replications.
+
+    The median, because latency near saturation is a convex function of step time: a few slow draws
+    would pull a mean far from what any single run shows.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a profile says a policy will do with a trace.
+
+    ``run`` has the fitted coefficients, ``summaries`` those of the replications.
+    """
+
+    run: Run
+    summaries: list[dict[str, Any]]
+
+    def interval(self, metric: str) -> Interval | None:
+        """A figure (``ttft_s.p90``) with its interval; None where it is undefined."""
+        return interval(self.summaries, metric)
+
+
+def predict_once(
+    trace: Trace,
+    config: PolicyConfig,
+    profile: ServerModel,
+    *,
+    seed: int = 0,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """One simulation with the fitted coefficients, and noise: the quick answer."""
+    return run_once(trace, Scenario(config, profile), seed=seed, on_arrival=on_arrival)
+
+
+def run_once(
+    trace: Trace,
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    macro: bool = True,
+    keep_usage: bool = False,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """``predict_once`` of a whole scenario."""
+    first = np.random.SeedSequence(seed).spawn(1)[0]
+    run = replicate(
+        trace, scenario, first, macro=macro, keep_usage=keep_usage, on_arrival=on_arrival
+    )
+    return _with_provenance(run, scenario)
+
+
+def predict(
+    trace: Trace,
+    config: PolicyConfig,
+    profile: ServerModel,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+) -> Prediction:
+    """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
+    return predict_scenario(trace, Scenario(config, profile), seed=seed, replications=replications)
+
+
+def predict_scenario(
+    trace: Trace,
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+    redraw: Redraw | None = None,
+) -> Prediction:
+    """``predict`` of a whole scenario; ``redraw`` as in ``summaries_over_seeds``."""
+    run = run_once(trace, scenario, seed=seed)
+    drawn = summaries_over_seeds(
+        trace, scenario, run, seed=seed, replications=replications, redraw=redraw
+    )
+    return Prediction(run, list(drawn))
+
+
+def summaries_over_seeds(
+    trace: Trace,
+    scenario: Scenario,
+    run: Run,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+    slo: SLO | None = None,
+    redraw: Redraw | None = None,
+) -> Iterator[dict[str, Any]]:
+    """One by one, the summaries of replications over drawn coefficients and noise.
+
+    ``run`` is ``run_once`` of the same: it tells whether the step times were extrapolated.
+    ``redraw`` draws each replication's own workload; None where the trace is what it is.
+    Replication ``r`` of a seed gives ``redraw`` the same number whatever the scenario.
+    """
+    draws = _draws(trace, scenario, seed, replications, _is_outside(run), redraw)
+    return (drawn.summary(slo) for drawn in draws)
+
+
+def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
+    """A figure (``ttft_s.p90``) over the replications; None where it is undefined."""
+    return _interval([v for s in summaries if (v := figure(s, metric)) is not None])
+
+
+def difference(
+    a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], metric: str
+) -> Interval | None:
+    """``interval`` of b - a, replication by replication.
+
+    Both are of the same seed, so what they share (the workload, the draws) cancels. Raises
+    ``ValueError`` where they are not as many; None where no replication has both figures.
+    """
+    pairs = [(figure(x, metric), figure(y, metric)) for x, y in zip(a, b, strict=True)]
+    return _interval([y - x for x, y in pairs if x is not None and y is not None])
+
+
+def _interval(values: list[float]) -> Interval | None:
+    if not values:
+        return None
+    low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
+    return Interval(float(middle), float(low), float(high))
+
+
+def runs_over_seeds(
+    trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
+) -> list[Run]:
+    """Whole runs over drawn coefficients and noise: seed by seed the same for every policy."""
+    may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
+    widen = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
+    draws = _draws(trace, scenario, seed, replications, widen)
+    return [_with_provenance(drawn, scenario) for drawn in draws]
+
+
+def _draws(
+    trace: Trace,
+    scenario: Scenario,
+    seed: int,
+    replications: int,
+    widen: bool,
+    redraw: Redraw | None = None,
+) -> Iterator[Run]:
+    widen = widen and not scenario.is_certain()
+    for child in np.random.SeedSequence(seed).spawn(replications + 1)[1:]:
+        if redraw:
+            trace, scenario = redraw(_workload_seed(child))
+        yield replicate(trace, scenario, child, draw=True, widen=widen)
+
+
+def _workload_seed(child: np.random.SeedSequence) -> int:
+    own = np.random.SeedSequence(child.entropy, spawn_key=(*child.spawn_key, _WORKLOAD_STREAM))
+    return int(own.generate_state(1)[0])
+
+
+def _with_provenance(run: Run, scenario: Scenario) -> Run:
+    run.extra["provenance"] = rests_on(run.steps, _sources(scenario)).as_dict()
+    return run
+
+
+def _is_outside(run: Run) -> bool:
+    return "extrapolated" in run.extra["provenance"]["shares"]
+
+
+def _sources(scenario: Scenario) -> list[Source]:
+    """What the step times of each replica rest on."""
+    layout = build_scheduler(scenario.policies).memory.layout
+    return [
+        server.source(layout) if isinstance(server, Sourced) else Formula()
+        for server in scenario.servers()
+    ]

@@ -1,0 +1,229 @@
+"""A whole scenario: which servers, under which policies, and one replication of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from policies.routers.replica_loads import Fleet, RouterConfig
+from policies.routers.routing import ROUTERS, build_router
+from sim.core.cluster import simulate_cluster
+from sim.core.kv_transfer import KVLink
+from sim.core.pools import Pool, Role
+from sim.core.recorder import Recorder
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.acceptance import Verifier
+from sim.step_times.extrapolation import Widens, draw_factor
+from sim.step_times.server_model import ServerModel
+from sim.step_times.step_time import StepNoise, StepTime
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+_ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """How many servers there are, what stands before them, and how clients behave."""
+
+    replicas: int = 1
+    """Servers of each profile that serve whole requests."""
+    router: str = "round-robin"
+    """Who chooses a server for a request: a registered router, or ``path.py:Class``."""
+    staleness_s: float = 0.0
+    """Age of the loads that a router is told; 0: always true."""
+    prefill_replicas: int = 0
+    """Servers that compute prompts only; with ``decode_replicas``, or 0."""
+    decode_replicas: int = 0
+    """Servers that compute what follows a prompt."""
+    decode_router: str = "least-outstanding"
+    """Who chooses the server of the decodes."""
+    link_bytes_per_s: float = 25e9
+    """Link that moves keys and values from prefill to decode servers."""
+    link_latency_s: float = 0.0
+    """And the time before its first byte."""
+    closed_loop: bool | None = None
+    """Whether a follow-up is sent after its parent's answer; None: where there are any."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):
+            count = getattr(self, name)
+            if count < least:
+                raise PolicyError(f"{name}: {count} is not possible; it must be at least {least}")
+        if bool(self.prefill_replicas) != bool(self.decode_replicas):
+            raise PolicyError(
+                f"prefill_replicas and decode_replicas go together, not {self.prefill_replicas} "
+                f"and {self.decode_replicas}"
+            )
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Build routers and link, so that a wrong one is an error also where nothing needs it."""
+        for router in (self.router, self.decode_router):
+            config = RouterConfig(router, self.staleness_s)
+            build_router(Fleet([1.0], self.staleness_s), config, np.random.default_rng(0))
+        KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
+
+    @property
+    def splits(self) -> bool:
+        """Whether prompts and decodes have servers of their own."""
+        return self.prefill_replicas > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The settings by name, for files."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Servers of ``profile`` (and of ``more_profiles``, a pool each) under ``policies``."""
+
+    policies: PolicyConfig
+    profile: ServerModel
+    cluster: ClusterConfig = ClusterConfig()
+    more_profiles: tuple[ServerModel, ...] = ()
+
+    def is_certain(self) -> bool:
+        """Whether all is known of the servers: no profile has drawn fits, drift or noise."""
+        profiles = (self.profile, *self.more_profiles)
+        return all(profile.is_certain() for profile in profiles)
+
+    def is_repeatable(self) -> bool:
+        """Whether every replication is the same: it is certain, and no router draws."""
+        routers = {self.cluster.router, self.cluster.decode_router}
+        return self.is_certain() and routers <= _ROUTERS_WITHOUT_CHANCE
+
+    def servers(self) -> list[ServerModel]:
+        """The profile of every replica, in the order of their numbers."""
+        profiles, cluster = (self.profile, *self.more_profiles), self.cluster
+        sizes = [cluster.replicas] * len(profiles)
+        if cluster.splits:
+            profiles = (profiles[0], profiles[-1])
+            sizes = [cluster.prefill_replicas, cluster.decode_replicas]
+        return [p for p, size in zip(profiles, sizes, strict=True) for _ in range(size)]
+
+    @property
+    def name(self) -> str:
+        """A short label of the policies and the servers."""
+        cluster = self.cluster
+        if cluster.splits:
+            return f"{self.policies.name} {cluster.prefill_replicas}P{cluster.decode_replicas}D"
+        servers = cluster.replicas * (1 + len(self.more_profiles))
+        return self.policies.name + (f" x{servers} {cluster.router}" if servers > 1 else "")
+
+
+def replicate(
+    trace: Trace,
+    scenario: Scenario,
+    seed: np.random.SeedSequence,
+    *,
+    draw: bool = False,
+    widen: bool = False,
+    macro: bool = True,
+    keep_usage: bool = False,
+    on_arrival: Callable[[int], None] | None = None,
+) -> Run:
+    """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
+
+    ``widen`` also draws how much these cost beyond what was measured
+    (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
+    noise, whatever the policies: common random numbers.
+    """
+    coefficient_seed, noise_seed, draft_seed, widening_seed = seed.spawn(4)
+    factor = draw_factor(np.random.default_rng(widening_seed)) if widen else None
+    coefficients = np.random.default_rng(coefficient_seed)
+    profiles = (scenario.profile, *scenario.more_profiles)
+    drawing = coefficients if draw else None
+    models = [_model(p, scenario.policies, drawing, factor) for p in profiles]
+    cluster = scenario.cluster
+    closed_loop = cluster.closed_loop
+    if closed_loop is None:
+        closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
+    recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
+    if cluster.splits or cluster.replicas > 1 or len(profiles) > 1 or closed_loop:
+        run = simulate_cluster(
+            trace,
+            _pools(scenario, models),
+            RouterConfig(cluster.router, cluster.staleness_s),
+            RouterConfig(cluster.decode_router, cluster.staleness_s),
+            _link(scenario),
+            recorder=recorder,
+            closed_loop=closed_loop,
+            macro=macro,
+            seed=noise_seed.generate_state(4).tolist(),
+            on_arrival=on_arrival,
+        )
+    else:
+        scheduler = build_scheduler(scenario.policies)
+        fit = scenario.profile.step_time(scheduler.memory.layout)
+        law = scenario.profile.acceptance
+        run = simulate(
+            trace,
+            scheduler,
+            models[0],
+            noise=StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed)),
+            macro=macro,
+            recorder=recorder,
+            on_arrival=on_arrival,
+            verifier=None if law is None else Verifier(law, draft_seed),
+        )
+    for replica, server in enumerate(scenario.servers()):
+        server.check(run, replica)
+    return run
+
+
+def _model(
+    profile: ServerModel,
+    policies: PolicyConfig,
+    rng: np.random.Generator | None,
+    factor: float | None,
+) -> StepTime:
+    fit = profile.step_time(build_scheduler(policies).memory.layout)
+    if rng is None:
+        return fit.model()
+    if factor is not None and isinstance(fit, Widens):
+        return fit.widened(rng, factor)
+    return fit.drawn(rng)
+
+
+def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
+    cluster = scenario.cluster
+    if cluster.splits:
+        if len(models) > 2:
+            raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
+        sizes: list[tuple[int, Role]] = [
+            (cluster.prefill_replicas, "prefill"),
+            (cluster.decode_replicas, "decode"),
+        ]
+        return [
+            _pool(scenario, models[min(place, len(models) - 1)], place, count, role)
+            for place, (count, role) in enumerate(sizes)
+        ]
+    return [
+        _pool(scenario, model, place, cluster.replicas, "serve")
+        for place, model in enumerate(models)
+    ]
+
+
+def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Role) -> Pool:
+    profiles = (scenario.profile, *scenario.more_profiles)
+    profile = profiles[min(place, len(profiles) - 1)]
+    policies = scenario.policies
+    if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # nobody set it
+        policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
+    fit = profile.step_time(build_scheduler(policies).memory.layout)
+    noise, law = fit.noise_factors(), profile.acceptance
+    return Pool(policies, model, count, role, noise, acceptance=law)
+
+
+def _link(scenario: Scenario) -> KVLink:
+    if not scenario.cluster.splits:
+        return KVLink()
+    bytes_per_token = scenario.profile.kv_bytes_per_token()
+    return KVLink.of(
+        bytes_per_token, scenario.cluster.link_bytes_per_s, scenario.cluster.link_latency_s
+    )

@@ -1,0 +1,98 @@
+"""One point of a grid: a scenario at a rate, and the figures by which points are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.experiments.predict import run_once
+from sim.experiments.scenario import Scenario
+from sim.records.metrics import SLO, figure
+from workloads.errors import ServetwinError
+from workloads.trace import Trace
+from workloads.transform import at_rate
+
+Row = dict[str, Any]
+
+FIGURE_MEANINGS = {
+    "servers": "replicas of all pools",
+    "finished": "requests that finished",
+    "refused": "requests that were refused",
+    "slo_attainment": "requests within every limit / all that were scheduled",
+    "goodput_per_s": "requests within every limit per second",
+    "goodput_per_server_per_s": "the same per replica",
+    "output_throughput_tokens_per_s": "output tokens of finished requests per second",
+    "output_tokens_per_server_per_s": "the same per replica",
+    "interactivity_tokens_per_s": "1 / median TPOT: tokens per second that a user sees",
+    **{
+        f"{name}_s_{part}": f"{name.upper()}, {part}"
+        for name in ("ttft", "tpot", "e2e")
+        for part in ("p50", "p90", "p99")
+    },
+    "preemptions": "how often requests lost their KV memory",
+    "makespan_s": "first scheduled arrival to last token",
+}
+"""The figures of a point; seconds, unless the name says otherwise."""
+
+COUNTS = ("servers", "finished", "refused", "preemptions")
+"""Those that are whole numbers."""
+
+PROBLEM = "problem"
+"""Why a point could not be simulated; empty where it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What all points of a grid have in common."""
+
+    trace: Trace
+    slo: SLO
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A scenario at a rate in requests per second; None is the trace's own."""
+
+    scenario: Scenario
+    rate_per_s: float | None = None
+
+
+def simulate_point(conditions: Conditions, point: Point) -> Row:
+    """Its figures, or the problem of a point that cannot be: one impossible point does not end a
+    grid."""
+    trace, rate_per_s = conditions.trace, point.rate_per_s
+    try:
+        scaled = trace if rate_per_s is None else at_rate(trace, rate_per_s)
+        run = run_once(scaled, point.scenario, seed=conditions.seed)
+    except ServetwinError as error:
+        return {PROBLEM: str(error)}
+    return {**figures_of(run.summary(conditions.slo), len(point.scenario.servers())), PROBLEM: ""}
+
+
+def figures_of(summary: Mapping[str, Any], servers: int) -> Row:
+    """The figures (``FIGURE_MEANINGS``) of a summary with an SLO; undefined ones are None."""
+    tpot_s = figure(summary, "tpot_s.p50")
+    goodput = figure(summary, "goodput_per_s")
+    throughput = figure(summary, "output_throughput_tokens_per_s")
+    return {
+        "servers": servers,
+        "finished": summary["requests"]["finished"],
+        "refused": summary["requests"]["refused"],
+        "slo_attainment": summary["slo_attainment"],
+        "goodput_per_s": goodput,
+        "goodput_per_server_per_s": _per(goodput, servers),
+        "output_throughput_tokens_per_s": throughput,
+        "output_tokens_per_server_per_s": _per(throughput, servers),
+        "interactivity_tokens_per_s": 1 / tpot_s if tpot_s else None,
+        **{
+            f"{name}_s_{part}": figure(summary, f"{name}_s.{part}")
+            for name in ("ttft", "tpot", "e2e")
+            for part in ("p50", "p90", "p99")
+        },
+        "preemptions": summary["preemptions"],
+        "makespan_s": summary["makespan_s"],
+    }
+
+
+def _per(value: float | None, servers: int) -> float | None:
+    return None if value is None else value / servers

@@ -1,0 +1,282 @@
+"""Where the time of one request went, in parts that sum to its latency.
+
+===========  ==================================================================================
+queue        from the server's door to the first step that computes the prompt; after a handover,
+             to the first step that decodes
+prefill      to the end of the step that gives the first token
+decode       to the end of the step that gives the last token, less what follows
+stalled      what the prompts of others added to those steps (``sim.explain.stalls``)
+preempted    without a place in the batch, and computing again what was lost (``sim.explain.spans``)
+transfer     moving keys and values to another replica
+api          the HTTP process, before the server's door and after the last step
+===========  ==================================================================================
+
+A load test sees a server from outside and keeps no steps. It knows three parts: "send_lag" (the
+client was late), "first_token" (network, queue and prefill in one) and "streaming" (the rest).
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from policies.protocols import KVLayout
+from sim.explain.queue_cause import QueueCause, queue_cause
+from sim.explain.spans import RequestSpans, Span
+from sim.explain.stages import CLIENT_STAGES
+from sim.explain.stalls import Stalls
+from sim.records.run import Run, RunError
+from sim.step_times.profile import load_profile
+from sim.step_times.server_model import ServerModel
+from sim.step_times.step_time import StepTime
+from workloads.errors import ProfileError, ServetwinError
+
+_LAYOUTS: dict[str, KVLayout] = {
+    "paged": "paged",
+    "windowed": "paged",
+    "contiguous": "contiguous",
+}
+PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
+_NO_MODEL = (
+    "the step-time model of this run is not known: stalls are estimated from the neighbouring "
+    "steps without prefill"
+)
+_NO_STALLS = (
+    "the step-time model of this run is not known, and no step ran without prefill: stalls are "
+    "counted as decode"
+)
+_OUTSIDE = (
+    "this run keeps no steps of its server: queue, prefill, stalls and preemptions cannot be told "
+    "apart within first_token and streaming"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Who was there with a request.
+
+    ``waiting`` and ``running`` count the others on its replica as it arrived, those aside that
+    never got a place (of a load test: ``running`` were sent and not answered). ``mean_batch`` is
+    the mean number of sequences in a step while it decoded, over time.
+    """
+
+    waiting: int | None
+    running: int
+    mean_batch: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One request: ``parts_s`` sum to ``e2e_s``; both are empty for one without a last token.
+
+    ``waited_s`` is the part of the TTFT before its prompt began, ``cause`` what it waited for.
+    ``notes`` say what could not be known.
+    """
+
+    request_id: str
+    status: str
+    error: str
+    scheduled_s: float
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    preemptions: int
+    replica: int
+    parts_s: Mapping[str, float]
+    waited_s: float | None
+    cause: QueueCause | None
+    company: Company | None
+    notes: tuple[str, ...]
+
+
+class Explainer:
+    """Explains the requests of one run.
+
+    The step-time models and the API's latency are those of ``servers``, one per replica; where none
+    are given, of the server that the run's scenario names. Where that is none that can be read, the
+    notes of an explanation say what that costs.
+    """
+
+    def __init__(self, run: Run, servers: Sequence[ServerModel] = ()) -> None:
+        self._run = run
+        self._policies: Mapping[str, Any] = run.scenario.get("policies") or {}
+        named = None if servers else server_of(run)
+        door = servers[0] if servers else named
+        self.spans = RequestSpans(run, door.api.model() if door else None)
+        self._models = {
+            replica: _model(servers[replica] if servers else named, self._policies)
+            for replica in self.spans.steps
+        }
+        self._stalls = {r: Stalls(of, self._models[r]) for r, of in self.spans.steps.items()}
+        self._outside = self.spans.stages.names == CLIENT_STAGES
+
+    def explain(self, request_id: str) -> Explanation:
+        """Explain a request. Raises ``RunError`` with the nearest ids for one that is not there."""
+        return self._explain_row(self.row_of(request_id))
+
+    def row_of(self, request_id: str) -> int:
+        """A request's row; raises ``RunError`` as ``explain`` does."""
+        ids = self._run.requests["request_id"]
+        found = np.flatnonzero(ids == request_id)
+        if not len(found):
+            raise RunError(f"no request {request_id!r} in this run; {_nearest(request_id, ids)}")
+        return int(found[0])
+
+    def waited_behind(self, request_id: str) -> pd.DataFrame:
+        """The rows of ``Run.steps`` that ran while it queued for its prompt; none of a load test.
+
+        Raises ``RunError`` as ``explain`` does.
+        """
+        row = self.row_of(request_id)
+        if self._outside or not self.spans.of(row):
+            return self._run.steps.iloc[:0]
+        return self._queued_behind(row)
+
+    def slowest(self, count: int) -> list[Explanation]:
+        """Explain the finished requests of the longest E2E latency, the slowest first."""
+        requests = self._run.requests
+        e2e_s = requests.loc[requests["status"] == "finished", "e2e_s"]
+        return [self._explain_row(int(row)) for row in e2e_s.nlargest(count).index]
+
+    def _explain_row(self, row: int) -> Explanation:
+        request = self._run.requests.iloc[row]
+        spans = self.spans.of(row)
+        queue_s = _defined(request["queue_s"])
+        return Explanation(
+            request_id=str(request["request_id"]),
+            status=str(request["status"]),
+            error=str(request["error"] or ""),
+            scheduled_s=float(request["scheduled_s"]),
+            ttft_s=_defined(request["ttft_s"]),
+            tpot_s=_defined(request["tpot_s"]),
+            e2e_s=_defined(request["e2e_s"]),
+            prompt_tokens=int(request["prompt_tokens"]),
+            output_tokens=int(request["output_tokens"]),
+            cached_tokens=int(request["cached_tokens"]),
+            preemptions=int(request["preemptions"]),
+            replica=int(request["replica"]),
+            parts_s=self._parts_s(row, spans) if spans else {},
+            waited_s=queue_s,
+            cause=self._cause(row) if spans and not self._outside else None,
+            company=self._company(row, spans) if spans else None,
+            notes=self._notes(row, spans) if spans else (),
+        )
+
+    def _parts_s(self, row: int, spans: list[Span]) -> dict[str, float]:
+        parts_s = dict.fromkeys(CLIENT_STAGES if self._outside else PARTS, 0.0)
+        for part, start_s, end_s in spans:
+            parts_s[part] += end_s - start_s
+        if not self._outside:
+            stalled_s = min(self._stalled_s(row, spans), parts_s["decode"])
+            parts_s["decode"] -= stalled_s
+            parts_s["stalled"] = stalled_s
+        return parts_s
+
+    def _saw_prompts(self, row: int, spans: list[Span]) -> bool:
+        """Whether prompts were computed while it decoded."""
+        steps = self.spans.steps_of(row)
+        decodes = (span for span in spans if span.part == "decode")
+        return any(steps.within(s.start_s, s.end_s)["prefill_chunks"].any() for s in decodes)
+
+    def _stalled_s(self, row: int, spans: list[Span]) -> float:
+        steps = self.spans.steps_of(row)
+        stalls = self._stalls[int(self.spans.stages.replicas[row, 1])]
+        decodes = (span for span in spans if span.part == "decode")
+        return sum(stalls.stalled_s(steps.within(s.start_s, s.end_s)) for s in decodes)
+
+    def _queued_behind(self, row: int) -> pd.DataFrame:
+        stages = self.spans.stages
+        steps = self.spans.steps[int(stages.replicas[row, 0])]
+        return steps.touching(*stages.points_s[row, 1:3].tolist())
+
+    def _cause(self, row: int) -> QueueCause | None:
+        arrived_s, admitted_s = self.spans.stages.points_s[row, 1:3].tolist()
+        rows = self._queued_behind(row)
+        prompt_tokens = int(self._run.requests["prompt_tokens"].iloc[row])
+        return queue_cause(rows, arrived_s, admitted_s, prompt_tokens, self._policies)
+
+    def _company(self, row: int, spans: list[Span]) -> Company:
+        stages = self.spans.stages
+        now_s = float(stages.points_s[row, 1])
+        present = stages.present(int(stages.replicas[row, 0]), now_s)
+        present[row] = False
+        if self._outside:
+            return Company(None, int(present.sum()), None)
+        away = [self.spans.away_at(int(other), now_s) for other in np.flatnonzero(present)]
+        waits = stages.stamps_s("queue")[present] > now_s
+        waiting = int((waits | np.array(away, bool)).sum())
+        return Company(waiting, int(present.sum()) - waiting, self._mean_batch(row, spans))
+
+    def _mean_batch(self, row: int, spans: list[Span]) -> float | None:
+        decodes = [(s.start_s, s.end_s) for s in spans if s.part == "decode"]
+        if not decodes:
+            return None
+        steps = self.spans.steps_of(row)
+        rows = pd.concat([steps.within(*between) for between in decodes])
+        batch = rows["decode_sequences"] + rows["prefill_chunks"]
+        lasted_s = rows["end_s"] - rows["start_s"]
+        return float(np.average(batch, weights=lasted_s)) if lasted_s.sum() > 0 else None
+
+    def _notes(self, row: int, spans: list[Span]) -> tuple[str, ...]:
+        if self._outside:
+            return (_OUTSIDE, *_longest_gap(self._run.requests.iloc[row]))
+        replica = int(self.spans.stages.replicas[row, 1])
+        if self._models[replica] is not None or not self._saw_prompts(row, spans):
+            return ()
+        return (_NO_MODEL if self._stalls[replica].known else _NO_STALLS,)
+
+
+def server_of(run: Run) -> ServerModel | None:
+    """The profile or roofline that a run's scenario names; None where none can be had."""
+    from sim.techniques.build import build_setup, parse_efficiency
+
+    scenario = run.scenario
+    try:
+        if isinstance(name := scenario.get("profile"), str):
+            return load_profile(name)
+        if not isinstance(scenario.get("model"), str) or scenario.get("tables"):
+            return None
+        efficiency = parse_efficiency(scenario.get("efficiency") or "")
+        names = (scenario["model"], scenario["hardware"], scenario.get("techniques") or ())
+        return build_setup(*names, efficiency).server()
+    except (ServetwinError, KeyError, TypeError):
+        return None
+
+
+def _model(server: ServerModel | None, policies: Mapping[str, Any]) -> StepTime | None:
+    layout = _LAYOUTS.get(policies.get("kv", ""))
+    if server is None or layout is None:
+        return None
+    try:
+        model = server.step_time(layout).model()
+    except ProfileError:
+        return None
+    return None if getattr(model, "wants_contexts", False) else model
+
+
+def _nearest(request_id: str, ids: pd.Series) -> str:
+    near = difflib.get_close_matches(request_id, ids.tolist(), n=3)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {len(ids)}, such as {', '.join(map(repr, ids[:3]))}"
+
+
+def _longest_gap(request: pd.Series) -> tuple[str, ...]:
+    gaps_s = np.diff(request.get("chunk_s", ()))
+    if not len(gaps_s):
+        return ()
+    place = int(gaps_s.argmax())
+    return (
+        f"the longest gap between chunks was {gaps_s[place]:.3f} s, before chunk {place + 2} of "
+        f"{len(gaps_s) + 1}",
+    )
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,200 @@
+"""A run, predicted or measured: its requests, its steps, and the folder that keeps them."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import yaml
+
+from policies.step_record import StepRecord
+from sim.records.metrics import SLO, summarize
+from sim.records.run_folder import SUMMARY, Files, Unwritten, write_elsewhere, write_files
+from workloads.errors import ServetwinError
+
+RunKind = Literal["simulation", "loadtest"]
+
+_EXTRAS = ("simulation", "delivered", "provenance")
+PAUSE_MEANINGS = {
+    "row": "the request's row in requests.parquet",
+    "preempted_s": "when it lost its place in the batch",
+    "resumed_s": "when it had a place again",
+}
+PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
+"""A request (its row in ``requests``) lost its place in the batch, and had it again."""
+HANDOVER_MEANINGS = {
+    "row": "the request's row in requests.parquet",
+    "prefill_end_s": "when its prompt was computed, on one server",
+    "transfer_end_s": "when its keys and values were on the other",
+    "decode_start_s": "when its decodes began there",
+}
+HANDOVER_COLUMNS = tuple(HANDOVER_MEANINGS)
+"""A request's prompt was computed on one replica; its decodes began on another."""
+
+
+class RunError(ServetwinError):
+    """A run folder cannot be read or written."""
+
+
+class NotWritten(RunError):
+    """The place for a result cannot have it; ``exit_code`` 1, for the input was right."""
+
+    exit_code = 1
+
+
+class NotSaved(NotWritten):
+    """A run of which something could not be written; ``instead`` is a folder that has it, or None.
+
+    Of a run with ``missing`` files that folder is not whole either.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        unwritten: Sequence[Unwritten],
+        instead: Path | None,
+        missing: Sequence[Unwritten],
+    ) -> None:
+        self.instead = instead
+        first, *others = unwritten
+        also = f", nor could {', '.join(file.name for file in others)}" if others else ""
+        super().__init__(
+            f"{folder / first.name}: its {first.size_bytes} bytes could not be written "
+            f"({first.reason}){also}; {_where(instead, missing)}"
+        )
+
+
+def _where(instead: Path | None, missing: Sequence[Unwritten]) -> str:
+    if instead is None:
+        return f"nor could anything be written to {tempfile.gettempdir()}"
+    if missing:
+        return f"{instead} has the run without {', '.join(file.name for file in missing)}"
+    return f"{instead} has the whole run"
+
+
+def save_files(folder: Path, files: Callable[[], Files]) -> None:
+    """Write them into ``folder``.
+
+    Raises ``NotSaved`` where one cannot be written; all go to the temporary directory then.
+    """
+    if unwritten := write_files(folder, files()):
+        raise NotSaved(folder, unwritten, *write_elsewhere(files()))
+
+
+def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
+    """Stamps by request row, in ``columns``; what had not happened at the end is undefined."""
+    listed = [tuple(row) for row in rows]
+    padded = [(*row, *[float("nan")] * (len(columns) - len(row))) for row in listed]
+    frame = pd.DataFrame(padded, columns=list(columns), dtype=float)
+    return frame.astype({"row": int})
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened to every request (``sim.records.metrics.REQUEST_COLUMNS``) and in every step.
+
+    ``scenario`` is all that is needed to run it again, ``meta`` says where and with what it ran,
+    ``extra`` joins the summary (wall time of the simulation, delivered load of a load test).
+    ``pauses`` (``PAUSE_COLUMNS``) and ``handovers`` (``HANDOVER_COLUMNS``) are of a simulation.
+    """
+
+    kind: RunKind
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    scenario: dict[str, Any]
+    meta: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    records: list[StepRecord] = field(default_factory=list)
+    """Every decision of a simulation that was asked to keep them; not written to the folder."""
+    pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
+    handovers: pd.DataFrame = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
+
+    def summary(self, slo: SLO | None = None) -> dict[str, Any]:
+        """The figures of the run (``sim.records.metrics.summarize``) and its extras."""
+        return {**summarize(self.requests, slo), **self.extra}
+
+    def save(self, folder: Path) -> Path:
+        """Write the run folder; ``summary.json`` comes last, so its presence means complete.
+
+        Raises ``NotSaved`` where a file cannot be written: those that fit are there then, and all
+        of them in the temporary directory.
+        """
+        save_files(folder, self.files)
+        return folder
+
+    def files(self) -> Files:
+        """Those of its folder."""
+        yield SUMMARY, None  # An old one would speak for the new files.
+        yield "requests.parquet", self.requests.to_parquet(index=False)
+        yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()
+        yield "scenario.yaml", yaml.safe_dump(self.scenario, sort_keys=False).encode()
+        yield "steps.parquet", self.steps.to_parquet(index=False)
+        yield "pauses.parquet", _bytes_if_any(self.pauses)
+        yield "handovers.parquet", _bytes_if_any(self.handovers)
+        yield SUMMARY, json.dumps(self.summary(), indent=1).encode()
+
+
+def load_run(folder: Path) -> Run:
+    """Read a run folder back.
+
+    Raises ``RunError`` when the folder or one of its files is missing or damaged.
+    """
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        summary = json.loads((folder / "summary.json").read_text())
+        scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
+        requests = pd.read_parquet(folder / "requests.parquet")
+        steps = pd.read_parquet(folder / "steps.parquet")
+        pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
+        handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
+        kind = meta.pop("kind")
+    except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
+        raise RunError(f"{folder}: not a readable run folder ({error})") from error
+    extra = {name: summary[name] for name in _EXTRAS if name in summary}
+    return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)
+
+
+def _bytes_if_any(frame: pd.DataFrame) -> bytes | None:
+    return None if frame.empty else frame.to_parquet(index=False)
+
+
+def _load_if_any(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    if not path.exists():
+        return stamps_frame((), columns)
+    return pd.read_parquet(path, columns=list(columns))
+
+
+def machine_facts() -> dict[str, Any]:
+    """Machine and versions, for ``meta.json`` and profiles."""
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "servetwin": _own_version(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _own_version() -> str:
+    try:
+        return version("servetwin")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,271 @@
+"""How many tokens come out of a pass that verifies drafts: laws, and draws from them.
+
+A pass computes ``rows`` rows of a sequence: that of its last token, and the drafted ones. The
+prompt's pass yields the first token as everywhere, so an answer of m tokens takes
+``passes(m - 1)`` passes on average.
+
+========== ======================================================================================
+Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023)
+Tree       several proposals at each place, verified at once: SpecInfer (ASPLOS 2024)
+Blockwise  heads of the model itself propose the next block: Stern et al. (NeurIPS 2018)
+Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 2025)
+========== ======================================================================================
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, cycle
+from operator import mul
+from typing import Protocol
+
+import numpy as np
+
+from policies.batch import Batch
+from policies.sequence import Sequence
+from sim.step_times.step_time import FloatArray
+from workloads.errors import PolicyError
+
+
+class Acceptance(Protocol):
+    """The law of the tokens that come out of a pass."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a sequence in a pass: 1 + ``draft_rows`` of the policies."""
+
+    def mean_tokens_per_pass(self) -> float:
+        """Mean over the passes of an endless answer."""
+
+    def passes(self, tokens: int) -> float:
+        """Mean passes until ``tokens`` are out, what the last one yields beyond them cut off."""
+
+    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
+        """The tokens of one pass after the other, of one answer."""
+
+
+class Verification(ABC):
+    """Drafts are verified in order: the accepted ones come out, and one token of the target's.
+
+    A pass draws one uniform number, so with equal draws a likelier acceptance is never fewer
+    tokens.
+    """
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of a sequence in a pass."""
+
+    @property
+    @abstractmethod
+    def reach(self) -> tuple[float, ...]:
+        """Probabilities that at least 1, 2, ... drafted tokens are accepted."""
+
+    def mean_tokens_per_pass(self) -> float:
+        """1 + E[accepted]."""
+        return 1.0 + sum(self.reach)
+
+    def law(self) -> FloatArray:
+        """Probabilities that 1, 2, ... tokens come out."""
+        return -np.diff([1.0, *self.reach, 0.0])
+
+    def passes(self, tokens: int) -> float:
+        """Mean passes f(tokens): f(n) = 1 + sum over k of P(k) f(n - k), and 0 from 0 down.
+
+        More than tokens / ``mean_tokens_per_pass()``: the last pass may yield too many.
+        """
+        law = self.law()
+        means = np.zeros(len(law) + tokens)  # entry len(law) - 1 is of 0 tokens
+        for end in range(len(law), len(means)):
+            means[end] = 1.0 + law @ means[end - len(law) : end][::-1]
+        return float(means[-1])
+
+    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
+        """Independent draws of ``law``."""
+        ascending = [-probability for probability in self.reach]
+        while True:
+            yield 1 + bisect_left(ascending, -rng.random())
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Verification):
+    """``drafts`` tokens in a row, each accepted with probability ``alpha`` if those before it were.
+
+    P(A = j) = alpha^j (1 - alpha) for j < drafts, P(A = drafts) = alpha^drafts; the mean of 1 + A
+    is (1 - alpha^(drafts + 1)) / (1 - alpha) (Leviathan et al., equation 1).
+    """
+
+    alpha: float
+    drafts: int
+
+    def __post_init__(self) -> None:
+        _require_probability(self.alpha)
+        _require_counts(drafts=self.drafts)
+
+    @property
+    def rows(self) -> int:
+        """1 + ``drafts``."""
+        return 1 + self.drafts
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """alpha^j."""
+        return tuple(self.alpha**accepted for accepted in range(1, self.drafts + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Verification):
+    """``widths[i]`` proposals below each token of level i, all of them verified in one pass.
+
+    A level is passed with probability 1 - (1 - alpha)^width: siblings are taken to be independent,
+    which is optimistic. Widths of 1 make a chain (SpecInfer, ASPLOS 2024).
+    """
+
+    alpha: float
+    widths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _require_probability(self.alpha)
+        _require_counts(widths=min(self.widths, default=0))
+
+    @property
+    def nodes(self) -> int:
+        """Drafted tokens: the sum over the levels of the product of the widths down to there."""
+        return sum(accumulate(self.widths, mul))
+
+    @property
+    def rows(self) -> int:
+        """1 + ``nodes``."""
+        return 1 + self.nodes
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """Products of the levels' probabilities."""
+        return tuple(accumulate((1 - (1 - self.alpha) ** width for width in self.widths), mul))
+
+
+@dataclass(frozen=True, slots=True)
+class Blockwise(Verification):
+    """The model predicts ``block`` tokens at once; the next pass verifies them and predicts anew.
+
+    The first is its own choice and always right, each further one with probability ``alpha`` if
+    those before it were (Stern et al., NeurIPS 2018). ``alpha`` of 1 accepts whole blocks.
+    """
+
+    alpha: float
+    block: int
+
+    def __post_init__(self) -> None:
+        _require_probability(self.alpha)
+        _require_counts(block=self.block)
+
+    @property
+    def rows(self) -> int:
+        """``block``."""
+        return self.block
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """alpha^j, j < block."""
+        return tuple(self.alpha**accepted for accepted in range(1, self.block))
+
+    def invocations(self, tokens: int) -> float:
+        """Passes of an answer with the one that predicts the first block: m / mean + 1.
+
+        Stern et al., section 4 (verification and prediction merged); truncation apart.
+        """
+        return tokens / self.mean_tokens_per_pass() + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Diffusion:
+    """A block of ``block_tokens`` is refined ``refinements`` times; then all its tokens come out.
+
+    Deterministic. The keys and values of the block are written anew by each pass, those of the
+    blocks before it are kept (block diffusion, Arriola et al., ICLR 2025).
+    """
+
+    block_tokens: int
+    refinements: int
+
+    def __post_init__(self) -> None:
+        _require_counts(block_tokens=self.block_tokens, refinements=self.refinements)
+
+    @property
+    def rows(self) -> int:
+        """``block_tokens``."""
+        return self.block_tokens
+
+    def mean_tokens_per_pass(self) -> float:
+        """``block_tokens`` / ``refinements``."""
+        return self.block_tokens / self.refinements
+
+    def passes(self, tokens: int) -> float:
+        """``refinements`` for each block begun."""
+        return float(self.refinements * -(-tokens // self.block_tokens))
+
+    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
+        """0, ..., 0, ``block_tokens``, over and over."""
+        return cycle([0] * (self.refinements - 1) + [self.block_tokens])
+
+
+class Verifier:
+    """Says how many tokens came out of each pass of a batch, by a law.
+
+    Every answer draws from a stream of its own, named by the number of its request: who else is in
+    the batch, and when, changes nothing.
+    """
+
+    def __init__(self, law: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
+        self._law = law
+        self._seed = seed if isinstance(seed, np.random.SeedSequence) else _seed_of(seed)
+        self._streams: dict[Sequence, Iterator[int]] = {}
+        self._answers: Counter[int] = Counter()
+        """How many answers have begun, of prompts that have several."""
+
+    def judge(self, batch: Batch) -> None:
+        """Set ``batch.emitted``.
+
+        Raises ``PolicyError`` where the batch verifies other rows than the law is about.
+        """
+        drafted = batch.chunks[: batch.drafted]
+        for entry in drafted[:1]:  # all have as many
+            if entry.rows != self._law.rows:
+                raise PolicyError(
+                    f"draft_rows: {entry.rows - 1} does not fit {self._law}; it must be "
+                    f"{self._law.rows - 1}"
+                )
+        batch.emitted = [self._emitted(entry.seq) for entry in drafted]
+
+    def _emitted(self, seq: Sequence) -> int:
+        stream = self._streams.get(seq)
+        if stream is None:
+            stream = self._streams[seq] = self._law.emissions(self._generator(seq))
+        tokens = next(stream)
+        if seq.generated_tokens + tokens >= seq.max_tokens:
+            del self._streams[seq]
+        return tokens
+
+    def _generator(self, seq: Sequence) -> np.random.Generator:
+        key = (*self._seed.spawn_key, seq.number)
+        if seq.group is not None:
+            key = (*key, self._answers[seq.number])
+            self._answers[seq.number] += 1
+        return np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
+
+
+def _seed_of(seed: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed)
+
+
+def _require_probability(alpha: float) -> None:
+    if not 0 <= alpha <= 1:
+        raise PolicyError(f"alpha: {alpha!r} is not possible; it must be from 0 to 1")
+
+
+def _require_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise PolicyError(f"{name}: {count!r} is not possible; it must be at least 1")

@@ -1,0 +1,82 @@
+"""A fitted step-time model outside what was measured: nobody knows how its slopes go on there.
+
+Each feature costs what the fit says up to the largest value that was measured, and ``factor`` times
+that beyond: t(x) = t(cut x) + factor (t(x) - t(cut x)), with x cut at the maxima. A factor of
+median 1, drawn once for each replication, leaves intervals inside the range as they are and widens
+those outside in proportion to how much of a step lies there.
+"""
+
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.step_times.provenance import MeasuredRange
+from sim.step_times.step_time import FloatArray, LinearStepTime, Remembered, StepTime
+
+LOG_SPREAD = 0.5
+"""Standard deviation of the factor's logarithm: nine of ten are between 0.44 and 2.3."""
+
+
+def draw_factor(rng: np.random.Generator) -> float:
+    """How many times as much the unmeasured part of every step costs in one replication."""
+    return float(rng.lognormal(0.0, LOG_SPREAD))
+
+
+@runtime_checkable
+class Widens(Protocol):
+    """Step times that know where they were not measured."""
+
+    def widened(self, rng: np.random.Generator, factor: float) -> StepTime:
+        """One of the engines that this may be; the unmeasured costs ``factor`` times as much."""
+
+
+class Widened:
+    """``model``, with all that it costs beyond ``largest`` times ``factor``.
+
+    The context of the decodes may pass its maximum within a run of steps, so durations are sampled.
+    """
+
+    def __init__(self, model: LinearStepTime, largest: MeasuredRange, factor: float) -> None:
+        self._model = model
+        self._largest = largest
+        self._more = factor - 1
+        of = model.coefficients
+        self._decode_s, self._chunk_s = of[1], of[2]
+        self._context_s, self._pairs_s, self._prefill_context_s = of[-3:]
+        self._rows_beyond_s = Remembered(self._of_rows)
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        lasted_s = self._model.seconds(shape, steps)
+        beyond_s = self._beyond_s(shape)
+        context, growing = shape.decode_context_tokens, shape.decode_growing
+        most = self._largest.decode_context_tokens
+        if context + growing * (steps - 1) <= most:
+            return lasted_s + self._more * beyond_s if beyond_s else lasted_s
+        past: FloatArray = np.maximum(0.0, context + growing * np.arange(steps) - most)
+        return lasted_s + self._more * (beyond_s + self._context_s * past)
+
+    def _beyond_s(self, shape: BatchShape) -> float:
+        """What the features cost beyond their maxima, the context of the decodes aside."""
+        largest, chunks = self._largest, shape.prefill_chunks
+        beyond_s = self._decode_s * max(0.0, shape.decode_sequences - largest.decode_sequences)
+        if not chunks:
+            return beyond_s + self._rows_beyond_s[shape.decode_sequences]
+        pairs = sum(n * start + n * (n + 1) // 2 for start, n in chunks)
+        context = sum(start for start, _ in chunks)
+        return (
+            beyond_s
+            + self._rows_beyond_s[shape.rows]
+            + self._chunk_s * max(0.0, len(chunks) - largest.prefill_chunks)
+            + self._pairs_s * max(0.0, pairs - largest.prefill_pairs)
+            + self._prefill_context_s * max(0.0, context - largest.prefill_context_tokens)
+        )
+
+    def _of_rows(self, rows: int) -> float:
+        """What rows cost beyond the most that were measured: slope times length, by segment."""
+        most, slopes = self._largest.rows, self._model.coefficients[3:-3]
+        ends = pairwise((*self._model.knots, float("inf")))
+        lengths = (max(0.0, min(rows, end) - max(most, start)) for start, end in ends)
+        return sum(slope * length for slope, length in zip(slopes, lengths, strict=True))

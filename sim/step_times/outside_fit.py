@@ -1,0 +1,97 @@
+"""Fit the step-time model to intervals between what clients saw.
+
+Intervals are sums of steps, and the model is linear in its features, so an interval is one row of
+the same fit: its features are summed. Two columns more take what stands before a first token: the
+API's latency, and a static batch's wait to fill. A constant part of the API's latency and a
+constant cost of a prefill chunk cannot be told apart by lone prompts; prompts that join decodes,
+and the share of several in one step, tell them as far as anything does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
+from sim.step_times.outside_steps import Answer, Interval, seen_steps
+from sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
+
+LEAST_SHARE = 0.1
+"""An interval shorter than this part of the usual one is two reads of the client, not a step."""
+_ROWS_FROM = FEATURES.index("rows_from_0")
+_ROWS = slice(_ROWS_FROM, _ROWS_FROM + len(ROW_KNOTS))
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideFit:
+    """The fit, and what an idle server's first token takes beside its steps (seconds).
+
+    ``wait_s`` is how long a static batch waits to fill; ``chunk_per_sequence_s`` what each
+    sequence of a step adds to the mean delay of its tokens.
+    """
+
+    fit: Fit
+    first_token_s: float
+    wait_s: float
+    chunk_per_sequence_s: float
+
+
+def fit_outside(
+    rounds: Sequence[Sequence[Interval]], chunk_per_sequence_s: float = 0.0, seed: int = 0
+) -> OutsideFit:
+    """Fit the intervals of all calibration rounds; the noise is that of single decode steps.
+
+    Raises ``ProfileError`` when there are too few.
+    """
+    numbered = [(number, interval) for number, found in enumerate(rounds) for interval in found]
+    usual_s = float(np.median([interval.seconds for _, interval in numbered])) if numbered else 0.0
+    numbered = [n for n in numbered if n[1].seconds > LEAST_SHARE * usual_s]
+    intervals = [interval for _, interval in numbered]
+    matrix = np.array([interval.row() for interval in intervals]).reshape(-1, len(FEATURES) + 2)
+    seconds = np.array([interval.seconds for interval in intervals])
+    fit = fit_rows(matrix, seconds, np.array([number for number, _ in numbered]), seed)
+    width = len(FEATURES)
+    first_token_s, wait_s = fit.coefficients[width:].tolist()
+    steps = np.array([features(shape) for interval in intervals for shape in interval.shapes])
+    ranges = steps.max(axis=0)
+    single = [i for i, interval in enumerate(intervals) if _is_decode_step(interval)]
+    ratios = seconds[single] / (matrix[single] @ fit.coefficients)
+    draws = np.array([_extended(draw[:width], ranges) for draw in fit.draws])
+    stripped = replace(
+        fit,
+        coefficients=_extended(fit.coefficients[:width], ranges),
+        draws=draws,
+        covariance=np.cov(draws, rowvar=False),
+        noise=noise_quantiles(ratios) if single else fit.noise,
+        ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
+        steps=len(steps),
+    )
+    return OutsideFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
+
+
+def chunk_spread_s(bursts: Sequence[Sequence[Answer]]) -> float:
+    """What each sequence of a step adds to the mean delay of its tokens, from their order."""
+    points = [
+        (len(step.stamps_s) - 1, step.end_s - min(step.stamps_s.values()))
+        for answers in bursts
+        for step in seen_steps(answers)
+    ]
+    return fit_line(points)[1]
+
+
+def _is_decode_step(interval: Interval) -> bool:
+    return not interval.first_token and not any(s.prefill_chunks for s in interval.shapes)
+
+
+def _extended(coefficients: FloatArray, ranges: FloatArray) -> FloatArray:
+    """Rows beyond the most that were seen cost what the upper half of those seen cost each."""
+    extended, widths = coefficients.copy(), ranges[_ROWS]
+    most = int(widths.sum())
+    cost = np.interp([most / 2, most], *_row_costs(coefficients[_ROWS], widths))
+    extended[_ROWS][widths == 0] = (cost[1] - cost[0]) / (most / 2)
+    return extended
+
+
+def _row_costs(slopes: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(rows, seconds) at the knots that were reached."""
+    return np.append(0.0, np.cumsum(widths)), np.append(0.0, np.cumsum(slopes * widths))

@@ -1,0 +1,219 @@
+"""A profile: what a calibration learned about one engine on one machine, as a JSON file."""
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from policies.config import PolicyConfig
+from policies.protocols import KVLayout
+from sim.records.run import Run
+from sim.step_times.extrapolation import Widened
+from sim.step_times.fit import Fit
+from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
+from sim.step_times.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime, StepTime
+from workloads.errors import PolicyError, ProfileError, did_you_mean
+
+DEFAULT_PROFILE = "base-cpu"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class StepTimeFit(_Part):
+    """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
+
+    coefficients: dict[str, float]
+    covariance: list[list[float]] = Field(default_factory=list)
+    draws: list[list[float]] = Field(default_factory=list)
+    noise: list[float] = Field(default_factory=lambda: [1.0])
+    drift: float = 0.0
+    held_out_error: float | None = None
+    ranges: dict[str, float] = Field(default_factory=dict)
+    steps: int = 0
+
+    @field_validator("coefficients")
+    @classmethod
+    def _known_features(cls, value: dict[str, float]) -> dict[str, float]:
+        LinearStepTime.of(value)
+        return value
+
+    @field_validator("ranges")
+    @classmethod
+    def _known_ranges(cls, value: dict[str, float]) -> dict[str, float]:
+        LinearStepTime.of(value)
+        if wrong := [name for name, most in value.items() if most < 0]:
+            raise ValueError(f"{wrong[0]}: the largest value measured cannot be {value[wrong[0]]}")
+        return value
+
+    @classmethod
+    def of(cls, fit: Fit) -> "StepTimeFit":
+        """The file's form of a fit, with digits enough and no more."""
+        return cls(
+            coefficients=dict(zip(FEATURES, map(_short, fit.coefficients), strict=True)),
+            covariance=[[_short(value) for value in row] for row in fit.covariance],
+            draws=[[_short(value) for value in row] for row in fit.draws],
+            noise=[_short(value) for value in fit.noise],
+            drift=_short(fit.drift),
+            held_out_error=_short(fit.held_out_error),
+            ranges=fit.ranges,
+            steps=fit.steps,
+        )
+
+    def model(self) -> LinearStepTime:
+        """The model with the fitted coefficients."""
+        return LinearStepTime.of(self.coefficients)
+
+    def drawn(self, rng: np.random.Generator) -> LinearStepTime:
+        """The model of one bootstrap fit, times a drift; the fitted one where there are none."""
+        drift = max(0.0, 1 + self.drift * rng.standard_normal())
+        if not self.draws:
+            return self.model().scaled(drift)
+        return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
+
+    def widened(self, rng: np.random.Generator, factor: float) -> StepTime:
+        """As ``drawn``; what lies beyond the measured ranges costs ``factor`` times as much."""
+        return Widened(self.drawn(rng), MeasuredRange.of(self.ranges), factor)
+
+    def is_certain(self) -> bool:
+        """Whether every draw of it is the same: nobody measured how uncertain it is."""
+        return not self.draws and not self.drift and set(self.noise) == {1.0}
+
+    def noise_factors(self) -> FloatArray:
+        """Quantiles of measured / fitted step durations."""
+        return np.array(self.noise)
+
+
+class ApiLatencyFit(_Part):
+    """Latency of the HTTP process (``sim.step_times.step_time.ApiLatency``), in seconds."""
+
+    request_s: float = 0.0
+    request_per_token_s: float = 0.0
+    chunk_s: float = 0.0
+    chunk_per_sequence_s: float = 0.0
+
+    def model(self) -> ApiLatency:
+        """The simulator's form."""
+        return ApiLatency(**self.model_dump())
+
+
+class Profile(_Part):
+    """One engine on one machine: step time by KV layout, API latency, resolved configuration.
+
+    ``origin`` says whether the figures were measured or computed. ``policies`` is the engine's
+    resolved ``PolicyConfig``; its ``kv_tokens`` is what the engine really had.
+    """
+
+    schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
+    name: str
+    origin: Literal["measured", "computed"]
+    machine: dict[str, Any]
+    engine: dict[str, Any]
+    policies: dict[str, Any]
+    layouts: dict[KVLayout, StepTimeFit]
+    api: ApiLatencyFit = ApiLatencyFit()
+
+    def step_time(self, layout: KVLayout) -> StepTimeFit:
+        """The fit for a KV layout.
+
+        Raises ``ProfileError`` when that layout was not measured.
+        """
+        if layout not in self.layouts:
+            raise ProfileError(
+                f"profile {self.name}: {layout} KV memory was not measured, only "
+                f"{', '.join(self.layouts)}; calibrate that layout"
+            )
+        return self.layouts[layout]
+
+    def is_certain(self) -> bool:
+        """Whether every draw of every layout is the same."""
+        return all(fit.is_certain() for fit in self.layouts.values())
+
+    def source(self, layout: KVLayout) -> Source:
+        """What the step times for a KV layout rest on: a formula where nothing was measured."""
+        ranges = self.step_time(layout).ranges
+        return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
+
+    def describe(self) -> list[str]:
+        """Name, origin, model and machine."""
+        machine = self.machine.get("processor") or self.machine.get("endpoint", "unknown machine")
+        engine = f"{self.engine.get('model', '?')} on {machine}"
+        return [f"profile {self.name} ({self.origin}: {engine})"]
+
+    @property
+    def acceptance(self) -> None:
+        """No profile knows of drafts."""
+
+    def check(self, run: Run, replica: int) -> None:
+        """What was measured has no bound but itself."""
+
+    def policy_config(self) -> PolicyConfig:
+        """The engine's resolved policies."""
+        try:
+            return PolicyConfig(**self.policies)
+        except (TypeError, PolicyError) as error:
+            raise ProfileError(f"profile {self.name}: field 'policies': {error}") from error
+
+    def kv_bytes_per_token(self) -> float:
+        """Size of the keys and values of one token.
+
+        Raises ``ProfileError`` when the profile does not say.
+        """
+        engine = self.engine
+        if not (engine.get("kv_bytes") and engine.get("kv_tokens")):
+            raise ProfileError(
+                f"profile {self.name}: field 'engine': kv_bytes and kv_tokens are needed to move "
+                "keys and values over a link"
+            )
+        return float(engine["kv_bytes"]) / float(engine["kv_tokens"])
+
+    def as_json(self) -> str:
+        """What ``load_profile`` reads."""
+        return json.dumps(self.model_dump(by_alias=True), indent=1) + "\n"
+
+    def save(self, path: Path) -> None:
+        """Write the profile as JSON."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.as_json())
+        except OSError as error:
+            raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by name, or one's own by path (``*.json``).
+
+    Raises ``ProfileError`` naming the file and key that are wrong, or the nearest shipped name.
+    """
+    shipped = shipped_profiles()
+    read: Callable[[], str]
+    if name in shipped:
+        read = resources.files("sim").joinpath(f"profiles/{name}.json").read_text
+    elif name.endswith(".json"):
+        read = Path(name).read_text
+    else:
+        hint = did_you_mean(name, shipped, f"shipped are {', '.join(shipped)}")
+        raise ProfileError(f"no profile {name!r}; {hint} (or give the path of a .json file)")
+    try:
+        return Profile.model_validate_json(read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{name}: the profile cannot be read ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "file"
+        raise ProfileError(f"{name}: field {key!r}: {first['msg']}") from error
+
+
+def shipped_profiles() -> list[str]:
+    """Names of the profiles that come with the package."""
+    folder = resources.files("sim").joinpath("profiles")
+    return sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name[-5:] == ".json")
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

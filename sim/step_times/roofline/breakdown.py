@@ -1,0 +1,155 @@
+"""Where a step's time goes: its operators, each at its place on the roofline, and the rest.
+
+Operators of the same name are added up over all layers. They are those of one device and, where a
+batch is cut into micro-batches or groups, of one piece; ``step_s`` is what they take of the step.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.shapes.hardware import Hardware, Precision
+from sim.shapes.model import LayerGroup
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.operators import (
+    Operator,
+    decode_attention,
+    decode_state,
+    head_operator,
+    linear_operators,
+    prefill_attention,
+    visible,
+)
+from sim.step_times.roofline.step_cost import StepCost
+from sim.step_times.roofline.step_time import roofline_step_time
+
+Bound = Literal["memory", "compute"]
+ATTENTION: Precision = "bf16"
+"""What attention computes in, whatever the weights' format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An operator on the roofline of ``hardware``: its work, its time alone, its time of the step.
+
+    ``flops_per_s`` is the peak of the format that it computes in.
+    """
+
+    operator: Operator
+    seconds: float
+    step_s: float
+    flops_per_s: float
+    hardware: Hardware
+
+    @property
+    def attained_flops_per_s(self) -> float:
+        """What it computes in a second."""
+        return self.operator.flops / self.seconds
+
+    @property
+    def bound(self) -> Bound:
+        """Which peak it meets first: left or right of the ridge (Williams 2009)."""
+        ridge = self.flops_per_s / self.hardware.memory_bytes_per_s
+        return "memory" if self.operator.intensity < ridge else "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """A step of ``seconds`` and the operators in it."""
+
+    seconds: float
+    operators: tuple[Placed, ...]
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds of no operator: overhead, launches, messages, weights from the host."""
+        return max(0.0, self.seconds - sum(placed.step_s for placed in self.operators))
+
+    def share(self, bound: Bound) -> float:
+        """The part of the step that its memory-bound, or its compute-bound, operators take."""
+        return sum(p.step_s for p in self.operators if p.bound == bound) / self.seconds
+
+
+def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int) -> Breakdown:
+    """A step of ``sequences`` decodes that attend to ``context_tokens`` each.
+
+    Drafting and cascades are left out: this is a plain step of the model itself.
+    """
+    cost = StepCost(_alone(deployment))
+    contexts = np.full((1, sequences), context_tokens)
+    shape = BatchShape(
+        sequences,
+        sequences * context_tokens,
+        sequences,
+        decode_contexts=(context_tokens,) * sequences,
+    )
+    groups, part = cost.deployment.model.layers, sequences / cost.parts(sequences)
+    attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
+    states = _merged(decode_state(cost.deployment, g, part) for g in groups)
+    attention_s = float(cost.attention_s(contexts)[0])
+    return _breakdown(cost, shape, {attention: attention_s, states: cost.state_s(sequences)})
+
+
+def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
+    """A step that computes one whole prompt, of the model itself."""
+    cost = StepCost(_alone(deployment))
+    shape = BatchShape(0, 0, 0, ((0, prompt_tokens),))
+    attention = _merged(
+        prefill_attention(cost.deployment, group, 0, prompt_tokens)
+        for group in cost.deployment.model.layers
+    )
+    return _breakdown(
+        cost, shape, {attention: cost.chunk_s(0, prompt_tokens) * cost.share(1, True)}
+    )
+
+
+def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float]) -> Breakdown:
+    """``attended`` are the operators without weights, and what each takes of the step."""
+    deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
+    path = cost.share(shape.sequences, has_prefill) * cost.parts(shape.sequences)
+    form = deployment.prefill if has_prefill else deployment.decode
+    hardware = deployment.hardware
+    placed = []
+    for operator in _products(cost, shape, has_prefill):
+        seconds = cost.weighted_s(operator, form)
+        peak = hardware.peak(form.compute) * max(1.0, form.compute_share)
+        placed.append(Placed(operator, seconds, seconds * path, peak, hardware))
+    for operator, step_s in attended.items():
+        placed.append(Placed(operator, step_s / path, step_s, hardware.peak(ATTENTION), hardware))
+    seconds = float(roofline_step_time(deployment).seconds(shape)[0])
+    return Breakdown(seconds, tuple(found for found in placed if found.seconds))
+
+
+def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Operator]:
+    """Products with weights, and what is moved beside them, of one piece of the batch."""
+    parts = cost.parts(shape.sequences)
+    groups = cost.deployment.parallel.spread(shape.sequences)
+    rows, logit_rows = shape.rows / parts, shape.sequences / parts
+    operators = linear_operators(cost.deployment, rows, has_prefill, groups)
+    names = dict.fromkeys(operator.name for operator in operators)
+    merged = [_merged(o for o in operators if o.name == name) for name in names]
+    return [*merged, head_operator(cost.deployment, logit_rows, has_prefill)]
+
+
+def _decodes(
+    deployment: Deployment, group: LayerGroup, sequences: float, context_tokens: int
+) -> Operator:
+    """Decode attention in a group of layers; where tokens leave early, of those that are left."""
+    seen = sequences * float(visible(group.mixer, np.array(context_tokens)))
+    whole = decode_attention(deployment, group.mixer, seen, group.count)
+    depth = deployment.early_exit.mean_depth() if deployment.early_exit else 1.0
+    return replace(whole, flops=whole.flops * depth, moved_bytes=whole.moved_bytes * depth)
+
+
+def _merged(operators: Iterable[Operator]) -> Operator:
+    """All of them as one."""
+    listed = list(operators)
+    flops, moved = (sum(getattr(o, name) for o in listed) for name in ("flops", "moved_bytes"))
+    return Operator(listed[0].name, flops, moved)
+
+
+def _alone(deployment: Deployment) -> Deployment:
+    return replace(deployment, drafting=None, cascade=None)

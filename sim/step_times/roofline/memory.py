@@ -1,0 +1,55 @@
+"""What lies in the memory of the devices: weights, keys and values, states."""
+
+from dataclasses import dataclass
+
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.operators import STATE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes over all devices of a replica.
+
+    ``usable`` is the share of ``capacity`` that weights and KV may take; activations and buffers
+    have the rest. ``kv_per_sequence`` and ``state_per_sequence`` are of one context length.
+    """
+
+    capacity: float
+    usable: float
+    weights: float
+    kv_per_sequence: float
+    state_per_sequence: float
+
+    @classmethod
+    def of(cls, deployment: Deployment, context_tokens: int) -> "DeviceMemory":
+        """At ``context_tokens`` per sequence; windows and budgets bound what a layer keeps."""
+        model, capacity = deployment.model, deployment.hardware.memory_bytes
+        capacity *= deployment.parallel.devices
+        elements = model.kv_elements_per_token()
+        element_bytes = deployment.kv_bytes_per_token() / elements if elements else 0.0
+        kept = model.resident_kv_elements(context_tokens) - model.state_elements()
+        return cls(
+            capacity,
+            capacity * deployment.memory_share,
+            deployment.resident_weight_bytes(),
+            kept * element_bytes,
+            model.state_elements() * STATE_BYTES,
+        )
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that fit beside the weights; 0 where the weights alone do not."""
+        room = self.usable - self.weights
+        return max(0, int(room // (self.kv_per_sequence + self.state_per_sequence)))
+
+    def parts(self, sequences: int) -> dict[str, float]:
+        """Bytes of each part with so many sequences; ``free`` is what may still be used."""
+        kv, state = sequences * self.kv_per_sequence, sequences * self.state_per_sequence
+        taken = self.weights + kv + state
+        return {
+            "weights": self.weights,
+            "KV": kv,
+            "state": state,
+            "free": max(0.0, self.usable - taken),
+            "kept back": self.capacity - self.usable,
+        }

@@ -1,0 +1,70 @@
+"""Seconds that the devices of a deployment talk to each other: all-reduces, all-to-alls, rings."""
+
+from sim.shapes.feed_forward import Experts, FeedForward
+from sim.shapes.mixers import Attention, Mixer, Recurrence
+from sim.step_times.roofline.deployment import ACTIVATION_BYTES, Deployment
+from sim.step_times.roofline.operators import read_kv_bytes
+
+PARTIAL_BYTES = 4
+"""Of an element of a partial attention result."""
+
+
+class Messages:
+    """Seconds of each kind of message; floats of rows are expectations."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    def layers_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
+        """What the layers say to each other's devices; rows that need logits stand for decodes."""
+        parallel = self._deployment.parallel
+        if parallel.tensor == parallel.expert == parallel.sequence == 1:
+            return 0.0
+        size = self._activation_bytes(rows, has_prefill)
+        return sum(
+            group.count
+            * (self._exchange_s(group.ffn, size) + self.partials_s(group.mixer, logit_rows))
+            for group in self._deployment.model.layers
+        )
+
+    def partials_s(self, mixer: Mixer, decodes: float) -> float:
+        """Decodes whose context lies on many ranks: their partial results are summed."""
+        parallel = self._deployment.parallel
+        size = decodes * partial_elements(mixer) * PARTIAL_BYTES / parallel.tensor
+        return self._deployment.link.all_reduce_s(size, parallel.sequence) if size else 0.0
+
+    def ring_s(self, mixer: Mixer, tokens: int) -> float:
+        """Keys and values of every rank pass every other one (ring attention, Liu 2023)."""
+        ranks = self._deployment.parallel.sequence
+        if ranks == 1 or not mixer.kv_elements():
+            return 0.0
+        return (ranks - 1) * self._deployment.link.send_s(
+            read_kv_bytes(self._deployment, mixer, tokens)
+        )
+
+    def hop_s(self, rows: float, has_prefill: bool) -> float:
+        """From stage to stage."""
+        return self._deployment.link.send_s(self._activation_bytes(rows, has_prefill))
+
+    def _exchange_s(self, ffn: FeedForward, size_bytes: float) -> float:
+        """Two all-reduces a layer (tensor); around experts on other devices two all-to-alls."""
+        parallel, link = self._deployment.parallel, self._deployment.link
+        reduced_s = link.all_reduce_s(size_bytes, parallel.tensor)
+        if isinstance(ffn, Experts) and parallel.expert > 1:
+            routed = size_bytes * ffn.top_k / parallel.tensor
+            return reduced_s + 2 * link.all_to_all_s(routed, parallel.expert)
+        has_ffn = ffn.params(self._deployment.model.width) > 0
+        return (1 + has_ffn) * reduced_s
+
+    def _activation_bytes(self, rows: float, has_prefill: bool) -> float:
+        """What a device of a group has between two layers: all rows, or its piece of a prompt."""
+        here = rows / self._deployment.parallel.sequence if has_prefill else rows
+        return here * self._deployment.model.width * ACTIVATION_BYTES
+
+
+def partial_elements(mixer: Mixer) -> float:
+    """What a piece of a query's attention yields: a sum per value, a maximum and a sum per head."""
+    if isinstance(mixer, Recurrence):
+        return 0.0
+    values = mixer.head_dim if isinstance(mixer, Attention) else mixer.latent_dim
+    return mixer.heads * (values + 2)

@@ -1,0 +1,252 @@
+"""What a step computes and moves, operator by operator, on one of the devices that share it.
+
+Linear operators depend on the rows of the step alone, decode attention on the contexts, prefill
+attention on each chunk. Sources: Williams 2009 (roofline), Pope 2022 (transformer counts), Dao 2022
+(attention's traffic); the counts are those of ``docs/techniques/roofline.md``.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.shapes.feed_forward import Dense
+from sim.shapes.mixers import Attention, Mixer
+from sim.shapes.model import LayerGroup, ModelShape
+from sim.step_times.roofline.deployment import ACTIVATION_BYTES, Deployment, Parallel
+
+IntArray = npt.NDArray[np.int64]
+
+STATE_BYTES = 2
+STATE_FLOPS = 2
+"""Multiply and add, per element of a state, token and pass over it."""
+SCORE_PASSES = 4
+"""Without FlashAttention: scores written, read by the softmax, written, read by the product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a step: FLOPs and bytes of memory traffic, over all layers that have it."""
+
+    name: str
+    flops: float
+    moved_bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.moved_bytes if self.moved_bytes else float("inf")
+
+
+def linear_operators(
+    deployment: Deployment, rows: float, has_prefill: bool, groups: float = 1.0
+) -> list[Operator]:
+    """The operators of ``rows`` tokens in all layers; the head is its own.
+
+    Experts serve all ``groups`` that have so many rows each (``Parallel.spread``).
+    """
+    model, ranks = deployment.model, deployment.parallel.tensor
+    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    computed = read = 1.0
+    if deployment.early_exit and not has_prefill:
+        computed = deployment.early_exit.mean_depth()
+        read = deployment.early_exit.read_depth(rows)
+    shared_rows = rows / deployment.parallel.sequence if has_prefill else rows
+    expert_rows = rows * groups / (_expert_copies(deployment) if has_prefill else 1)
+    operators = []
+    for group in model.layers:
+        count = group.count / ranks
+        mixer, width = group.mixer.params(model.width), model.width
+        operators.append(
+            Operator(
+                "projections",
+                2 * mixer * shared_rows * count * computed,
+                mixer * weight * count * read,
+            )
+        )
+        fed_rows = shared_rows if isinstance(group.ffn, Dense) else expert_rows
+        operators.append(_feed_forward(deployment, group, fed_rows, weight, computed, read))
+        if not deployment.kernels.fused:
+            moved = _activation_elements(group, width) * shared_rows * group.count
+            operators.append(Operator("activations", 0, moved * ACTIVATION_BYTES))
+    written = model.kv_elements_per_token() * deployment.kv_element_bytes / kv_ranks(deployment)
+    operators.append(Operator("KV write", 0, written * rows))
+    return operators
+
+
+def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
+    """The output head, for the rows that need logits."""
+    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    head = deployment.model.head_params() / deployment.parallel.tensor
+    return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
+
+
+def decode_attention(
+    deployment: Deployment, mixer: Mixer, context_tokens: float, layers: int
+) -> Operator:
+    """``layers`` layers of decodes that attend to ``context_tokens`` in all."""
+    flops = mixer.decode_flops_per_pair() / deployment.parallel.tensor
+    return Operator(
+        "decode attention",
+        flops * context_tokens * layers / deployment.parallel.sequence,
+        read_kv_bytes(deployment, mixer, context_tokens) * layers,
+    )
+
+
+def decode_state(deployment: Deployment, group: LayerGroup, sequences: float) -> Operator:
+    """The states of so many decodes, read and (but where they are fixed) written."""
+    state = group.mixer.state_elements() * group.count / deployment.parallel.tensor * sequences
+    passes = group.mixer.state_passes
+    return Operator("state", STATE_FLOPS * passes * state, STATE_BYTES * passes * state)
+
+
+def read_kv_bytes(deployment: Deployment, mixer: Mixer, tokens: float) -> float:
+    """Keys and values of so many tokens that one layer reads on one device."""
+    per_token = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes
+    return per_token / kv_ranks(deployment) * tokens
+
+
+def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, rows: int) -> Operator:
+    """A chunk of ``rows`` tokens behind ``start`` others, in all layers of ``group``."""
+    mixer, parallel = group.mixer, deployment.parallel
+    pairs, seen = _rank_pairs(parallel, mixer, start, rows), seen_keys(mixer, start, rows)
+    flops = mixer.flops_per_pair() * pairs / parallel.tensor
+    moved = read_kv_bytes(deployment, mixer, seen) * parallel.sequence  # the ring brings them all
+    if not deployment.kernels.flash_attention:
+        scores = getattr(mixer, "heads", 0) / parallel.tensor * rows * seen
+        moved += SCORE_PASSES * ACTIVATION_BYTES * scores / parallel.sequence
+    state = decode_state(deployment, group, 1)  # a chunk loads and stores it once
+    return Operator(
+        "prefill attention",
+        group.count * flops + state.flops * rows,
+        group.count * moved + state.moved_bytes,
+    )
+
+
+def verification_attention(
+    deployment: Deployment, group: LayerGroup, start: int, rows: int
+) -> Operator:
+    """Drafted ``rows`` of a decode behind ``start`` tokens: a decode that reads keys once for all.
+
+    Every row attends to all rows before it, those of a tree to their ancestors only.
+    """
+    mixer, parallel = group.mixer, deployment.parallel
+    pairs = float(visible(mixer, np.arange(start + 1, start + rows + 1)).sum())
+    flops = mixer.decode_flops_per_pair() * pairs / parallel.tensor / parallel.sequence
+    state = decode_state(deployment, group, 1)
+    return Operator(
+        "verification attention",
+        group.count * flops + state.flops * rows,
+        group.count * read_kv_bytes(deployment, mixer, verified_keys(mixer, start, rows))
+        + state.moved_bytes,
+    )
+
+
+def verified_keys(mixer: Mixer, start: int, rows: int) -> int:
+    """Keys that the drafted rows of a decode read; unlike a prompt's, they have a budget."""
+    keys = seen_keys(mixer, start, rows)
+    if not isinstance(mixer, Attention) or mixer.budget_tokens is None:
+        return keys
+    return min(keys, mixer.budget_tokens + rows - 1)
+
+
+def _rank_pairs(parallel: Parallel, mixer: Mixer, start: int, rows: int) -> float:
+    """Pairs of the busiest rank: an equal share, or those of the last piece without zig-zag."""
+    if parallel.zig_zag:
+        return seen_pairs(mixer, start, rows) / parallel.sequence
+    piece = ceil(rows / parallel.sequence)
+    return seen_pairs(mixer, start + rows - piece, piece)
+
+
+def full_pairs(start: int, rows: int) -> float:
+    """Pairs of a causal chunk: n p + n (n + 1) / 2."""
+    return rows * start + rows * (rows + 1) / 2
+
+
+def seen_pairs(mixer: Mixer, start: int, rows: int) -> float:
+    """Pairs of a chunk's queries and the keys that each of them sees; a prompt drops none."""
+    if not isinstance(mixer, Attention) or not _is_masked(mixer):
+        return full_pairs(start, rows)
+    return float(_in_mask(mixer, np.arange(start + 1, start + rows + 1)).sum())
+
+
+def seen_keys(mixer: Mixer, start: int, rows: int) -> int:
+    """Keys that a chunk reads: its own, and what its queries together see before it."""
+    if not isinstance(mixer, Attention) or not _is_masked(mixer):
+        return start + rows
+    reach = start if mixer.window_tokens is None else min(start, mixer.window_tokens - 1)
+    before = reach * min(rows, mixer.dilation) // mixer.dilation
+    return rows + min(start, before + mixer.sink_tokens)
+
+
+def visible(mixer: Mixer, contexts: IntArray) -> IntArray:
+    """Tokens of each context that a decode reads: what the mask and the budget leave of it."""
+    if not isinstance(mixer, Attention):
+        return contexts
+    seen = _in_mask(mixer, contexts)
+    return seen if mixer.budget_tokens is None else np.minimum(seen, mixer.budget_tokens)
+
+
+def _is_masked(mixer: Attention) -> bool:
+    return mixer.window_tokens is not None or mixer.dilation > 1
+
+
+def _in_mask(mixer: Attention, contexts: IntArray) -> IntArray:
+    """The window's tokens, every dilation-th of them, and the sinks."""
+    if not _is_masked(mixer):
+        return contexts
+    window = contexts
+    if mixer.window_tokens is not None:
+        window = np.minimum(contexts, mixer.window_tokens)
+    kept: IntArray = -(-window // mixer.dilation) + mixer.sink_tokens
+    return np.minimum(contexts, kept)
+
+
+def kv_sharing(mixer: Mixer) -> int:
+    """Layers share what they keep (CLA), but each one reads it."""
+    return mixer.kv_sharing if isinstance(mixer, Attention) else 1
+
+
+def kv_ranks(deployment: Deployment) -> float:
+    """Over how many devices a context is spread: whole KV heads by tensor, tokens by sequence."""
+    parallel = deployment.parallel
+    return parallel.tensor / deployment.kv_replication * parallel.sequence
+
+
+def all_params(model: ModelShape) -> float:
+    """Weights that a product uses: the layers and the head."""
+    return model.linear_params() + model.head_params()
+
+
+def _expert_copies(deployment: Deployment) -> float:
+    """How often the devices of a stage hold all experts."""
+    parallel = deployment.parallel
+    return parallel.stage_devices / max(parallel.tensor, parallel.expert)
+
+
+def _feed_forward(
+    deployment: Deployment,
+    group: LayerGroup,
+    rows: float,
+    weight: float,
+    computed: float,
+    read: float,
+) -> Operator:
+    ffn, width, parallel = group.ffn, deployment.model.width, deployment.parallel
+    ranks = parallel.tensor
+    if not isinstance(ffn, Dense):
+        ranks = max(ranks, parallel.expert)
+    count = group.count / ranks
+    return Operator(
+        "FFN" if isinstance(ffn, Dense) else "experts",
+        2 * ffn.active_params(width) * rows * count * computed,
+        ffn.touched_params(width, rows) * weight * count * read,
+    )
+
+
+def _activation_elements(group: LayerGroup, width: int) -> float:
+    """About 10 d + 4 f per token and layer where nothing is fused."""
+    ffn = group.ffn
+    inner = ffn.width if isinstance(ffn, Dense) else ffn.top_k * ffn.width + ffn.shared_width
+    return 10 * width + 4 * inner

@@ -1,0 +1,157 @@
+"""A deployment as a server that can be simulated: step times, memory, the limits of its batches."""
+
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.protocols import KVLayout
+from sim.records.run import Run
+from sim.shapes.model import ModelShape
+from sim.step_times.acceptance import Acceptance
+from sim.step_times.profile import ApiLatencyFit
+from sim.step_times.roofline.bounds import check_bounds
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.operators import STATE_BYTES
+from sim.step_times.roofline.step_time import roofline_step_time
+from sim.step_times.step_time import FloatArray, StepTime
+from workloads.errors import PolicyError
+
+MAX_SEQS = 256
+TOKEN_BUDGET = 2048
+BLOCK_TOKENS = 16
+NEVER_FULL_TOKENS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineStepTimes:
+    """Step times by the data sheet; drawn ones differ in what the engine achieves of it."""
+
+    deployment: Deployment
+
+    def model(self) -> StepTime:
+        """At the assumed efficiencies."""
+        return roofline_step_time(self.deployment)
+
+    def drawn(self, rng: np.random.Generator) -> StepTime:
+        """At efficiencies drawn from their spread."""
+        efficiency = self.deployment.efficiency.drawn(rng)
+        return roofline_step_time(self.deployment.with_efficiency(efficiency))
+
+    def noise_factors(self) -> FloatArray:
+        """No noise: nobody measured any."""
+        return np.ones(1)
+
+    def is_certain(self) -> bool:
+        """Whether the efficiencies have no spread."""
+        return self.deployment.efficiency.is_certain()
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineServer:
+    """A ``sim.step_times.server_model.ServerModel`` made of data sheets.
+
+    ``acceptance`` is the law by which drafts are accepted, where there are any.
+    """
+
+    deployment: Deployment
+    api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
+    acceptance: Acceptance | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.deployment.name
+
+    def describe(self) -> list[str]:
+        """Model, devices and assumed efficiencies."""
+        achieved = self.deployment.efficiency
+        return [
+            f"roofline {self.name} (assumed: {achieved.compute:.0%} of FLOP/s, "
+            f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step)"
+        ]
+
+    def step_time(self, layout: KVLayout) -> RooflineStepTimes:
+        """The same for every layout."""
+        return RooflineStepTimes(self.deployment)
+
+    def is_certain(self) -> bool:
+        """Whether the efficiencies have no spread."""
+        return self.deployment.efficiency.is_certain()
+
+    def kv_bytes_per_token(self) -> float:
+        """Size of the keys and values of one token; of a state where there are none."""
+        state = self.deployment.model.state_elements() * STATE_BYTES
+        return self.deployment.kv_bytes_per_token() or state
+
+    def check(self, run: Run, replica: int) -> None:
+        """No step of the replica was faster than the devices can be; raises ``BoundBroken``."""
+        check_bounds(run.steps[run.steps["replica"] == replica], self.deployment)
+
+    def policy_config(self) -> PolicyConfig:
+        """Continuous batching on paged memory, as much of it as the weights leave.
+
+        Raises ``PolicyError`` where the weights do not fit.
+        """
+        return memory_settings(self.deployment, base_policies(self.deployment))
+
+
+def base_policies(deployment: Deployment) -> PolicyConfig:
+    """Continuous batching on paged memory; how much of it there is remains open."""
+    return PolicyConfig(
+        max_model_len=deployment.model.max_model_len,
+        max_seqs=MAX_SEQS,
+        token_budget=TOKEN_BUDGET,
+        block_tokens=BLOCK_TOKENS,
+    )
+
+
+def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
+    """``config`` with the KV memory that ``deployment`` has room for, and how it grows.
+
+    Windows, budgets and states make it ``windowed``. The unit is a token of all layers, or one
+    sequence's state where a model keeps nothing else. Raises ``PolicyError`` where the weights, or
+    a single block beside them, do not fit.
+    """
+    if not deployment.kv_cache:
+        return replace(config, kv_tokens=NEVER_FULL_TOKENS)
+    room = deployment.memory_for_kv_bytes()
+    model = deployment.model
+    state = model.state_elements() * STATE_BYTES
+    per_token = deployment.kv_bytes_per_token()
+    limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
+    if not limits:
+        if room < state:
+            raise PolicyError(
+                f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one state of "
+                f"{state:.0f} bytes"
+            )
+        return replace(
+            config, kv="windowed", kv_tokens=int(room / state), block_tokens=1,
+            kv_window_tokens=1, kv_window_share=1.0, kv_state_tokens=0,
+        )  # fmt: skip
+    kv_tokens = int(room / per_token)
+    if kv_tokens < config.block_tokens:
+        raise PolicyError(
+            f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one block of "
+            f"{config.block_tokens} tokens of {per_token:.0f} bytes"
+        )
+    if not state and not any(limits):
+        return replace(
+            config, kv_tokens=kv_tokens,
+            kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0,
+        )  # fmt: skip
+    return replace(
+        config,
+        kv="windowed",
+        kv_tokens=kv_tokens,
+        kv_window_tokens=max((limit for limit in limits if limit), default=None),
+        kv_window_share=_windowed_elements(model) / model.kv_elements_per_token(),
+        kv_state_tokens=ceil(state / per_token),
+    )
+
+
+def _windowed_elements(model: ModelShape) -> float:
+    """Elements per token that lie in layers with a bound on what stays."""
+    return sum(g.count * g.mixer.kv_elements() for g in model.layers if g.mixer.resident_limit())

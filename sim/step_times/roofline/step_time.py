@@ -1,0 +1,264 @@
+"""Roofline step times, as the simulator wants them.
+
+Where the decode attention is linear in the context, the model is affine and runs of steps have a
+closed form; windows, occupancy and life without a KV cache need every context.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.step_times.roofline.deployment import Deployment, Drafting, Offload, Parallel
+from sim.step_times.roofline.step_cost import StepCost
+from sim.step_times.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
+
+Rows = tuple[float, float, bool]
+"""(rows, rows that need logits, whether prompts are among them)."""
+
+
+def roofline_step_time(deployment: Deployment) -> StepTime:
+    """The quickest exact model of a deployment."""
+    if not deployment.kv_cache:
+        return UncachedStepTime(deployment)
+    if deployment.cascade:
+        return CascadeStepTime(deployment)
+    if deployment.kernels.occupancy != "full" or _sees_a_part(deployment):
+        return ContextStepTime(deployment)
+    return RooflineStepTime(deployment)
+
+
+class RooflineStepTime(AffineStepTime):
+    """Affine in the context: attention over all of it, whatever the occupancy."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.cost = StepCost(deployment)
+        self.decodes = Remembered(self._of_decodes)
+        self._states = Remembered(self._of_states)
+        self._rows: dict[Rows, int] = {}
+        self._chunks: dict[tuple[int, int], int] = {}
+        self._verifications: dict[tuple[int, int, int], int] = {}
+        self._crowding_matters = deployment.kernels.occupancy != "full"
+        self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
+        drafting = deployment.drafting
+        self._drafts = _Drafts(deployment, drafting) if drafting else None
+        host = deployment.offload.bytes_per_s or deployment.hardware.host_link_bytes_per_s
+        self._swap_s = deployment.kv_bytes_per_token() / host
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s."""
+        decodes, context, growing, chunks, swapped, _, _ = shape
+        if not chunks and not swapped:
+            units, slope = self.decodes[decodes]
+            return units + slope * context, slope * growing
+        slope = self.decodes[decodes][1] if decodes else 0
+        units = self._chunks_units(shape) + slope * context
+        return units + to_units(self._swap_s * swapped), slope * growing
+
+    def _chunks_units(self, shape: BatchShape) -> int:
+        """A step with chunks, the context of its decodes apart."""
+        chunks, drafted, decodes = (
+            shape.prefill_chunks,
+            shape.drafted_chunks,
+            shape.decode_sequences,
+        )
+        rows = decodes + sum(n for _, n in chunks)
+        logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
+        units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
+        attention = sum(map(self._chunk_units, chunks[drafted:]))
+        if drafted:
+            attention += self._verification_units(chunks[:drafted])
+        if self._is_spread:
+            attention = round(attention * self.cost.share(shape.sequences, len(chunks) > drafted))
+        units += attention + (self._states[decodes] if decodes else 0)
+        return self._drafts.beside(units, shape) if self._drafts else units
+
+    def _of_decodes(self, decodes: int) -> tuple[int, int]:
+        units = self._rows_units((decodes, decodes, False)) + self._states[decodes]
+        return units, to_units(self.cost.context_s(decodes))
+
+    def _of_states(self, decodes: int) -> int:
+        return to_units(self.cost.state_s(decodes))
+
+    def _chunk_units(self, chunk: tuple[int, int]) -> int:
+        units = self._chunks.get(chunk)
+        if units is None:
+            self._chunks[chunk] = units = to_units(self.cost.chunk_s(*chunk))
+        return units
+
+    def _verification_units(self, chunks: tuple[tuple[int, int], ...]) -> int:
+        together = len(chunks) if self._crowding_matters else 0
+        total = 0
+        for chunk in chunks:
+            key = (*chunk, together)
+            units = self._verifications.get(key)
+            if units is None:
+                units = to_units(self.cost.verification_s(*chunk, len(chunks)))
+                self._verifications[key] = units
+            total += units
+        return total
+
+    def _rows_units(self, key: Rows) -> int:
+        units = self._rows.get(key)
+        if units is None:
+            self._rows[key] = units = to_units(self.cost.rows_s(*key))
+        return units
+
+
+class _Drafts:
+    """What drafting adds to the steps of a target that verifies."""
+
+    def __init__(self, deployment: Deployment, drafting: Drafting) -> None:
+        self._drafting = drafting
+        self._model = _draft_model(deployment, drafting)
+
+    def beside(self, units: int, shape: BatchShape) -> int:
+        """Units of a step whose target takes ``units``: one after the other, or the longer."""
+        reading, drafting = self._reading_units(shape), self._drafting_units(shape)
+        match self._drafting.placement:
+            case "device":
+                return units + reading + drafting
+            case "other":
+                return max(units, reading) + drafting
+            case _:
+                return max(units, reading + drafting)
+
+    def _reading_units(self, shape: BatchShape) -> int:
+        """A model of its own computes the prompts too."""
+        prompts = shape.prefill_chunks[shape.drafted_chunks :]
+        if self._drafting.is_part or not prompts:
+            return 0
+        return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
+
+    def _drafting_units(self, shape: BatchShape) -> int:
+        starts = [start for start, _ in shape.prefill_chunks[: shape.drafted_chunks]]
+        if not starts:
+            return 0
+        per_token = self._model.decodes[len(starts)][1]
+        return sum(
+            self._model.decodes[len(starts) * rows][0] + per_token * self._seen(starts, step)
+            for step, rows in enumerate(self._drafting.step_rows)
+        )
+
+    def _seen(self, starts: list[int], step: int) -> int:
+        """Tokens that a drafting step attends to, its own included."""
+        limit = self._drafting.context_tokens
+        if limit is None:
+            return sum(starts) + len(starts) * (1 + step)
+        return sum(min(start + 1 + step, limit) for start in starts)
+
+
+def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
+    """A model of its own runs on one device, all of it in memory."""
+    is_part = drafting.is_part
+    return RooflineStepTime(
+        replace(
+            deployment,
+            model=drafting.model,
+            hardware=drafting.hardware or deployment.hardware,
+            efficiency=replace(deployment.efficiency, overhead_s=0.0),
+            parallel=deployment.parallel if is_part else Parallel(),
+            offload=deployment.offload if is_part else Offload(),
+            drafting=None,
+            early_exit=None,
+        )
+    )
+
+
+class CascadeStepTime(AffineStepTime):
+    """Two models share the device: every row is the small one's with a fixed probability.
+
+    The weights of each are read while any row of the step needs it.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        cascade = deployment.cascade
+        assert cascade is not None
+        large = replace(deployment, cascade=None)
+        small = replace(large, model=cascade.small)
+        share = cascade.small_share
+        self._models = [(RooflineStepTime(d), s) for d, s in ((small, share), (large, 1 - share))]
+        self._overhead_s = deployment.efficiency.overhead_s
+        self.decodes = Remembered(self._of_decodes)
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """(first step, growth per step) in units of 2^-48 s."""
+        slope = self.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
+        rows, sequences = shape.rows, shape.sequences
+        seconds = self._rows_s(rows, sequences, bool(shape.prefill_chunks))
+        seconds += self._states_s(shape.decode_sequences)
+        for model, share in self._models:
+            chunks_s = sum(model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks)
+            seconds += share * chunks_s * model.cost.share(sequences, True)
+        units = to_units(seconds) + slope * shape.decode_context_tokens
+        return units, slope * shape.decode_growing
+
+    def _of_decodes(self, decodes: int) -> tuple[int, int]:
+        slope = sum(share * model.cost.context_s(decodes) for model, share in self._models)
+        seconds = self._rows_s(decodes, decodes, False) + self._states_s(decodes)
+        return to_units(seconds), to_units(slope)
+
+    def _states_s(self, decodes: int) -> float:
+        return sum(share * model.cost.state_s(decodes) for model, share in self._models if decodes)
+
+    def _rows_s(self, rows: int, sequences: int, has_prefill: bool) -> float:
+        total = self._overhead_s
+        for model, share in self._models:
+            needed = 1 - (1 - share) ** sequences
+            if needed:
+                mine = share / needed
+                own_s = model.cost.rows_s(rows * mine, sequences * mine, has_prefill)
+                total += needed * (own_s - self._overhead_s)
+        return total
+
+
+class ContextStepTime:
+    """Every context counts: windows, budgets, or a device that few heads do not fill."""
+
+    wants_contexts = True
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._affine = RooflineStepTime(deployment)
+        self._cost = self._affine.cost
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        context_s = self._affine.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
+        units, _ = self._affine.affine(shape)
+        rest = (units - context_s * shape.decode_context_tokens) * 2.0**-48
+        contexts = np.array(shape.decode_contexts, dtype=np.int64)
+        grows = np.arange(len(contexts)) < shape.decode_growing
+        return rest + self._cost.attention_s(contexts + np.arange(steps)[:, None] * grows)
+
+
+class UncachedStepTime:
+    """Without a KV cache every token computes its whole context anew."""
+
+    wants_contexts = True
+
+    def __init__(self, deployment: Deployment) -> None:
+        inner = roofline_step_time(replace(deployment, kv_cache=True))
+        self._seconds = inner.seconds
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions: prompts as long as the contexts."""
+        return np.array(list(map(partial(self._one_s, shape), range(steps))))
+
+    def _one_s(self, shape: BatchShape, step: int) -> float:
+        growing = shape.decode_growing
+        contexts = (
+            length + step * (place < growing) for place, length in enumerate(shape.decode_contexts)
+        )
+        anew = tuple((0, length) for length in contexts)
+        prompts = tuple((0, start + rows) for start, rows in shape.prefill_chunks)
+        return float(self._seconds(BatchShape(0, 0, 0, anew + prompts))[0])
+
+
+def _sees_a_part(deployment: Deployment) -> bool:
+    """Whether some layer's decodes do not see all of their context."""
+    return any(
+        mixer.resident_limit() is not None or mixer.dilation > 1
+        for mixer in deployment.model.attentions()
+    )

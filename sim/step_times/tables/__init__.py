@@ -1,0 +1,24 @@
+"""Step-time models from tables of measured times, by interpolation."""
+
+from sim.step_times.tables.efficiency_fit import EfficiencyFit, fit_efficiency
+from sim.step_times.tables.held_out import HeldOutError, held_out_error
+from sim.step_times.tables.interpolate import Curve, Surface
+from sim.step_times.tables.operator_table import OperatorTable, OperatorTimes
+from sim.step_times.tables.phase_table import PhaseTable
+from sim.step_times.tables.table import Table
+from sim.step_times.tables.table_profile import TableFit, TableProfile
+
+__all__ = [
+    "Curve",
+    "EfficiencyFit",
+    "HeldOutError",
+    "OperatorTable",
+    "OperatorTimes",
+    "PhaseTable",
+    "Surface",
+    "Table",
+    "TableFit",
+    "TableProfile",
+    "fit_efficiency",
+    "held_out_error",
+]

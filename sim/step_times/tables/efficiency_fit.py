@@ -1,0 +1,143 @@
+"""Achieved shares of a data sheet's peaks, fitted to measured times.
+
+A time is t = overhead + ((FLOPs / (F e_c))^p + (bytes / (W e_m))^p)^(1/p): the roofline (Williams
+2009) with a knee p as smooth as measured curves are (``sim.step_times.roofline.efficiency``). The
+fit is one of least absolute relative deviations, so that points a tile or a stall has lengthened
+pull no more than any other. It cannot separate what the points do not: one matrix at few rows reads
+the same bytes whatever the rows, which an overhead explains as well, and an efficiency that no
+point depends on stays where the search began.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.step_times.step_time import FloatArray
+from sim.step_times.tables.held_out import HeldOutError, halves
+from sim.step_times.tables.interpolate import Places
+from workloads.errors import ProfileError
+
+_FEWEST_POINTS = 10
+_LEAST_EFFICIENCY = 1e-3
+_KNEES = (1.0, 8.0)
+_SMOOTH = 0.01
+"""Relative deviations below this count as squares: the search needs a slope at zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class EfficiencyFit:
+    """Fitted to all points; ``held_out_error`` is that of a fit to a random half on the other."""
+
+    compute: float
+    memory: float
+    overhead_s: float
+    knee: float
+    held_out_error: HeldOutError
+
+    def seconds(
+        self,
+        flops: FloatArray,
+        moved_bytes: FloatArray,
+        peak_flops_per_s: float,
+        bytes_per_s: float,
+    ) -> FloatArray:
+        """Predicted times of other work on the device of these peaks."""
+        work = _Work.of(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
+        return work.seconds(self.compute, self.memory, self.overhead_s, self.knee)
+
+
+def fit_efficiency(
+    times_s: FloatArray,
+    flops: FloatArray,
+    moved_bytes: FloatArray,
+    peak_flops_per_s: float,
+    bytes_per_s: float,
+    seed: int = 0,
+) -> EfficiencyFit:
+    """Fit efficiencies in (0, 1], an overhead and a knee in [1, 8] to measured times.
+
+    ``flops`` and ``moved_bytes`` are what each point computes and moves, ``seed`` draws the halves.
+    Raises ``ProfileError`` for fewer than 10 points, or times and work that cannot be.
+    """
+    times_s = np.asarray(times_s, dtype=np.float64)
+    work = _Work.of(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
+    _require_possible(times_s, work)
+    seen, unseen = halves(len(times_s), seed)
+    half = _fit(times_s[seen], work.at(seen))
+    error = HeldOutError.of(work.at(unseen).seconds(*half), times_s[unseen])
+    return EfficiencyFit(*_fit(times_s, work), held_out_error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Seconds that the work of each point takes at the data sheet's peaks."""
+
+    compute_s: FloatArray
+    memory_s: FloatArray
+
+    @classmethod
+    def of(
+        cls, flops: FloatArray, moved_bytes: FloatArray, peak_flops_per_s: float, bytes_per_s: float
+    ) -> "_Work":
+        if not (peak_flops_per_s > 0 and bytes_per_s > 0):
+            raise ProfileError(
+                f"peaks of {peak_flops_per_s} FLOP/s and {bytes_per_s} bytes/s: both must be "
+                "above 0"
+            )
+        flops, moved_bytes = (np.asarray(x, dtype=np.float64) for x in (flops, moved_bytes))
+        return cls(flops / peak_flops_per_s, moved_bytes / bytes_per_s)
+
+    def at(self, places: Places) -> "_Work":
+        return _Work(self.compute_s[places], self.memory_s[places])
+
+    def seconds(self, compute: float, memory: float, overhead_s: float, knee: float) -> FloatArray:
+        a, b = self.compute_s / compute, self.memory_s / memory
+        most = np.maximum(a, b)
+        ratio = np.divide(np.minimum(a, b), most, out=np.zeros_like(most), where=most > 0)
+        return overhead_s + most * (1 + ratio**knee) ** (1 / knee)
+
+
+def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
+    """The best of searches from several places: (compute, memory, overhead in s, knee)."""
+    from scipy.optimize import least_squares
+
+    unit_s = float(times_s.min())  # an overhead cannot be much longer than the shortest point
+    least = np.log(_LEAST_EFFICIENCY)
+
+    def values(x: FloatArray) -> tuple[float, float, float, float]:
+        return float(np.exp(x[0])), float(np.exp(x[1])), float(x[2]) * unit_s, float(x[3])
+
+    def deviations(x: FloatArray) -> FloatArray:
+        return work.seconds(*values(x)) / times_s - 1
+
+    searches = [
+        least_squares(
+            deviations,
+            [np.log(0.5), np.log(0.7), overhead, knee],
+            bounds=([least, least, 0.0, _KNEES[0]], [0.0, 0.0, 1.0, _KNEES[1]]),
+            loss="soft_l1",
+            f_scale=_SMOOTH,
+        )
+        for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
+    ]
+    return values(min(searches, key=lambda found: float(found.cost)).x)
+
+
+def _require_possible(times_s: FloatArray, work: _Work) -> None:
+    sizes = {len(times_s), len(work.compute_s), len(work.memory_s)}
+    if len(sizes) > 1 or len(times_s) < _FEWEST_POINTS:
+        raise ProfileError(
+            f"{len(times_s)} times, {len(work.compute_s)} FLOP counts, {len(work.memory_s)} byte "
+            f"counts: efficiencies need as many of each, at least {_FEWEST_POINTS}"
+        )
+    _require_all("times in s", times_s, times_s > 0, "above 0")
+    for name, values in (("FLOPs", work.compute_s), ("bytes", work.memory_s)):
+        _require_all(name, values, values >= 0, "at least 0")
+
+
+def _require_all(name: str, values: FloatArray, holds: npt.NDArray[np.bool_], right: str) -> None:
+    wrong = ~(holds & np.isfinite(values))
+    if wrong.any():
+        raise ProfileError(f"{name}: point {int(wrong.argmax())}; all must be finite and {right}")

@@ -1,0 +1,142 @@
+"""CSV files of measured times, checked as they are read: errors name file, line and column."""
+
+import csv
+from collections.abc import Iterable
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sim.step_times.step_time import FloatArray
+from workloads.errors import ProfileError, did_you_mean
+
+_PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
+"""No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""
+
+
+class Measurements:
+    """The rows of a CSV file with a header, as text, by line number."""
+
+    def __init__(self, path: Path, frame: pd.DataFrame) -> None:
+        self.path = path
+        self.frame = frame
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Measurements":
+        """Raises ``ProfileError`` for a file that is not a CSV of equally long rows."""
+        path = Path(path)
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                reader = csv.reader(file, strict=True)
+                rows = [(reader.line_num, row) for row in reader if row]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise ProfileError(f"{path}: the table cannot be read ({error})") from error
+        if len(rows) < 2:
+            raise ProfileError(f"{path}: no rows; expected a CSV with a header and a row per point")
+        header = [name.strip() for name in rows[0][1]]
+        _require_regular(path, header, rows[1:])
+        lines, fields = zip(*rows[1:], strict=True)
+        return cls(path, pd.DataFrame(list(fields), index=list(lines), columns=header))
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.frame.columns
+
+    def only(self, column: str, value: int | str | None = None) -> "Measurements":
+        """The rows that have ``value``; without one, all of them must have the same."""
+        known = self._text(column).map(_plain)
+        present = sorted(known.unique())
+        if value is None and len(present) == 1:
+            return self
+        wanted = None if value is None else _plain(str(value))
+        if wanted not in present:
+            missing = "rows of several:" if value is None else f"no row has {value!r}, only"
+            has = ", ".join(present)
+            raise ProfileError(f"{self.path}: column {column!r}: {missing} {has}; name one of them")
+        return Measurements(self.path, self.frame[known == wanted])
+
+    def value(self, column: str) -> str:
+        """The text of a column in the first row."""
+        return str(self._text(column).iloc[0])
+
+    def chosen(self, rows: "pd.Series[bool]") -> "Measurements":
+        """The rows for which ``rows`` is true."""
+        return Measurements(self.path, self.frame[rows])
+
+    def counts(self, column: str, least: int = 0) -> "pd.Series[float]":
+        """A column of whole numbers of at least ``least``."""
+        numbers = self._numbers(column)
+        wrong = ~((numbers >= least) & (numbers == np.floor(numbers)))
+        self._refuse(column, wrong, f"a whole number of at least {least}")
+        return numbers
+
+    def times_s(self, column: str) -> "pd.Series[float]":
+        """A column of milliseconds, in seconds."""
+        numbers = self._numbers(column)
+        self._refuse(column, ~(numbers >= 0), "a time in ms, at least 0")
+        return numbers * 1e-3
+
+    def is_blank(self, column: str) -> bool:
+        """Whether no row has a value in this column: the operator is not there."""
+        return bool((self._text(column).str.strip() == "").all())
+
+    def _text(self, column: str) -> "pd.Series[str]":
+        if column not in self:
+            hint = did_you_mean(column, self.frame.columns, _listed(self.frame.columns))
+            raise ProfileError(f"{self.path}: no column {column!r}; {hint}")
+        return self.frame[column]
+
+    def _numbers(self, column: str) -> "pd.Series[float]":
+        numbers = pd.to_numeric(self._text(column), errors="coerce").astype(float)
+        return numbers.replace([inf, -inf], np.nan)
+
+    def _refuse(self, column: str, wrong: "pd.Series[bool]", right: str) -> None:
+        if wrong.any():
+            place = int(wrong.to_numpy().argmax())
+            line, text = self.frame.index[place], self.frame[column].iloc[place]
+            raise ProfileError(
+                f"{self.path}:{line}: column {column!r}: {text!r} is not possible; it must be "
+                f"{right}"
+            )
+
+
+def points(times_s: "pd.Series[float]", *axes: "pd.Series[float]") -> tuple[FloatArray, ...]:
+    """(axes ..., median time) of every distinct place."""
+    names = [f"axis {place}" for place in range(len(axes))]
+    frame = pd.DataFrame({**dict(zip(names, axes, strict=True)), "s": times_s})
+    medians = frame.groupby(names)["s"].median().reset_index()
+    return tuple(medians[name].to_numpy(float) for name in [*names, "s"])
+
+
+def require_milliseconds(path: Path, times_s: FloatArray) -> None:
+    """Raises ``ProfileError`` for times that no device takes: they were in another unit."""
+    shortest_s, (least_s, most_s) = float(times_s.min()), _PLAUSIBLE_SHORTEST_S
+    if not least_s <= shortest_s <= most_s:
+        other = "seconds" if shortest_s < least_s else "microseconds or nanoseconds"
+        raise ProfileError(
+            f"{path}: the shortest time is {shortest_s * 1e3:.3g} ms; times must be in ms, these "
+            f"look like {other}"
+        )
+
+
+def _require_regular(path: Path, header: list[str], rows: list[tuple[int, list[str]]]) -> None:
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise ProfileError(f"{path}:1: column {twice!r} is there twice; once would be right")
+    for line, row in rows:
+        if len(row) != len(header):
+            raise ProfileError(f"{path}:{line}: {len(row)} fields; the header has {len(header)}")
+
+
+def _plain(text: str) -> str:
+    try:
+        return f"{float(text):.15g}"
+    except ValueError:
+        return text.strip()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"the columns are {', '.join(names)}"

@@ -1,0 +1,251 @@
+"""Step times from profiles of single operators, in the CSV schema of Vidur (Agrawal 2024).
+
+A step of n rows takes::
+
+    overhead + embedding(n) + layers * (products and norms(n) + cache writes(n)
+                                        + sum over chunks of prefill attention(rows, start)
+                                        + decode attention(decodes, mean context))
+
+``mlp.csv`` has the operators that depend on the rows alone (``num_tokens``), ``attention.csv``
+those of one prompt's chunk (``prefill_chunk_size`` rows after ``kv_cache_size`` positions) and of
+``batch_size`` decodes that find ``kv_cache_size`` positions each. Columns are
+``time_stats.<operator>.median`` in ms, per layer (``emb``: per step).
+
+Neither file has the language-model head, messages between devices or the server's own work: what
+is known of them goes into ``overhead_s``. Swapping takes no time.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from policies.batch import BatchShape
+from sim.step_times.step_time import FloatArray, Remembered
+from sim.step_times.tables.interpolate import Curve, LevelArray, Surface
+from sim.step_times.tables.measurements import Measurements, points, require_milliseconds
+from sim.step_times.tables.table import Part, Table, worst
+from workloads.errors import ProfileError
+
+_TENSOR_PARALLEL = "num_tensor_parallel_workers"
+_MODEL = (
+    "n_head", "n_q_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size", "use_gated_mlp",
+    "block_size",
+)  # fmt: skip
+"""Columns that say whose operators these are; the rows must agree in them."""
+
+_NEEDED = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_act", "mlp_down_proj")
+_PREFILL, _DECODE, _EMBEDDING = "attn_prefill", "attn_decode", "emb"
+
+
+class OperatorTimes(NamedTuple):
+    """Seconds by rows (per layer; ``embedding`` per step), by (rows, start), by (decodes, context).
+
+    The context of a decode is what it finds: its own position is not counted.
+    """
+
+    linear: Curve
+    prefill_attention: Surface
+    decode_attention: Surface
+    cache_writes: Curve | None = None
+    embedding: Curve | None = None
+
+
+class OperatorTable(Table):
+    """A model of ``layers`` layers from the times of its operators."""
+
+    def __init__(self, times: OperatorTimes, layers: int, overhead_s: float = 0.0) -> None:
+        self.times = times
+        self.layers = layers
+        self.overhead_s = overhead_s
+        self.parts = _parts(times)
+        self._rows_s = Remembered(self._of_rows)
+
+    @classmethod
+    def read(
+        cls,
+        mlp_csv: Path | str,
+        attention_csv: Path | str,
+        *,
+        layers: int,
+        tensor_parallel: int = 1,
+        overhead_s: float = 0.0,
+        where: Mapping[str, int | str] | None = None,
+    ) -> "OperatorTable":
+        """Read both files; ``where`` chooses the model in files of several (``n_embd`` etc.).
+
+        Raises ``ProfileError`` naming file, line and column of what is wrong.
+        """
+        _require_settings(layers, overhead_s)
+        mlp, attention = (
+            _of_one_model(Measurements.read(path), tensor_parallel, where or {})
+            for path in (mlp_csv, attention_csv)
+        )
+        _require_same_model(mlp, attention, where or {})
+        times = OperatorTimes(
+            _linear(mlp),
+            _prefill_attention(attention),
+            _decode_attention(attention),
+            _cache_writes(attention),
+            _embedding(mlp),
+        )
+        return cls(times, layers, overhead_s)
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        attention_s = self._prefill_s(shape) + self._decode_s(shape, steps)
+        return self._rows_s[shape.rows] + self.layers * attention_s
+
+    def _levels(
+        self,
+        decodes: FloatArray,
+        context: FloatArray,
+        chunks: FloatArray,
+        chunk_rows: FloatArray,
+        chunk_start: FloatArray,
+    ) -> LevelArray:
+        times = self.times
+        by_rows = [t for t in (times.linear, times.cache_writes, times.embedding) if t is not None]
+        rows = decodes + chunks * chunk_rows
+        prefill = times.prefill_attention.levels(chunk_rows, chunk_start)
+        found = context / np.maximum(decodes, 1) - 1
+        decode = times.decode_attention.levels(decodes, found)
+        return worst(
+            *(curve.levels(rows) for curve in by_rows),
+            np.where(chunks > 0, prefill, 0),
+            np.where(decodes > 0, decode, 0),
+        )
+
+    def _prefill_s(self, shape: BatchShape) -> float:
+        section = self.times.prefill_attention.section
+        chunks = shape.prefill_chunks
+        return float(sum(section(n)(np.array([float(start)]))[0] for start, n in chunks))
+
+    def _decode_s(self, shape: BatchShape, steps: int) -> FloatArray:
+        decodes = shape.decode_sequences
+        if not decodes:
+            return np.zeros(steps)
+        context = shape.decode_context_tokens + shape.decode_growing * np.arange(steps)
+        return self.times.decode_attention.section(decodes)(context / decodes - 1)
+
+    def _of_rows(self, rows: int) -> float:
+        """All that does not depend on who the rows are."""
+        at = np.array([float(rows)])
+        times = self.times
+        layer_s = times.linear(at)[0]
+        layer_s += times.cache_writes(at)[0] if times.cache_writes else 0.0
+        embedding_s = times.embedding(at)[0] if times.embedding else 0.0
+        return float(self.overhead_s + self.layers * layer_s + embedding_s)
+
+
+def _parts(times: OperatorTimes) -> dict[str, Part]:
+    parts = {
+        "products and norms": Part(("rows",), times.linear),
+        "prefill attention": Part(("chunk rows", "chunk start"), times.prefill_attention),
+        "decode attention": Part(("decodes", "context"), times.decode_attention),
+    }
+    for name, curve in (("cache writes", times.cache_writes), ("embedding", times.embedding)):
+        if curve is not None:
+            parts[name] = Part(("rows",), curve, minor=True)
+    return parts
+
+
+def _require_settings(layers: int, overhead_s: float) -> None:
+    if layers < 1:
+        raise ProfileError(f"layers: {layers}; an operator table needs at least 1")
+    if not 0 <= overhead_s < np.inf:
+        raise ProfileError(f"overhead_s: {overhead_s}; it must be finite and at least 0")
+
+
+def _of_one_model(
+    table: Measurements, tensor_parallel: int, where: Mapping[str, int | str]
+) -> Measurements:
+    table = table.only(_TENSOR_PARALLEL, tensor_parallel)
+    for column in (*_MODEL, *(name for name in where if name not in _MODEL)):
+        if column in table:
+            table = table.only(column, where.get(column))
+    return table
+
+
+def _require_same_model(
+    mlp: Measurements, attention: Measurements, where: Mapping[str, int | str]
+) -> None:
+    for column in where:
+        if column not in mlp and column not in attention:
+            raise ProfileError(f"where: no column {column!r} in {mlp.path} or {attention.path}")
+    for column in _MODEL:
+        if column in mlp and column in attention:
+            attention.only(column, mlp.value(column))
+
+
+def _column(operator: str) -> str:
+    return f"time_stats.{operator}.median"
+
+
+def _operators(table: Measurements) -> list[str]:
+    """The operators that a table has times of."""
+    columns = [name for name in table.frame.columns if name.startswith("time_stats.")]
+    medians = [name for name in columns if name.endswith(".median") and not table.is_blank(name)]
+    return [name.removeprefix("time_stats.").removesuffix(".median") for name in medians]
+
+
+def _total_s(table: Measurements, operators: list[str]) -> "pd.Series[float]":
+    return sum(
+        (table.times_s(_column(name)) for name in operators),
+        pd.Series(0.0, index=table.frame.index),
+    )
+
+
+def _linear(mlp: Measurements) -> Curve:
+    operators = {*_NEEDED, *_operators(mlp)} - {_EMBEDDING}
+    rows, times_s = points(_total_s(mlp, sorted(operators)), mlp.counts("num_tokens", 1))
+    require_milliseconds(mlp.path, times_s)
+    return Curve(rows, times_s)
+
+
+def _embedding(mlp: Measurements) -> Curve | None:
+    if _EMBEDDING not in _operators(mlp):
+        return None
+    return Curve(*points(mlp.times_s(_column(_EMBEDDING)), mlp.counts("num_tokens", 1)))
+
+
+def _prefill_attention(attention: Measurements) -> Surface:
+    chunk = attention.counts("prefill_chunk_size")
+    prefill = attention.chosen(chunk > 0)
+    _require_rows(prefill, "no prefill rows: prefill_chunk_size above 0")
+    prefill = prefill.only("batch_size", 1)
+    return Surface(
+        *points(
+            prefill.times_s(_column(_PREFILL)),
+            prefill.counts("prefill_chunk_size", 1),
+            prefill.counts("kv_cache_size"),
+        )
+    )
+
+
+def _decode_attention(attention: Measurements) -> Surface:
+    decode = attention.chosen(attention.counts("prefill_chunk_size") == 0)
+    _require_rows(decode, "no decode rows: prefill_chunk_size 0")
+    return Surface(
+        *points(
+            decode.times_s(_column(_DECODE)),
+            decode.counts("batch_size", 1),
+            decode.counts("kv_cache_size"),
+        )
+    )
+
+
+def _cache_writes(attention: Measurements) -> Curve | None:
+    """What attention.csv has beside attention depends on the rows: a chunk's, or one per decode."""
+    others = [name for name in _operators(attention) if name not in (_PREFILL, _DECODE)]
+    if not others:
+        return None
+    rows = attention.counts("prefill_chunk_size").clip(lower=attention.counts("batch_size", 1))
+    return Curve(*points(_total_s(attention, others), rows))
+
+
+def _require_rows(table: Measurements, problem: str) -> None:
+    if not len(table):
+        raise ProfileError(f"{table.path}: {problem}; profile prefill and decode attention both")

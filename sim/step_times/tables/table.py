@@ -1,0 +1,103 @@
+"""What all tables of measured times have in common: their parts, ranges and errors."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.batch import BatchShape
+from sim.step_times.step_time import FloatArray
+from sim.step_times.tables.held_out import HeldOutError, held_out_error
+from sim.step_times.tables.interpolate import LEVELS, Curve, LevelArray, Surface
+
+Numbers = npt.ArrayLike
+
+
+class Part(NamedTuple):
+    """One interpolated quantity of a table, and what its axes count.
+
+    A ``minor`` one is too short for its error to matter: often a few ticks of the clock.
+    """
+
+    axes: tuple[str, ...]
+    times: Curve | Surface
+    minor: bool = False
+
+
+class Table(ABC):
+    """A step-time model that interpolates measured times (a ``StepTime``)."""
+
+    parts: dict[str, Part]
+
+    @abstractmethod
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+
+    def provenance(
+        self,
+        decodes: Numbers,
+        decode_context_tokens: Numbers,
+        chunks: Numbers = 0,
+        chunk_rows: Numbers = 0,
+        chunk_start: Numbers = 0,
+    ) -> npt.NDArray[np.str_]:
+        """Where the durations of many steps come from: the least sure of their parts.
+
+        Each step has ``decodes`` with that context in all, and ``chunks`` of ``chunk_rows`` each
+        from position ``chunk_start`` on.
+        """
+        given = (decodes, decode_context_tokens, chunks, chunk_rows, chunk_start)
+        arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.float64)) for x in given))
+        return np.array(LEVELS)[self._levels(*arrays)]
+
+    @abstractmethod
+    def _levels(
+        self,
+        decodes: FloatArray,
+        context: FloatArray,
+        chunks: FloatArray,
+        chunk_rows: FloatArray,
+        chunk_start: FloatArray,
+    ) -> LevelArray:
+        """Places in ``LEVELS``."""
+
+    @property
+    def ranges(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """(smallest, largest) measured along every axis of every part."""
+        return {
+            name: {
+                axis: (float(values.min()), float(values.max()))
+                for axis, values in zip(part.axes, part.times.coordinates, strict=True)
+            }
+            for name, part in self.parts.items()
+        }
+
+    def held_out_errors(self, seed: int = 0) -> dict[str, HeldOutError | None]:
+        """Of every part: how well a random half of its points predicts the others."""
+        return {name: held_out_error(part.times, seed) for name, part in self.parts.items()}
+
+    def log_deviation(self) -> float:
+        """Of the factor that all times may be off by: the worst held-out error of a major part."""
+        errors = self.held_out_errors()
+        major = [error for name, error in errors.items() if not self.parts[name].minor]
+        return max((error.log_deviation() for error in major if error), default=0.0)
+
+    def summary(self, seed: int = 0) -> list[str]:
+        """A line per part: its points, its ranges, its held-out error."""
+        errors = self.held_out_errors(seed)
+        return [
+            f"{name}: {len(part.times.times_s)} points, {_spans(self.ranges[name])}; held-out "
+            f"error {errors[name] or 'unknown (too few points)'}"
+            for name, part in self.parts.items()
+        ]
+
+
+def worst(*levels: LevelArray) -> LevelArray:
+    """The least sure of several parts."""
+    most: LevelArray = np.maximum.reduce(levels)
+    return most
+
+
+def _spans(ranges: dict[str, tuple[float, float]]) -> str:
+    return ", ".join(f"{axis} {low:,.0f} to {high:,.0f}" for axis, (low, high) in ranges.items())

@@ -1,0 +1,125 @@
+"""Whole batches: all who wait, a bounded number of them, and static batching."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from sim.theory import (
+    BatchQueue,
+    batch_service,
+    bounded_batch_service,
+    exponential_slot_efficiency,
+    geometric_slot_efficiency,
+    static_batch_makespan_s,
+    uniform_slot_efficiency,
+)
+from sim.theory.selftest.scenario import Figures, Scenario
+from sim.theory.selftest.server import (
+    WARM_UP,
+    IntArray,
+    exponential_tokens,
+    poisson_arrivals_s,
+    replay,
+    server,
+    settled,
+    trace,
+)
+
+DrawTokens = Callable[[np.random.Generator, int], IntArray]
+
+REQUESTS = 5_000
+RATE_PER_S, PER_REQUEST_S, FIXED_S = 1.0, 0.5, 1.0
+BOUND = 4
+SLOTS, BATCHES = 8, 200
+MEAN_TOKENS, LONGEST_TOKENS, FINE_TOKENS = 128, 256, 100_000
+STATIC_PROMPT, STATIC_OUTPUT = 512, 1_024
+STATIC_PREFILL_S, STATIC_STEP_S, STATIC_CONTEXT_S = 2**-4, 2**-7, 2**-22
+"""Powers of two, which the step time holds exactly."""
+
+
+def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -> Scenario:
+    cost = {"constant": FIXED_S, "rows_from_0": PER_REQUEST_S}
+
+    def measure(rng: np.random.Generator) -> Figures:
+        run = replay(config, cost, trace(poisson_arrivals_s(rng, RATE_PER_S, REQUESTS)))
+        sizes = run.steps["running"].to_numpy(np.int64)
+        return {
+            "mean sojourn": float(settled(run, "e2e_s").mean()),
+            "mean batch": float(sizes[int(WARM_UP * len(sizes)) :].mean()),
+        }
+
+    figures = {"mean sojourn": exact.sojourn_s, "mean batch": exact.mean_batch}
+    return Scenario(name, setting, figures, measure)
+
+
+def _static_makespan(rng: np.random.Generator) -> Figures:
+    config = server(batching="static", max_seqs=SLOTS)
+    cost = {
+        "constant": STATIC_STEP_S,
+        "prefill_chunks": (STATIC_PREFILL_S - STATIC_STEP_S) / SLOTS,
+        "decode_context_tokens": STATIC_CONTEXT_S,
+    }
+    run = replay(config, cost, trace(np.zeros(SLOTS), STATIC_PROMPT, STATIC_OUTPUT))
+    return {"makespan": float(run.requests["last_token_s"].max())}
+
+
+def _slots(law: str, draw: DrawTokens, exact: float) -> Scenario:
+    """Tokens per slot and step of a server that never lacks requests."""
+    config = server(batching="static", max_seqs=SLOTS)
+
+    def measure(rng: np.random.Generator) -> Figures:
+        outputs = draw(rng, SLOTS * BATCHES)
+        run = replay(config, {"constant": 1.0}, trace(np.zeros(len(outputs)), outputs=outputs))
+        slot_steps = SLOTS * int(run.steps["steps"].sum())
+        return {"slot efficiency": float(outputs.sum()) / slot_steps}
+
+    setting = f"static batches of {SLOTS}, saturated, {law} output lengths"
+    return Scenario(f"static-{law}", setting, {"slot efficiency": exact}, measure)
+
+
+BATCHING = (
+    _batched(
+        "batch-service",
+        "takes all who wait: 1 s a batch and 0.5 s a request, 1 request/s",
+        server(),
+        batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
+    ),
+    _batched(
+        "bounded-batch",
+        f"the same, at most {BOUND} at once",
+        server(max_seqs=BOUND),
+        bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
+    ),
+    Scenario(
+        "static-makespan",
+        f"one static batch of {SLOTS} equal requests, step time grows with the context",
+        {
+            "makespan": static_batch_makespan_s(
+                SLOTS,
+                STATIC_PROMPT,
+                STATIC_OUTPUT,
+                prefill_s=STATIC_PREFILL_S,
+                step_s=STATIC_STEP_S,
+                per_context_token_s=STATIC_CONTEXT_S,
+            )
+        },
+        _static_makespan,
+        replications=1,
+    ),
+    _slots(
+        "uniform",
+        lambda rng, count: rng.integers(1, LONGEST_TOKENS, count, endpoint=True),
+        uniform_slot_efficiency(SLOTS, LONGEST_TOKENS),
+    ),
+    _slots(
+        "geometric",
+        lambda rng, count: rng.geometric(1 / MEAN_TOKENS, count),
+        geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
+    ),
+    _slots(
+        "exponential",
+        lambda rng, count: exponential_tokens(rng, FINE_TOKENS, count),
+        exponential_slot_efficiency(SLOTS),
+    ),
+)

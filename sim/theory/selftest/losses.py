@@ -1,0 +1,95 @@
+"""Servers without a queue: whoever finds no slot, or no memory, is refused.
+
+A request is judged at the end of the step it comes in, at most 1e-4 of a service later.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.config import PolicyConfig
+from sim.records.run import Run
+from sim.theory import erlang_b, kaufman_roberts
+from sim.theory.selftest.scenario import HEAVY_TAIL, Figures, Scenario
+from sim.theory.selftest.server import (
+    STEP_COST,
+    STEPS,
+    WARM_UP,
+    exponential_tokens,
+    poisson_arrivals_s,
+    replay,
+    server,
+    trace,
+)
+
+BoolArray = npt.NDArray[np.bool_]
+
+REQUESTS = 5_000
+SLOTS, LOAD_ERLANGS = 7, 5.0
+BLOCK_TOKENS, BLOCKS = 4_096, 64
+SIZES_BLOCKS = np.array([4, 16])
+LOADS_ERLANGS = np.array([6.0, 1.5])
+
+
+def _refused(run: Run) -> BoolArray:
+    """Who was refused, after the warm-up."""
+    refused: BoolArray = (run.requests["status"] == "refused").to_numpy(np.bool_)
+    return refused[int(WARM_UP * len(refused)) :]
+
+
+def _erlang(name: str, setting: str, config: PolicyConfig) -> Scenario:
+    def measure(rng: np.random.Generator) -> Figures:
+        arrivals, lengths = rng.spawn(2)
+        arrivals_s = poisson_arrivals_s(arrivals, LOAD_ERLANGS, REQUESTS)
+        outputs = exponential_tokens(lengths, STEPS, REQUESTS)
+        run = replay(config, STEP_COST, trace(arrivals_s, outputs=outputs))
+        return {"share refused": float(_refused(run).mean())}
+
+    exact = {"share refused": erlang_b(SLOTS, LOAD_ERLANGS)}
+    setting = f"{setting}, {LOAD_ERLANGS:g} erlangs, no queue"
+    return Scenario(name, setting, exact, measure, replications=32)
+
+
+def _two_sizes(rng: np.random.Generator) -> Figures:
+    """Equal services of 1 s; prompts fill up what the output leaves of the blocks."""
+    arrivals, classes = rng.spawn(2)
+    wide = classes.random(REQUESTS) < LOADS_ERLANGS[1] / LOADS_ERLANGS.sum()
+    prompts = SIZES_BLOCKS[wide.astype(np.int64)] * BLOCK_TOKENS - STEPS + 1
+    config = server(
+        kv_tokens=BLOCKS * BLOCK_TOKENS,
+        block_tokens=BLOCK_TOKENS,
+        admission="full",
+        queue_limit=0,
+    )
+    arrivals_s = poisson_arrivals_s(arrivals, float(LOADS_ERLANGS.sum()), REQUESTS)
+    run = replay(config, STEP_COST, trace(arrivals_s, prompts, STEPS))
+    refused = _refused(run)
+    wide = wide[-len(refused) :]
+    return {
+        "narrow: share refused": float(refused[~wide].mean()),
+        "wide: share refused": float(refused[wide].mean()),
+    }
+
+
+def _kaufman_roberts() -> Figures:
+    narrow, wide = kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist())
+    return {"narrow: share refused": float(narrow), "wide: share refused": float(wide)}
+
+
+_REGION = 1 << 20
+
+LOSSES = (
+    _erlang("erlang-slots", f"{SLOTS} slots", server(max_seqs=SLOTS, queue_limit=0)),
+    _erlang(
+        "erlang-memory",
+        f"contiguous memory for {SLOTS}",
+        server(kv="contiguous", kv_tokens=SLOTS * _REGION, max_model_len=_REGION, queue_limit=0),
+    ),
+    Scenario(
+        "two-sizes",
+        f"{BLOCKS} blocks reserved whole, requests of 4 (6 erlangs) and 16 (1.5), no queue",
+        _kaufman_roberts(),
+        _two_sizes,
+        replications=32,
+        precision=HEAVY_TAIL,
+    ),
+)

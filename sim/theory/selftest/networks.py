@@ -1,0 +1,143 @@
+"""Two stations in a row, a prefill and a decode pool of one slot each: open, closed, in step."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.core.cluster import simulate_cluster
+from sim.core.pools import Pool
+from sim.step_times.step_time import LinearStepTime
+from sim.theory import (
+    closed_loop,
+    pipeline_makespan_s,
+    pipeline_token_interval_s,
+    tandem_sojourn_s,
+)
+from sim.theory.selftest.scenario import Figures, Scenario
+from sim.theory.selftest.server import (
+    ONE_SLOT,
+    ROW_COST,
+    ROWS,
+    STEP_COST,
+    STEPS,
+    FloatArray,
+    IntArray,
+    exponential_tokens,
+    poisson_arrivals_s,
+    settled,
+    trace,
+)
+from workloads.request import Request
+
+REQUESTS = 5_000
+RATE_PER_S, TANDEM_S = 0.5, (1.0, 1.25)
+CLIENTS, THINK_S, LOOP_S, TURNS = 8, 1.0, (0.2, 0.5), 500
+SETTLED = (0.1, 0.8)
+"""Of a closed loop's answers: after the warm-up, and before any client has had its last one."""
+MICRO_BATCHES, PASSES, STAGE_S = 6, 20, 2.0**-6
+
+_STATIONS = (
+    Pool(ONE_SLOT, LinearStepTime.of(ROW_COST), role="prefill"),
+    Pool(ONE_SLOT, LinearStepTime.of(STEP_COST), role="decode"),
+)
+_STAGE = LinearStepTime.of({"constant": STAGE_S})
+_STAGES = (Pool(ONE_SLOT, _STAGE, role="prefill"), Pool(ONE_SLOT, _STAGE, role="decode"))
+
+
+def _tandem(rng: np.random.Generator) -> Figures:
+    arrivals, lengths = rng.spawn(2)
+    arrivals_s = poisson_arrivals_s(arrivals, RATE_PER_S, REQUESTS)
+    requests = trace(arrivals_s, *_services(lengths, TANDEM_S, REQUESTS))
+    run = simulate_cluster(requests, _STATIONS)
+    return {"mean sojourn": float(settled(run, "e2e_s").mean())}
+
+
+def _closed_loop(rng: np.random.Generator) -> Figures:
+    thinking, lengths = rng.spawn(2)
+    think_s = thinking.exponential(THINK_S, (CLIENTS, TURNS))
+    requests = _conversations(think_s, *_services(lengths, LOOP_S, think_s.shape))
+    answers = simulate_cluster(requests, _STATIONS).requests.sort_values("last_token_s")
+    first, last = (int(share * len(answers)) for share in SETTLED)
+    ends_s = answers["last_token_s"].to_numpy(np.float64)
+    return {
+        "requests per s": (last - first) / float(ends_s[last] - ends_s[first]),
+        "mean sojourn": float(answers["e2e_s"].iloc[first:last].mean()),
+    }
+
+
+def _pipeline(rng: np.random.Generator) -> Figures:
+    """Nothing is drawn: every pass of a micro-batch is a request that follows the pass before."""
+    full_s, alone_s = _passes_s(MICRO_BATCHES), _passes_s(1)
+    return {
+        "makespan": float(full_s[:, 0].max()),
+        "token interval, full": float(full_s[0, -1] - full_s[0, -2]),
+        "token interval, alone": float(alone_s[0, -1] - alone_s[0, -2]),
+    }
+
+
+def _services(
+    rng: np.random.Generator, means_s: tuple[float, float], shape: int | tuple[int, ...]
+) -> tuple[IntArray, IntArray]:
+    """Prompts and outputs, exponential; the prefill gives the first token, decoding the others."""
+    prefill_s, decode_s = means_s
+    rows = exponential_tokens(rng, prefill_s * ROWS, shape)
+    return rows, 1 + exponential_tokens(rng, decode_s * STEPS, shape)
+
+
+def _conversations(
+    pauses_s: FloatArray, prompts: npt.ArrayLike, outputs: npt.ArrayLike
+) -> list[Request]:
+    """A row is one client's requests: each is sent its pause after the answer before it."""
+    columns = np.broadcast_arrays(pauses_s, prompts, outputs)
+    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
+    requests = [
+        Request(
+            f"{client}.{turn}",
+            pause_s,
+            prompt,
+            output,
+            parent_id=f"{client}.{turn - 1}" if turn else None,
+            delay_s=pause_s if turn else None,
+        )
+        for (client, turn), (pause_s, prompt, output) in zip(
+            np.ndindex(pauses_s.shape), rows, strict=True
+        )
+    ]
+    return sorted(requests, key=lambda request: request.arrival_s)
+
+
+def _passes_s(micro_batches: int) -> FloatArray:
+    """When each micro-batch (row) ended each of its passes through both stages."""
+    requests = _conversations(np.zeros((micro_batches, PASSES)), 1, 2)
+    ends_s = simulate_cluster(requests, _STAGES).requests.set_index("request_id")["last_token_s"]
+    ordered = ends_s.loc[[request.request_id for request in requests]]
+    return ordered.to_numpy(np.float64).reshape(micro_batches, PASSES)
+
+
+_LOOP = closed_loop(CLIENTS, THINK_S, LOOP_S)
+
+NETWORKS = (
+    Scenario(
+        "tandem",
+        "prefill and decode pool of one slot, exponential 1 and 1.25 s, 0.5 requests/s",
+        {"mean sojourn": tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
+        _tandem,
+        replications=32,
+    ),
+    Scenario(
+        "closed-loop",
+        f"{CLIENTS} clients think 1 s, prefill 0.2 s, decode 0.5 s, all exponential",
+        {"requests per s": _LOOP.throughput_per_s, "mean sojourn": _LOOP.sojourn_s},
+        _closed_loop,
+    ),
+    Scenario(
+        "pipeline",
+        f"two stages of {1000 * STAGE_S:g} ms, {MICRO_BATCHES} micro-batches or one",
+        {
+            "makespan": pipeline_makespan_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, full": pipeline_token_interval_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, alone": pipeline_token_interval_s(2, 1, STAGE_S),
+        },
+        _pipeline,
+        replications=1,
+    ),
+)

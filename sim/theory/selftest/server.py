@@ -1,0 +1,86 @@
+"""Servers and requests of the scenarios: everything without bound unless it is named.
+
+A service law is continuous, a server counts tokens. Services are therefore cut so fine that the
+error is far below any interval: ``ROWS`` prompt rows or ``STEPS`` decode steps per unit of time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.step_time import LinearStepTime
+from workloads.request import Request
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+ROWS = 1_000_000
+"""Prompt rows that take a second where a prompt is the whole service: an error of 1e-6 s."""
+STEPS = 10_000
+"""Steps that take a second where decoding is the service: an error of 1e-4 s."""
+ROW_COST = {"rows_from_0": 1 / ROWS}
+STEP_S = 1 / STEPS
+STEP_COST = {"constant": STEP_S}
+WARM_UP = 0.1
+"""Share of the requests that is left out at the beginning."""
+
+_UNLIMITED = 1 << 40
+_MANY = 1 << 20
+
+
+def server(**settings: Any) -> PolicyConfig:
+    """A configuration without bounds but those given."""
+    unbounded = {
+        "kv_tokens": _UNLIMITED,
+        "max_model_len": _UNLIMITED,
+        "token_budget": _UNLIMITED,
+        "max_seqs": _MANY,
+    }
+    return PolicyConfig(**(unbounded | settings))
+
+
+ONE_SLOT = server(max_seqs=1)
+
+
+def poisson_arrivals_s(rng: np.random.Generator, rate_per_s: float, count: int) -> FloatArray:
+    """``count`` arrivals with exponential gaps."""
+    return np.cumsum(rng.exponential(1 / rate_per_s, count))
+
+
+def exponential_tokens(
+    rng: np.random.Generator, mean_tokens: float, shape: int | tuple[int, ...]
+) -> IntArray:
+    """Lengths of many tokens, so that they are all but exponential."""
+    return np.ceil(rng.exponential(mean_tokens, shape)).astype(np.int64)
+
+
+def trace(
+    arrivals_s: npt.ArrayLike,
+    prompts: npt.ArrayLike = 1,
+    outputs: npt.ArrayLike = 1,
+    priorities: npt.ArrayLike = 0,
+) -> list[Request]:
+    """Requests; lengths and priorities are one per request, or one for all."""
+    columns = np.broadcast_arrays(arrivals_s, prompts, outputs, priorities)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        Request(str(i), arrival_s, prompt, output, priority=priority)
+        for i, (arrival_s, prompt, output, priority) in enumerate(rows)
+    ]
+
+
+def replay(config: PolicyConfig, cost: Mapping[str, float], requests: Iterable[Request]) -> Run:
+    """Simulate one server whose steps cost so much by feature."""
+    return simulate(requests, build_scheduler(config), LinearStepTime.of(cost))
+
+
+def settled(run: Run, column: str) -> FloatArray:
+    """A column of the requests after the warm-up."""
+    values = run.requests[column].to_numpy(dtype=np.float64)
+    return values[int(WARM_UP * len(values)) :]

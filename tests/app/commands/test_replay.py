@@ -1,0 +1,153 @@
+"""``servetwin replay``: the JSON that scripts read, the notes, and bad input in one line."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.scenario.options import PolicyOptions, parse_kv_tokens
+from policies.config import PolicyConfig
+from tests.support.paths import ROOT, SAMPLE
+from workloads.errors import PolicyError
+
+TRACES = ROOT.parent / "shared" / "traces"
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def servetwin(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+def replay_json(*arguments: str) -> dict[str, Any]:
+    done = servetwin("replay", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def test_json_has_the_promised_keys_and_every_request_finishes() -> None:
+    summary = replay_json(str(SAMPLE), "--replications", "3")
+    assert summary["requests"]["total"] == summary["requests"]["finished"] == 240
+    assert {"refused", "failed"} <= set(summary["requests"])
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert {"mean", "p50", "p90", "p99"} <= set(summary[name])
+        interval = summary["intervals"][f"{name}.mean"]
+        assert interval["p5"] <= interval["median"] <= interval["p95"]
+    assert {"wall_s", "requests_per_s", "steps"} <= set(summary["simulation"])
+    assert summary["output_throughput_tokens_per_s"] > 0
+    assert summary["prefix_hit_rate_tokens"] == summary["preemptions"] == 0
+
+
+def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
+    summary = replay_json(str(SAMPLE), "--prefix-cache", "--replications", "0")
+    assert 0.3 < summary["prefix_hit_rate_tokens"] < 0.6
+
+
+def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
+    done = servetwin("replay", str(SAMPLE), "--out", str(tmp_path / "run"))
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "240 requests: 240 finished" in done.stdout
+    assert "profile base-cpu (measured: base on" in done.stdout
+    assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER + "2023-11-16 18:15:46.6805900,12,x\n", ":2: field 'GeneratedTokens'"),
+        ("a,b,c\n1,2,3\n", ":1:"),
+        ("", "empty"),
+    ],
+)
+def test_a_bad_trace_is_one_line_and_exit_code_2(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    done = servetwin("replay", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+
+
+def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "cut.csv.gz"
+    row = "2023-11-16 18:15:46.6805900,12,13\n"
+    path.write_bytes(gzip.compress((HEADER + row * 9).encode())[:-12])
+    done = servetwin("replay", str(path))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batching", "continous"], "did you mean 'continuous'?"),
+        (["--profile", "base-cpuu"], "did you mean 'base-cpu'?"),
+        (["--kv-tokens", "many"], "neither a number of tokens nor 'unlimited'"),
+        (["--rate", "1", "--rate-scale", "2"], "exclude each other"),
+        (["--prompt-scale", "-1"], "prompt"),
+        (["--kv", "contiguous", "--prefix-cache"], "cannot share"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_code_2(options: list[str], message: str) -> None:
+    done = servetwin("replay", str(SAMPLE), *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_request_that_never_fits_is_refused_and_the_rest_goes_on() -> None:
+    summary = replay_json(str(SAMPLE), "--kv-tokens", "256", "--replications", "0")
+    counts = summary["requests"]
+    assert counts["refused"] > 0
+    assert counts["refused"] + counts["finished"] == 240
+
+
+def test_options_are_laid_over_the_profile_and_only_where_given() -> None:
+    base = PolicyConfig(kv_tokens=4096, prefix_cache=True)
+    assert PolicyOptions().over(base) == base
+    changed = PolicyOptions(kv="contiguous", wait_limit_ms=20).over(base)
+    assert (changed.kv, changed.prefix_cache, changed.wait_limit_s) == ("contiguous", False, 0.02)
+    assert parse_kv_tokens("512") == 512
+    with pytest.raises(PolicyError):
+        parse_kv_tokens("1e3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("trace", "requests"),
+    [
+        ("azure/AzureLLMInferenceTrace_conv.csv.gz", 19_366),
+        ("azure/AzureLLMInferenceTrace_code.csv.gz", 8_819),
+        ("mooncake/conversation_trace.jsonl.gz", 12_031),
+    ],
+)
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+@pytest.mark.parametrize("batching", ["static", "continuous"])
+def test_public_traces_run_whole_under_every_policy(
+    trace: str, requests: int, kv: str, batching: str
+) -> None:
+    if not (TRACES / trace).is_file():
+        pytest.skip(f"the public trace {trace} is not here")
+    policy = ["--batching", batching, "--kv", kv, "--replications", "0"]
+    summary = replay_json(str(TRACES / trace), *policy)
+    assert summary["requests"]["finished"] == requests
+
+
+@pytest.mark.slow
+def test_mooncake_hit_rate_with_unlimited_memory() -> None:
+    trace = TRACES / "mooncake/conversation_trace.jsonl.gz"
+    if not trace.is_file():
+        pytest.skip("the public Mooncake trace is not here")
+    unlimited = ["--prefix-cache", "--kv-tokens", "unlimited", "--replications", "0"]
+    summary = replay_json(str(trace), *unlimited)
+    assert summary["requests"]["finished"] == 12_031
+    assert round(summary["prefix_hit_rate_tokens"], 4) == 0.3736

@@ -1,0 +1,151 @@
+"""``replay --compare A B``: differences with intervals, as text that fits and as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.experiments.paired_comparison import METRICS
+from sim.records.metrics import figure
+from sim.records.run import load_run
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
+
+COMPUTED = ("--profile", "llama-3-8b-h100")
+TIGHT = ("--kv-tokens", 2048)
+
+
+def compare(a: str, b: str, *options: object) -> dict[str, Any]:
+    done = servetwin("replay", SAMPLE, "--compare", a, b, "--json", *options)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def text(a: str, b: str, *options: object) -> list[str]:
+    done = servetwin("replay", SAMPLE, "--compare", a, b, *options)
+    assert done.code == 0, done.err
+    return done.out.splitlines()
+
+
+@pytest.mark.parametrize("same", ["vllm-v1", "distserve", "static+contiguous", "max_seqs=4"])
+def test_equal_sides_differ_in_nothing(same: str) -> None:
+    found = compare(same, same, *TIGHT, "--replications", 2)
+    assert set(found["metrics"]) == set(METRICS)
+    for metric in found["metrics"].values():
+        assert metric["a"] == metric["b"] > 0
+        assert (metric["difference"], metric["low"], metric["high"]) == (0, 0, 0)
+        assert metric["seeds"] == 2
+    assert found["gained"] == found["lost"] == []
+
+
+def test_a_longer_way_to_say_the_same_is_the_same() -> None:
+    found = compare("sarathi", "chunked+paged+token_budget=512+block_tokens=16", *COMPUTED)
+    assert found["a"]["policies"] == found["b"]["policies"]
+    assert {metric["difference"] for metric in found["metrics"].values()} == {0}
+
+
+def test_sides_change_places_and_differences_change_their_sign() -> None:
+    one, other = "static+contiguous", "continuous+paged"
+    there = compare(one, other, *TIGHT, "--replications", 2)
+    back = compare(other, one, *TIGHT, "--replications", 2)
+    for name, metric in there["metrics"].items():
+        mirror = back["metrics"][name]
+        assert (metric["a"], metric["b"]) == (mirror["b"], mirror["a"])
+        assert metric["difference"] == pytest.approx(metric["b"] - metric["a"])
+        assert metric["difference"] == pytest.approx(-mirror["difference"])
+        assert (metric["low"], metric["high"]) == pytest.approx((-mirror["high"], -mirror["low"]))
+    assert there["gained"][0]["request_id"] == back["lost"][0]["request_id"]
+
+
+def test_iteration_level_scheduling_surely_beats_static_batches() -> None:
+    ttft = compare("static+contiguous", "continuous+paged")["metrics"]["ttft_s.mean"]
+    assert ttft["seeds"] == 10
+    assert ttft["low"] <= ttft["difference"] <= ttft["high"] < 0
+
+
+def test_each_side_is_what_replay_alone_finds() -> None:
+    sides = {"a": "sglang", "b": "tgi"}
+    found = compare(*sides.values(), *COMPUTED)
+    for side, preset in sides.items():
+        options = ("--preset", preset, *COMPUTED, "--json")
+        alone = json.loads(servetwin("replay", SAMPLE, *options).out)
+        assert found[side]["policies"] == alone["policies"]
+        for name, metric in found["metrics"].items():
+            assert metric[side] == figure(alone, name)
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [
+        ((), 10),
+        (("--replications", 0), 1),
+        (("--replications", 3), 3),
+        (COMPUTED, 1),
+        ((*COMPUTED, "--replicas", 3), 1),
+        ((*COMPUTED, "--replicas", 3, "--router", "random"), 10),
+    ],
+)
+def test_as_many_seeds_as_tell_something(options: tuple[object, ...], seeds: int) -> None:
+    found = compare("continuous", "max_seqs=8", *options, "--limit", 20)
+    assert {metric["seeds"] for metric in found["metrics"].values()} == {seeds}
+
+
+def test_servers_are_compared_as_policies_are() -> None:
+    found = compare("replicas=1", "replicas=2+router=least-tokens", "--replications", 1)
+    assert found["a"]["cluster"]["replicas"] == 1
+    assert (found["b"]["cluster"]["replicas"], found["b"]["cluster"]["router"]) == (
+        2,
+        "least-tokens",
+    )
+    assert found["metrics"]["e2e_s.mean"]["difference"] < 0, "two servers are faster than one"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options"),
+    [
+        ("static+contiguous", "vllm-v1", ()),
+        ("distserve", "splitwise+prefill_replicas=2", COMPUTED),
+        ("static+contiguous+reservation=pow2", "chunked+paged+prefix+eviction=lfu", TIGHT),
+        ("fastertransformer", "replicas=12+router=session-affinity", ()),
+    ],
+)
+def test_the_text_fits_100_columns(a: str, b: str, options: tuple[object, ...]) -> None:
+    lines = text(a, b, *options, "--replications", 2)
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith(f"A = {a}: ")
+    assert lines[1].startswith(f"B = {b}: ")
+    assert len([line for line in lines if line.startswith(("ttft ", "tpot ", "e2e "))]) == 12
+    assert [line for line in lines if line.startswith("requests that ")] == [
+        "requests that gained most (E2E latency, ms):",
+        "requests that lost most (E2E latency, ms):",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn", "seeds"),
+    [
+        (("--replications", 4), True, "4 seeds, the same load and noise for both (common"),
+        (("--replications", 1), True, "one seed, the same load and noise for both: no intervals"),
+        (COMPUTED, False, "one seed, the same load and noise for both: no intervals"),
+        ((*COMPUTED, "--replications", 2), False, "2 seeds, the same load"),
+    ],
+)
+def test_the_text_says_what_was_drawn(options: tuple[object, ...], drawn: bool, seeds: str) -> None:
+    lines = text("continuous", "continuous", *options, "--limit", 20)
+    assert lines[2].startswith(seeds)
+    assert any(line.startswith("nothing is drawn") for line in lines) is not drawn
+    assert lines.count("  none") == 2, "nobody gained and nobody lost"
+
+
+def test_a_folder_keeps_a_run_of_each_side(tmp_path: Path) -> None:
+    options = ("--replications", 1, "--profile", "llama-3-8b-h100", "--profile", "base-cpu")
+    found = compare("vllm-v1", "tgi", *options, "--out", tmp_path)
+    for side in "ab":
+        run = load_run(tmp_path / side)
+        assert run.scenario["profile"] == ["llama-3-8b-h100", "base-cpu"]
+        assert run.scenario["policies"] == found[side]["policies"]
+        assert run.scenario["cluster"] == found[side]["cluster"]
+        mean_s = run.requests["e2e_s"].mean()
+        assert mean_s == pytest.approx(found["metrics"]["e2e_s.mean"][side])

@@ -1,0 +1,197 @@
+"""``servetwin workload``: stats, generate and convert, end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.commands.workload import workload_app
+from tests.support.paths import SAMPLE
+from workloads.errors import TraceError
+from workloads.reading import read_trace
+from workloads.statistics.statistics import statistics
+from workloads.transform import limit, scale_rate, scale_tokens, window
+
+SAMPLE_OPTIONS = [
+    "--arrivals", "gamma", "--cv", "1.2", "--prompt-max", "512", "--output-max", "96",
+    "--prefix-groups", "8", "--seed", "1",
+]  # fmt: skip
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(workload_app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_generate_writes_the_sample(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    output = run("generate", "--out", out, *SAMPLE_OPTIONS)
+    assert out.read_bytes() == SAMPLE.read_bytes()
+    assert output.startswith(f"{out}: 240 requests, 53.1 s, 4.504 /s\n")
+
+
+def test_generate_fixed_lengths(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run("generate", "--out", out, "--fixed", "--requests", 3, "--arrivals", "constant")
+    trace = read_trace(out)
+    assert [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in trace] == [
+        (0.0, 128, 24),
+        (0.25, 128, 24),
+        (0.5, 128, 24),
+    ]
+
+
+def test_generate_lengths_from_a_trace(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl.gz"
+    run("generate", "--out", out, "--lengths-from", SAMPLE, "--requests", 50)
+    pairs = {(r.prompt_tokens, r.output_tokens) for r in read_trace(SAMPLE)}
+    assert {(r.prompt_tokens, r.output_tokens) for r in read_trace(out)} <= pairs
+
+
+def test_fixed_excludes_lengths_from(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="exclude each other"):
+        run("generate", "--out", tmp_path / "x.jsonl", "--fixed", "--lengths-from", SAMPLE)
+
+
+def test_convert_is_the_transforms_in_order(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run(
+        "convert", SAMPLE, out, "--start", 5, "--end", 30, "--limit", 40,
+        "--prompt-scale", 0.5, "--output-scale", 0.25, "--rate-scale", 2,
+    )  # fmt: skip
+    trace = limit(window(read_trace(SAMPLE), 5, 30), 40)
+    expected = scale_rate(scale_tokens(trace, prompt=0.5, output=0.25), 2)
+    assert read_trace(out) == expected
+
+
+def test_convert_skips_bad_rows_when_told(tmp_path: Path) -> None:
+    bad, out = tmp_path / "bad.jsonl", tmp_path / "out.jsonl"
+    bad.write_text(SAMPLE.read_text() + "nonsense\n")
+    with pytest.raises(TraceError, match=":242: field 'row': not JSON"):
+        run("convert", bad, out)
+    assert not out.exists()
+    assert "note: 1 bad row skipped" in run("convert", bad, out, "--max-bad-rows", 1)
+    assert read_trace(out).requests == read_trace(SAMPLE).requests
+
+
+def test_stats_as_json() -> None:
+    trace = read_trace(SAMPLE)
+    printed = json.loads(run("stats", SAMPLE, "--json"))
+    assert printed == {
+        "source": "generated",
+        "clock_s": None,
+        **statistics(trace),
+        "notes": list(trace.notes),
+    }
+
+
+def test_stats_as_text_fits_the_terminal() -> None:
+    lines = run("stats", SAMPLE).splitlines()
+    assert lines[:4] == [
+        "source          generated",
+        "requests        240 in 53.1 s, 4.504 /s",
+        "gaps            CV 1.092, local CV 1.092, ties 0.0%",
+        "dispersion      1.127 over 1 s, 0.939 over 10 s, - over 60 s, - over 300 s (1 = Poisson)",
+    ]
+    assert "ideal hits      40.6% of blocks, 42.9% of tokens (42.9% in full blocks)" in lines
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--arrivals", "constant"],
+        ["--arrivals", "weibull", "--cv", 2],
+        ["--arrivals", "mmpp2", "--on-s", 2, "--off-s", 3],
+        ["--arrivals", "clients", "--clients", 5],
+        ["--diurnal", "--peak-trough", 4, "--period", 60],
+        ["--arrivals", "gamma", "--hourly", "1,0,2", "--period", 30],
+        ["--prompt-law", "uniform", "--output-law", "exponential"],
+        ["--prompt-law", "zipf", "--prompt-max", 500, "--output-law", "pareto"],
+        ["--lengths-from", SAMPLE, "--jitter", 0.1],
+        ["--structure", "shared-prefix", "--prefix-tokens", 32],
+        ["--structure", "tree", "--node-tokens", 32, "--branching", 2, "--levels", 3],
+        ["--structure", "multi-turn", "--sessions", 12, "--context-limit", 900],
+        ["--structure", "agentic", "--sessions", 2, "--block-tokens", 512],
+        ["--closed-loop", 4, "--each", 3, "--think", "exponential", "--think-time", 5],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments))[:40],
+)
+def test_generate_makes_every_kind_of_trace(tmp_path: Path, arguments: list[object]) -> None:
+    out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    printed = run("generate", "--out", out, "--requests", 60, "--seed", 4, *arguments)
+    run("generate", "--out", again, "--requests", 60, "--seed", 4, *arguments)
+    assert out.read_bytes() == again.read_bytes()
+    assert max(map(len, printed.removeprefix(str(out)).splitlines())) <= 100
+    lines = run("stats", out).splitlines()
+    assert max(map(len, lines)) <= 100
+    trace = read_trace(out)
+    assert trace.requests[0].arrival_s >= 0
+    if "--sessions" in arguments:
+        assert len({r.session_id for r in trace}) == arguments[arguments.index("--sessions") + 1]
+    else:
+        assert len(trace) == (12 if "--closed-loop" in arguments else 60)
+
+
+def test_generate_from_servegen_clients(tmp_path: Path) -> None:
+    (tmp_path / "chunk-7-trace.csv").write_text("0,2,1,Gamma,1,0.5\n")
+    lengths = {"0": {"input_tokens": "{9: 1.0}", "output_tokens": "{4: 1.0}"}}
+    (tmp_path / "chunk-7-dataset.json").write_text(json.dumps(lengths))
+    out = tmp_path / "out.jsonl"
+    run("generate", "--out", out, "--servegen", tmp_path, "--client", 7, "--span", 300)
+    trace = read_trace(out)
+    assert {(r.prompt_tokens, r.output_tokens, r.tenant) for r in trace} == {(9, 4, "chunk-7")}
+    assert 500 < len(trace) < 700
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arrivals", "poison"], "--arrivals: unknown 'poison': did you mean 'poisson'? known: "),
+        (["--prompt-law", "normal"], "--prompt-law: unknown 'normal': did you mean 'lognormal'?"),
+        (["--output-law", "zip"], "--output-law: unknown 'zip': did you mean 'zipf'?"),
+        (["--structure", "trie"], "--structure: unknown 'trie': did you mean 'tree'?"),
+        (["--closed-loop", 2, "--think", "exp"], "unknown 'exp': did you mean 'exponential'?"),
+        (["--hourly", "1,x"], "--hourly: wants numbers separated by commas, not '1,x'"),
+        (["--prompt-law", "zipf"], "zipf lengths want a largest one: give --prompt-max"),
+        (["--closed-loop", -1], "at least 1 user with 1 request, not -1 with 10"),
+        (["--closed-loop", 2, "--servegen", "x"], "--closed-loop and --servegen exclude each"),
+        (["--closed-loop", 2, "--structure", "agentic"], "--structure agentic and --closed-loop"),
+        (["--servegen", "nowhere"], "nowhere: no ServeGen clients here"),
+        (["--rate", 0], "the rate must be a positive number, not 0"),
+    ],
+)
+def test_generate_refuses_in_one_line(
+    tmp_path: Path, arguments: list[object], message: str
+) -> None:
+    out = tmp_path / "x.jsonl"
+    with pytest.raises(TraceError) as raised:
+        run("generate", "--out", out, *arguments)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not out.exists()
+
+
+def test_stats_against_prints_the_pass_table(tmp_path: Path) -> None:
+    lines = run("stats", SAMPLE, "--against", SAMPLE).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].split() == [
+        "prompt", "tokens", "111", "111", "0.000", "KS", "at", "most", "0.1", "pass",
+    ]  # fmt: skip
+    assert lines[-1].endswith("checks pass")
+    other = tmp_path / "other.jsonl"
+    run("generate", "--out", other, "--fixed", "--seed", 3)
+    result = CliRunner().invoke(workload_app, ["stats", str(other), "--against", str(SAMPLE)])
+    assert result.exit_code == 1
+    assert "FAIL" in result.output
+    assert "checks FAILED" in result.output.splitlines()[-1]
+
+
+def test_stats_against_as_json() -> None:
+    printed = json.loads(run("stats", SAMPLE, "--against", SAMPLE, "--json"))
+    assert printed["passes"] is True
+    by_name = {check["name"]: check for check in printed["checks"]}
+    assert by_name["rate /s"]["apart"] == 1
+    assert by_name["dispersion over 60 s"]["passes"] is None

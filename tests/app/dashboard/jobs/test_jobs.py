@@ -1,0 +1,78 @@
+"""Jobs: results by place, stop, failure, taking turns; and no page in a worker."""
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+
+from app.dashboard.jobs.jobs import Job
+
+
+def wait(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.01)
+
+
+def ended(job: Job[Any, Any]) -> Job[Any, Any]:
+    wait(lambda: not job.is_running)
+    return job
+
+
+def test_results_come_by_place() -> None:
+    job = ended(Job(int, ["7", "8", "9"], note="mine"))
+    assert (job.results, job.note) == ({0: 7, 1: 8, 2: 9}, "mine")
+    assert (job.problem, job.was_stopped) == (None, False)
+
+
+def test_stop_ends_what_runs_and_begins_nothing_more() -> None:
+    job: Job[Any, Any] = Job(time.sleep, [0.0, 600.0, 600.0])
+    wait(lambda: len(job.results) == 1)
+    job.stop()
+    ended(job)
+    assert (job.results, job.was_stopped, job.problem) == ({0: None}, True, None)
+    assert ended(Job(int, ["1"])).results == {0: 1}  # the processes are there for others
+
+
+def test_a_failure_is_the_jobs_own() -> None:
+    job = ended(Job(int, ["1", "one"]))
+    assert job.results == {0: 1}
+    assert job.problem == "invalid literal for int() with base 10: 'one'"
+    assert ended(Job(int, ["2"])).problem is None
+
+
+def test_a_process_that_dies_is_replaced() -> None:
+    job = ended(Job(os._exit, [1]))
+    assert job.problem is not None
+    assert "process ended" in job.problem
+    assert ended(Job(int, ["3"])).results == {0: 3}
+
+
+def test_jobs_take_turns() -> None:
+    long: Job[Any, Any] = Job(time.sleep, [0.05] * 400)
+    short = Job(int, ["1", "2"])
+    ended(short)
+    assert len(short.results) == 2
+    assert long.is_running
+    long.stop()
+    ended(long)
+
+
+def test_a_job_that_nobody_holds_stops() -> None:
+    job: Job[Any, Any] = Job(time.sleep, [600.0] * 50)
+    feed = job._feed
+    del job
+    gc.collect()
+    wait(lambda: feed.under_way == 0)
+    assert feed.stopped
+
+
+def test_nothing_to_do_is_done() -> None:
+    job: Job[Any, Any] = Job(int, [])
+    assert (job.is_running, job.results) == (False, {})

@@ -1,0 +1,244 @@
+"""The scenario at the side: controls there and back, uploads, and what is refused."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from app.dashboard.formatting import escaped, plain, signed, three_digits
+from app.dashboard.scenario import uploads
+from app.dashboard.scenario.controls import as_controls, changes, from_controls
+from app.dashboard.scenario.server_defaults import own_settings
+from app.dashboard.scenario.uploads import read_upload
+from app.scenario.scenario_file import ScenarioFile, parse_scenario
+from tests.support.dashboard_app import Browser, page_test
+from tests.support.scenario_strategies import scenarios
+from workloads.errors import ServetwinError, TraceError
+from workloads.sample import sample_path
+
+
+@given(scenarios())
+@settings(max_examples=60, deadline=None)
+def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
+    assert from_controls(as_controls(scenario)) == scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("policies: {batching: '/srv/mine.py:Mine'}", "batching: '/srv/mine.py:Mine' is not offer"),
+        ("policies: {kv: 'mine.py:Memory'}", "kv: 'mine.py:Memory' is not offered here"),
+        ("cluster: {router: 'mine.py:R'}", "router: 'mine.py:R' is not offered here"),
+        ("cluster: {decode_router: 'mine.py:R'}", "'mine.py:R' is not offered here"),
+        ("server: {profile: ../../x.json}", "profile: '../../x.json' is not offered here"),
+        ("server: {model: /etc/config.json, hardware: h100}", "model: '/etc/config.json' is not"),
+        ("server: {model: llama-2-7b, hardware: x.json}", "hardware: 'x.json' is not offered here"),
+        (
+            "server: {model: llama-2-7b, hardware: h100, techniques: ['cascade:small=/x.json']}",
+            "techniques: 'cascade:small=/x.json' names a file",
+        ),
+        ("preset: vllm", "preset: 'vllm' cannot be shown here"),
+        ("workload: {rate_per_s: 900}", "rate: 900.0 cannot be shown here"),
+        ("workload: {requests: 5000000}", "requests: 5000000 cannot be shown here"),
+    ],
+)
+def test_what_a_browser_may_not_ask_for_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ServetwinError) as error:
+        as_controls(parse_scenario(text, "s.yaml"))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("queue_order", "more settings: 'queue_order' is not KEY=VALUE"),
+        ("queue_oder=sjf", "did you mean 'queue_order'?"),
+        ("queue_order=lifo", "policies.queue_order: 'lifo'"),
+        ("batching=mine.py:X", "more settings: batching has a control of its own"),
+        ("decode_router=mine.py:X", "'mine.py:X' is not offered here"),
+    ],
+)
+def test_bad_settings_are_named(more: str, message: str) -> None:
+    with pytest.raises(ServetwinError) as error:
+        from_controls({**as_controls(ScenarioFile()), "set": more})
+    assert message in str(error.value)
+
+
+def test_changes_are_by_control() -> None:
+    after = parse_scenario("workload: {rate_per_s: 20}\npolicies: {max_seqs: 8}", "s")
+    assert changes(ScenarioFile(), after) == {"rate": (10.0, 20.0), "max_seqs": (None, 8)}
+
+
+def test_own_values_are_those_of_server_and_preset() -> None:
+    found = own_settings(parse_scenario("preset: tgi\npolicies: {max_seqs: 8}", "s"))
+    assert found is not None
+    assert (found[0].max_seqs, found[0].batching) == (256, "prefill-first")
+    broken = ScenarioFile.model_validate(
+        {"server": {"model": "llama-3-70b", "hardware": "h100"}}
+    )  # its weights do not fit
+    assert own_settings(broken) is None
+
+
+def sample() -> bytes:
+    with sample_path() as path:
+        return Path(path).read_bytes()
+
+
+def test_a_trace_keeps_its_own_name() -> None:
+    found = read_upload("../../mine.jsonl", sample())
+    assert (found.source, len(found)) == ("mine.jsonl", 240)
+    assert len(read_upload("mine.jsonl.gz", gzip.compress(sample()))) == 240
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bad.csv", b"TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n", r"^bad\.csv"),
+        ("..", b"nothing", r"^\.\.:1"),
+        ("empty.jsonl", b"", r"^empty\.jsonl"),
+        ("cut.jsonl.gz", gzip.compress(b"{}" * 1000, mtime=0)[:20], "^cut.*gzip data are truncated"),
+    ],
+)
+def test_a_bad_trace_is_one_line_with_its_own_name(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(TraceError, match=message) as error:
+        read_upload(name, content)
+    assert "/tmp" not in str(error.value)
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MOST_UNPACKED_MB", 1)
+    with pytest.raises(TraceError, match="more than 1 MB unpacked"):
+        read_upload("bomb.gz", gzip.compress(bytes(2_000_000)))
+
+
+def test_texts_of_users_have_no_markup() -> None:
+    assert plain("<img src=x>[a](b)`c`") == "?img src=x??a??b??c?"
+    assert escaped("a *b* [c](d) $x$") == r"a \*b\* \[c\]\(d\) \$x\$"
+
+
+@pytest.mark.parametrize(
+    ("value", "beside", "text"),
+    [(0.2345, 10.6, "+0.2"), (-3.14, 0.5, "-3.14"), (396_858, 50, "+396,858"), (0, 0, "+0")],
+)
+def test_differences_have_the_digits_of_the_figure(value: float, beside: float, text: str) -> None:
+    assert signed(value, beside) == text
+
+
+def test_numbers_have_three_digits() -> None:
+    assert [three_digits(x) for x in (0.012345, 12.345, 123.4, 12_345.6)] == [
+        "0.0123", "12.3", "123", "12,346",
+    ]  # fmt: skip
+
+
+def test_own_values_are_the_placeholders() -> None:
+    at = page_test("what_if")
+    at.session_state["requests"] = 20
+    at.run()
+    (places,) = (w for w in at.number_input if w.key == "max_seqs")
+    assert places.placeholder == "256 (server's own)"
+    assert places.value is None
+
+
+def test_what_cannot_be_is_one_line_on_the_page() -> None:
+    at = page_test("what_if")
+    at.session_state["requests"] = 20
+    at.session_state["set"] = "queue_oder=sjf"
+    at.run()
+    assert [e.value for e in at.error] == [
+        escaped("more settings: unknown setting 'queue_oder'; did you mean 'queue_order'?")
+    ]
+    assert not at.exception
+
+
+def test_reset_shows_the_default() -> None:
+    at = page_test("what_if")
+    at.session_state["requests"] = 20
+    at.session_state["max_seqs"] = 3
+    at.run()
+    next(b for b in at.button if b.label == "Reset to the default").click().run()
+    assert at.session_state["requests"] == 2000
+    assert at.session_state["max_seqs"] is None
+
+
+def choose_file(chromium: Browser, place: int, path: Path) -> None:
+    """Give a file to the uploader at a place in the sidebar (0: trace, 1: YAML)."""
+    chromium.settle()
+    inputs = chromium.page.get_by_test_id("stSidebar").locator("input[type=file]")
+    inputs.nth(place).set_input_files(path)
+
+
+@pytest.mark.browser
+def test_yaml_goes_down_and_up_again_twice(chromium: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?requests=100&rate=20&max_seqs=64", "What if?")
+    page, path = chromium.page, tmp_path / "s.yaml"
+    page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download YAML").click()
+    download.value.save_as(path)
+    expected = parse_scenario(
+        "workload: {requests: 100, rate_per_s: 20}\npolicies: {max_seqs: 64}", "s"
+    )
+    assert parse_scenario(path.read_text(), "s") == expected
+    for _ in range(2):
+        page.get_by_role("button", name="Reset to the default").click()
+        expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
+        choose_file(chromium, 1, path)
+        expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
+        page.wait_for_url("**max_seqs=64**")
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?requests=100", "What if?")
+    page, sidebar = chromium.page, chromium.page.get_by_test_id("stSidebar")
+    trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
+    trace.write_text("no trace\n")
+    scenario.write_text("policies: {batching: '/srv/mine.py:Mine'}")
+    choose_file(chromium, 0, trace)
+    expect(sidebar.get_by_text("mine_[x].csv:1: field 'row': no known trace")).to_be_visible()
+    page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
+    choose_file(chromium, 1, scenario)
+    expect(sidebar.get_by_text("'/srv/mine.py:Mine' is not offered here")).to_be_visible()
+    trace.write_bytes(sample())
+    choose_file(chromium, 0, trace)
+    expect(sidebar.get_by_text("240 requests")).to_be_visible()
+    page.wait_for_url("**workload=mine_**")
+    expect(sidebar.get_by_text("no known trace")).to_have_count(0)
+    chromium.settle()
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_a_broken_link_says_so_and_offers_the_default(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?rate=fast&requests=100&foo=1&batching=chunkd", "What if?")
+    page = chromium.page
+    for said in ("'fast': input should be", "foo: no such setting", "batching: 'chunkd'"):
+        expect(page.get_by_test_id("stAlert").first).to_contain_text(said)
+    expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
+    page.get_by_role("button", name="Use the default scenario").click()
+    expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
+    expect(page.get_by_text("Part of this link cannot be used")).to_have_count(0)
+    chromium.settle()
+    chromium.assert_sound()
+
+
+@pytest.mark.browser
+def test_two_users_do_not_see_each_others_scenario(chromium: Browser) -> None:
+    from playwright.sync_api import expect
+
+    chromium.open("?requests=100&rate=20", "What if?")
+    other_context = chromium.page.context.browser.new_context()
+    other = Browser(other_context.new_page(), chromium.url)
+    other.open("?requests=50", "What if?")
+    for user, requests in ((chromium, "100"), (other, "50")):
+        expect(user.page.get_by_label("Requests", exact=True)).to_have_value(requests)

@@ -1,0 +1,85 @@
+"""Links: what is wrong with broken ones, and that good ones restore the scenario."""
+
+from urllib.parse import parse_qs
+
+import pytest
+from hypothesis import given, settings
+
+from app.dashboard.scenario.controls import CONTROLS, as_controls
+from app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
+from app.scenario.scenario_file import ScenarioFile, parse_scenario
+from tests.support.dashboard_app import page_test
+from tests.support.scenario_strategies import scenarios
+
+WORKLOADS = ("generated", "sample", "own.csv")
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "problem"),
+    [
+        ("rat", ["3"], "`rat`: no such setting; did you mean 'rate'?"),
+        ("foo", ["3"], "`foo`: no such setting; it is left out"),
+        ("<b>x*", ["3"], "`?b?x?`: no such setting; it is left out"),
+        ("rate", ["fast"], "`rate`: 'fast': input should be a valid number"),
+        ("rate", ["1000"], "`rate`: '1000': input should be less than or equal to 200"),
+        ("rate", ["nan"], "`rate`: 'nan': input should be"),
+        ("requests", ["1.5"], "`requests`: '1.5': input should be a valid integer"),
+        ("batching", ["/etc/passwd.py:X"], "`batching`: '?etc?passwd.py:X': input should be"),
+        ("kv", ["mine.py:Memory"], "`kv`: 'mine.py:Memory': input should be"),
+        ("profile", ["../x.json"], "`profile`: '..?x.json': input should be"),
+        ("own_rate", ["perhaps"], "`own_rate`: 'perhaps': input should be a valid boolean"),
+        ("workload", ["gone.csv"], "`workload`: the trace 'gone.csv' is not here; upload it"),
+        ("server", ["[x](http://evil)"], "`server`: '?x??http:??evil?': input should be"),
+    ],
+)
+def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: str) -> None:
+    (found,) = problems({key: values}, WORKLOADS)
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"rate": ["12.5"], "batching": ["chunked"], "max_seqs": ["64"]},
+        {"workload": ["own.csv"], "own_rate": ["true"]},
+        {"techniques": ["weight-int4", "tensor-parallel:ways=2"], "server": ["data sheet"]},
+        {"ttft_ms": [""], "e2e_ms": ["2000"]},
+        {"compare_policies": ["this scenario", "sglang"]},
+        {},
+    ],
+)
+def test_a_good_link_has_no_problem(link: dict[str, list[str]]) -> None:
+    assert list(problems(link, WORKLOADS)) == []
+
+
+def test_pages_do_not_shadow_the_scenario() -> None:
+    assert not PAGE_CONTROLS.keys() & CONTROLS.keys()
+
+
+@given(scenarios())
+@settings(max_examples=60, deadline=None)
+def test_the_query_of_a_scenario_holds_what_differs(scenario: ScenarioFile) -> None:
+    found = parse_qs(query_of(scenario), keep_blank_values=True)
+    assert list(problems(found, WORKLOADS)) == []
+    defaults = as_controls(ScenarioFile())
+    assert found.keys() == {k for k, v in as_controls(scenario).items() if v != defaults[k]}
+
+
+def test_a_page_may_add_to_the_query() -> None:
+    file = parse_scenario("workload: {rate_per_s: 20}", "test")
+    assert query_of(file, timeline_request="a b") == "rate=20.0&timeline_request=a+b"
+    assert query_of(ScenarioFile()) == ""
+
+
+def test_the_page_says_what_of_the_link_it_leaves_out_until_it_is_told_to_forget() -> None:
+    at = page_test("what_if")
+    at.query_params["rate"] = "fast"
+    at.query_params["requests"] = "100"
+    at.run()
+    assert "`rate`: 'fast'" in at.warning[0].value
+    assert at.session_state["requests"] == 100
+    assert at.session_state["rate"] == 10.0
+    next(b for b in at.button if b.label == "Use the default scenario").click().run()
+    assert not at.warning
+    assert at.session_state["requests"] == 2000
+    assert not at.exception

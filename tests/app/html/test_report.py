@@ -1,0 +1,394 @@
+"""The HTML report: one file that asks nobody, holds what the runs hold, and escapes all of it."""
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.support.paths import SAMPLE
+
+pytest.importorskip("plotly", reason="reports need plotly")
+
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from app.commands.report import report
+from app.html.charts import packed_library
+from app.html.report import render_html
+from app.text.report_folders import NamedRun, find_runs
+from app.twin.resimulate import as_sent, recorded_trace, replay_as_sent, scenario_of
+from loadtest.report.comparison import compare
+from loadtest.report.server_metrics import COLUMNS, FILE_NAME
+from policies.config import PolicyConfig
+from sim.experiments.predict import run_once
+from sim.records.metrics import SLO
+from sim.records.run import Run, RunError, load_run
+from tests.support.command import servetwin
+from tests.support.figure_frames import load_test, requests_frame, steps_frame
+from workloads.errors import ServetwinError
+from workloads.sample import sample_trace
+from workloads.transform import limit
+
+MOST_BYTES = 5_000_000
+TRACE = limit(sample_trace(), 40)
+POLICIES = ("--kv-tokens", "4096", "--limit", "40", "--replications", "0")
+
+
+class Page(HTMLParser):
+    """What a page is made of: tags with their attributes, and the text outside scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.scripts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        inside = self._open[-1] if self._open else ""
+        if inside == "script":
+            self.scripts.append(data)
+        elif inside != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    def charts(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.scripts[1])
+        return found
+
+
+def simulated(folder: Path, *more: object) -> Path:
+    done = servetwin("replay", SAMPLE, *POLICIES, *more, "--out", folder)
+    assert done.code == 0, done.err
+    return folder
+
+
+def pretended(predicted: Run, lag_s: float = 0.0, slower: float = 1.0) -> Run:
+    """A load test that found exactly a simulation's times, or ``slower`` ones, ``lag_s`` late."""
+    run = load_test(len(predicted.requests), lag_s)
+    theirs = predicted.requests
+    kept = ["request_id", "scheduled_s", "prompt_tokens", "output_tokens"]
+    frame = run.requests.assign(**{name: theirs[name] for name in kept})
+    frame["sent_s"] = theirs["scheduled_s"] + lag_s
+    for name in ("first_token_s", "last_token_s"):
+        frame[name] = frame["sent_s"] + slower * (theirs[name] - theirs["scheduled_s"])
+    frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
+    frame = as_sent(replace(run, requests=frame)).requests
+    frame["scheduled_s"] = theirs["scheduled_s"]
+    for name, stamp in (("ttft_s", "first_token_s"), ("e2e_s", "last_token_s")):
+        frame[name] = frame[stamp] - frame["scheduled_s"]
+    return replace(run, requests=frame)
+
+
+@pytest.fixture(scope="module")
+def page(folders: Path) -> Page:
+    """The page of the prediction and the load test that it matches."""
+    return page_of(folders / "predicted", folders / "alike", slo=SLO(ttft_s=0.5))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prediction, a load test that it matches, and one that it does not."""
+    root = tmp_path_factory.mktemp("runs")
+    predicted = load_run(simulated(root / "predicted", "--kv-usage"))
+    pretended(predicted).save(root / "alike")
+    pretended(predicted, slower=2.0).save(root / "slower")
+    state = pd.DataFrame([(0.0, 1.0, 2.0, 0.5), (1.0, 2.0, 0.0, 0.25)], columns=list(COLUMNS))
+    state.to_parquet(root / "alike" / FILE_NAME)
+    return root
+
+
+def page_of(*folders: Path, slo: SLO | None = None) -> Page:
+    return Page(render_html(*find_runs(folders), slo))
+
+
+def test_a_page_asks_nobody_for_anything(page: Page) -> None:
+    assert not [a for _, a in page.tags if a.keys() & {"src", "srcset", "action"}]
+    assert [a["href"] for _, a in page.tags if "href" in a] == ["data:,"]
+    policy = page.all("meta")[1]["content"] or ""
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+
+
+def test_the_library_is_inside_once_and_whole(page: Page) -> None:
+    library = gzip.decompress(base64.b64decode(page.scripts[0])).decode()
+    assert library == get_plotlyjs()
+    assert len(page.scripts) == 3
+    assert packed_library.__wrapped__() == page.scripts[0], "the same bytes each time"
+
+
+def test_every_chart_has_its_place_its_title_and_its_text(page: Page) -> None:
+    drawn = page.charts()
+    places = {a["id"]: a for a in page.all("div") if a.get("role") == "img"}
+    assert places.keys() == drawn["charts"].keys()
+    assert len(page.all("figcaption")) == len(places) >= 15
+    assert all(place["aria-label"] for place in places.values())
+    assert drawn["templates"].keys() == {"light", "dark"}
+    for chart in drawn["charts"].values():
+        assert chart["data"]
+        assert "layout" not in chart["layout"]["template"], "the page sets light or dark"
+
+
+def test_the_tables_hold_what_the_terminal_prints(folders: Path, page: Page) -> None:
+    summary = load_run(folders / "predicted").summary(SLO(ttft_s=0.5))
+    for point in ("mean", "p50", "p90", "p95", "max"):
+        assert f"{summary['ttft_s'][point] * 1e3:.4g}" in page.text
+    assert f"{summary['output_throughput_tokens_per_s']:.4g}" in page.text
+    assert "40 requests: 40 finished" in page.text
+    assert "rests on interpolated 100.0 % of simulated time" in page.text
+    attained = f"met by {summary['slo_attainment']:.1%} of all scheduled requests"
+    assert f"SLO TTFT ≤ 500 ms {attained}" in page.text
+    assert "* fewer than 100 values: not a firm p99" in page.text
+
+
+def test_metrics_are_defined_one_hover_away_and_at_the_end(page: Page) -> None:
+    definitions = {a["title"] for a in page.all("abbr")}
+    assert all(a["tabindex"] == "0" for a in page.all("abbr"))
+    assert definitions
+    assert all(str(definition) in page.text for definition in definitions)
+
+
+def test_the_scenario_is_included_as_yaml(folders: Path, page: Page) -> None:
+    written = yaml.safe_dump(load_run(folders / "predicted").scenario, sort_keys=False)
+    assert written in page.words
+
+
+@pytest.mark.parametrize(("measured", "verdict"), [("alike", "holds"), ("slower", "FAILS on")])
+def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
+    folders: Path, measured: str, verdict: str
+) -> None:
+    page = page_of(folders / "predicted", folders / measured)
+    assert f"predicted: the prediction {verdict}" in page.text
+    found = compare(load_run(folders / "predicted"), [load_run(folders / measured)])
+    for row in found.metrics:
+        assert f"{row.error:+.1%}" in page.text
+    assert "TTFT, percentile by percentile" in page.text
+    assert "40 matched, 0 not" in page.text
+    assert f"Simulated again on what was really sent: {measured}" in page.text
+
+
+def test_another_load_is_no_trial(folders: Path) -> None:
+    runs, trials = find_runs([folders / "predicted", folders / "alike"])
+    other = replace(runs[1].run, requests=runs[1].run.requests.iloc[1:])
+    assert len(trials) == 1
+    with patch("app.text.report_folders.load_run", side_effect=[runs[0].run, other]):
+        assert find_runs([folders / "predicted", folders / "alike"])[1] == []
+
+
+def test_a_client_that_was_the_limit_is_said_first(folders: Path) -> None:
+    run = load_run(folders / "alike")
+    run.extra["delivered"] |= {"verdict": "client limited", "limited_by": ["CPU 99%"]}
+    page = Page(render_html([NamedRun("late", run)], []))
+    assert "client limited: the latencies hold the client's own (CPU 99%)" in page.text
+    assert page.text.index("client limited") < page.text.index("Latency and throughput")
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\"'"
+
+
+def test_nothing_from_a_trace_becomes_markup(tmp_path: Path) -> None:
+    run = load_test(5)
+    run.requests["request_id"] = [f"{EVIL}{i}" for i in range(5)]
+    run.requests["error"] = EVIL
+    run.requests.loc[0, "status"] = "failed"
+    run.scenario |= {"trace": EVIL, "notes": [EVIL]}
+    run.scenario["endpoint"] |= {"model": EVIL, "base_url": EVIL}
+    run.meta["processor"] = EVIL
+    server = pd.DataFrame([(0.0, 1.0, 1.0, 0.5)], columns=list(COLUMNS))
+    page = Page(render_html([NamedRun(EVIL, run, server)], []))
+    assert len(page.all("script")) == len(page.scripts) == 3
+    assert page.all("img") == []
+    assert f"note: {EVIL}" in " ".join(page.words)
+    assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
+    assert page.charts()["charts"]["chart-1"]["data"][0]["name"] == EVIL
+
+
+def test_no_request_finished_is_a_page_too() -> None:
+    run = load_test(3, status="failed", error="connect")
+    page = Page(render_html([NamedRun("dead", run)], [], SLO(ttft_s=1)))
+    assert "3 requests: 0 finished, 3 failed" in page.text
+    assert "3 x connect" in page.text
+    assert "met by 0.0% of all scheduled requests" in page.text
+
+
+def test_ten_thousand_requests_stay_small() -> None:
+    run = load_test(10_000)
+    run.requests["request_id"] = [f"a-long-name-of-a-request-{i:030}" for i in range(10_000)]
+    steps = steps_frame(50_000)
+    simulation = Run("simulation", requests_frame(10_000, 1), steps, {"policies": {}}, {}, {})
+    runs = [NamedRun("predicted", simulation), NamedRun("measured", run)]
+    page = render_html(runs, [])
+    assert len(page.encode()) < MOST_BYTES
+    library = len(packed_library())
+    assert len(page) - library < 1_000_000, "of which the requests are a small part"
+
+
+@contextmanager
+def no_plotly() -> Iterator[None]:
+    with patch("importlib.util.find_spec", return_value=None):
+        yield
+
+
+def test_the_command_writes_one_file(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    report([folders / "predicted"], out=out)
+    assert re.fullmatch(
+        rf"{re.escape(str(out))}: 1 run, \d\.\d MB; open it in a browser\n", capsys.readouterr().out
+    )
+    report([folders], "ttft=1s", out, json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["bytes"] == out.stat().st_size
+    assert said["runs"] == [f"{folders.name}/{n}" for n in ("predicted", "alike", "slower")]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "neither a run folder nor a folder of runs"),
+        ({"meta.json": "{}"}, "not a readable run folder"),
+        ({"inside/summary.json": "{}"}, "inside: not a readable run folder"),
+    ],
+)
+def test_folders_that_are_no_runs_are_named(
+    files: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(RunError, match=f"{re.escape(str(tmp_path))}.*{message}"):
+        report([tmp_path], out=tmp_path / "page.html")
+
+
+def test_what_cannot_be_is_one_line(folders: Path, tmp_path: Path) -> None:
+    run = load_run(folders / "predicted")
+    run.requests = run.requests.drop(columns="replica")
+    older = run.save(tmp_path / "older")
+    with pytest.raises(RunError, match="no column 'replica'; another version"):
+        report([older], out=tmp_path / "page.html")
+    with pytest.raises(RunError, match=r"could not be written \(Is a directory\)"):
+        report([folders / "predicted"], out=tmp_path)
+    with pytest.raises(ServetwinError, match="unknown limit 'tbt'"):
+        report([folders / "predicted"], "tbt=1s", tmp_path / "page.html")
+    with no_plotly(), pytest.raises(RunError, match=r"pip install 'servetwin\[report\]'"):
+        report([folders / "predicted"], out=tmp_path / "page.html")
+
+
+def test_a_verification_keeps_its_own_verdict(folders: Path, tmp_path: Path) -> None:
+    predicted = load_run(folders / "predicted")
+    predicted.save(tmp_path / "predicted")
+    for number in (1, 2):
+        pretended(predicted).save(tmp_path / f"measured-{number}")
+    found = compare(predicted, [pretended(predicted)] * 2, {"ttft_s.p99": 0.01})
+    (tmp_path / "verdict.json").write_text(json.dumps({"comparison": found.as_dict()}))
+    runs, (trial,) = find_runs([tmp_path])
+    names = [named.name for named in runs]
+    assert names == [f"{tmp_path.name}/{n}" for n in ("predicted", "measured-1", "measured-2")]
+    assert trial.comparison == found
+    assert [named.name for named in (trial.predicted, *trial.measured)] == names
+    (tmp_path / "verdict.json").write_text("{}")
+    with pytest.raises(RunError, match=r"verdict.json: not a readable verdict"):
+        find_runs([tmp_path])
+
+
+def test_the_same_name_twice_is_told_apart(folders: Path, tmp_path: Path) -> None:
+    other = load_run(folders / "predicted").save(tmp_path / "predicted")
+    runs, _ = find_runs([folders / "predicted", other, other])
+    assert [named.name for named in runs] == [str(folders / "predicted"), str(other)]
+
+
+def test_replaying_what_was_sent_finds_the_simulation_again(folders: Path) -> None:
+    """The clients of this load test are 0.7 s late; latencies from when they sent know nothing
+    of it."""
+    predicted = load_run(folders / "predicted")
+    found = replay_as_sent(predicted, pretended(predicted, lag_s=0.7))
+    for row in found.comparison.metrics:
+        assert row.error == pytest.approx(0, abs=1e-6), row
+    assert not found.requests.unmatched
+    late = compare(predicted, [pretended(predicted, lag_s=0.7)])
+    assert any((row.error or 0) < -0.3 for row in late.metrics)
+
+
+def test_what_was_sent_has_the_recorded_times_and_lengths() -> None:
+    run = load_test(6, lag_s=0.25)
+    run.requests.loc[2, "status"] = "failed"
+    sent = recorded_trace(run)
+    answered = run.requests.drop(index=2)
+    assert [r.request_id for r in sent] == answered["request_id"].tolist()
+    assert [r.arrival_s for r in sent] == (answered["scheduled_s"] + 0.25).tolist()
+    assert [r.output_tokens for r in sent] == answered["output_tokens"].tolist()
+    run.requests["status"] = "failed"
+    with pytest.raises(RunError, match="no request of the load test was answered"):
+        recorded_trace(run)
+
+
+def test_prefixes_come_from_the_trace(folders: Path) -> None:
+    predicted = load_run(folders / "predicted")
+    measured = pretended(predicted)
+    sent = recorded_trace(measured, TRACE)
+    assert [r.prefix_block_ids for r in sent] == [r.prefix_block_ids for r in TRACE]
+    assert any(r.prefix_block_ids for r in sent)
+    predicted.scenario["policies"]["prefix_cache"] = True
+    with pytest.raises(RunError, match="does not keep which prompts share a prefix"):
+        replay_as_sent(predicted, measured)
+    again = replay_as_sent(predicted, measured, TRACE).predicted
+    assert again.requests["cached_tokens"].sum() > 0
+
+
+def test_a_recorded_scenario_is_the_one_that_ran(folders: Path) -> None:
+    record = load_run(folders / "predicted").scenario
+    scenario = scenario_of(record)
+    assert scenario.policies == PolicyConfig(**record["policies"])
+    again = run_once(TRACE, scenario, seed=record["seed"])
+    pd.testing.assert_frame_equal(again.requests, load_run(folders / "predicted").requests)
+
+
+def test_a_roofline_scenario_is_built_again(tmp_path: Path) -> None:
+    options = ("--model", "llama-2-7b", "--hardware", "a100-80gb", "--technique", "weight-int4")
+    record = load_run(simulated(tmp_path / "run", *options)).scenario
+    again = run_once(TRACE, scenario_of(record), seed=record["seed"])
+    assert again.requests["e2e_s"].to_numpy() == pytest.approx(
+        load_run(tmp_path / "run").requests["e2e_s"].to_numpy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tables": ["ops.csv"]}, "which of their rows is not recorded"),
+        ({"policies": {"no_such": 1}}, "cannot be used again"),
+        ({"profile": "no-such-profile"}, "no-such-profile"),
+    ],
+)
+def test_scenarios_that_cannot_run_again_say_why(change: dict[str, Any], message: str) -> None:
+    record = {"profile": "base-cpu", "policies": PolicyConfig().as_dict(), **change}
+    with pytest.raises(ServetwinError, match=message):
+        scenario_of(record)
+    with pytest.raises(RunError, match="has no 'policies'"):
+        scenario_of({})

@@ -1,0 +1,220 @@
+"""Settings as text: what each word becomes, who wins, and what is said of a wrong one."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.scenario.options import PolicyOptions
+from app.scenario.scenarios import ClusterOptions, build_scenario
+from app.scenario.settings import parse_policies, parse_settings, with_settings
+from policies.config import PolicyConfig
+from policies.presets import PRESETS
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.step_times.profile import load_profile
+from tests.support.checked import request
+from tests.support.command import refused, servetwin
+from tests.support.paths import SAMPLE
+from workloads.errors import PolicyError
+from workloads.request import Request
+from workloads.trace import Trace
+
+PROFILE = load_profile("llama-3-8b-h100")
+SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
+
+
+def trace(*requests: Request) -> Trace:
+    return Trace(requests or (request("a"),), "made")
+
+
+def scenario(compared: str | None = None, **options: Any) -> Scenario:
+    return build_scenario(trace(), SERVERS, PolicyOptions(**options), ClusterOptions(), compared)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("queue_order=sjf", "sjf"),
+        ("max_seqs=7", 7),
+        ("watermark=0.05", 0.05),
+        ("watermark=1e-2", 0.01),
+        ("prefix_cache=yes", True),
+        ("prefix_cache=Off", False),
+        ("queue_limit=4", 4),
+        ("queue_limit=None", None),
+        ("shed_ttft_s=none", None),
+        ("shed_ttft_s=2", 2.0),
+        ("batching=mine.py:Mine", "mine.py:Mine"),
+    ],
+)
+def test_each_word_becomes_what_its_setting_is(text: str, value: Any) -> None:
+    found = parse_settings([text], "--set")
+    assert found == {text.partition("=")[0]: value}
+    assert type(next(iter(found.values()))) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("queue_order", "--set: 'queue_order' is not KEY=VALUE"),
+        ("", "--set: '' is not KEY=VALUE"),
+        ("quue_order=sjf", "--set: unknown setting 'quue_order'; did you mean 'queue_order'?"),
+        ("=4", "--set: unknown setting ''; known are batching, kv,"),
+        ("replicas=2", "--set: unknown setting 'replicas'"),
+        ("max_seqs=many", "--set: max_seqs: 'many' is not a whole number"),
+        ("max_seqs=2.5", "--set: max_seqs: '2.5' is not a whole number"),
+        ("max_seqs=none", "--set: max_seqs: 'none' is not a whole number"),
+        ("queue_limit=few", "--set: queue_limit: 'few' is not a whole number or none"),
+        ("watermark=", "--set: watermark: '' is not a number"),
+        ("prefix_cache=2", "--set: prefix_cache: '2' is not true or false"),
+        ("queue_order=sfj", "queue_order: 'sfj' is not possible; did you mean 'sjf'?"),
+        ("eviction=random", "it must be one of lru, lfu, fifo"),
+        ("watermark=1", "watermark: 1.0 is not possible; it must be at least 0 and below 1"),
+        ("wait_limit_s=nan", "wait_limit_s: nan is not possible"),
+        ("max_seqs=0", "max_seqs: 0 is not possible; it must be at least 1"),
+        ("queue_limit=-1", "queue_limit: -1 is not possible; it must be at least 0"),
+        ("preemption=swap", "'swap' needs host memory; set host_kv_tokens"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
+    assert message in refused("replay", SAMPLE, "--set", text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "vlm-v1"], "preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'?"),
+        (["--router", "leest-tokens"], "router: unknown policy 'leest-tokens'; did you mean"),
+        (["--replicas", "2", "--router", "x.py:Mine"], "router: no file x.py"),
+        (["--staleness-ms", "-5"], "staleness_s: -0.005 is not possible"),
+        (["--prefill-decode", "0", "2"], "prefill_replicas and decode_replicas go together"),
+        (["--prefill-decode", "-1", "-1"], "prefill_replicas: -1 is not possible"),
+        (["--link-gb-per-s", "0"], "link: bytes_per_s must be above 0"),
+        (["--prefill-decode", "1", "1", "--batching", "static"], "'static' cannot take in prompts"),
+        (["--prefill-decode", "1", "1", *["--profile", "base-cpu"] * 3], "at most two profiles"),
+    ],
+)
+def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str) -> None:
+    assert message in refused("replay", SAMPLE, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "seqs"),
+    [
+        ({}, 256),
+        ({"preset": "llama.cpp"}, 4),
+        ({"preset": "llama.cpp", "settings": ("max_seqs=5",)}, 5),
+        ({"settings": ("max_seqs=5", "max_seqs=6")}, 6),
+        ({"preset": "llama.cpp", "settings": ("max_seqs=5",), "max_seqs": 7}, 7),
+        ({"preset": "llama.cpp", "max_seqs": 7}, 7),
+    ],
+)
+def test_options_win_over_settings_over_presets_over_the_profile(
+    options: dict[str, Any], seqs: int
+) -> None:
+    assert scenario(**options).policies.max_seqs == seqs
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"replicas": 3}, {"replicas": 3}),
+        ({"router": "random", "staleness_ms": 250.0}, {"router": "random", "staleness_s": 0.25}),
+        ({"prefill_decode": (2, 3)}, {"prefill_replicas": 2, "decode_replicas": 3}),
+        ({"link_gb_per_s": 12.5}, {"link_bytes_per_s": 12.5e9}),
+        ({"closed_loop": False}, {"closed_loop": False}),
+    ],
+)
+def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), ClusterOptions(**options))
+    assert found.cluster == ClusterConfig(**expected)
+
+
+def test_settings_keep_a_base_consistent() -> None:
+    shared = PolicyConfig(prefix_cache=True, max_seqs=4, token_budget=8)
+    assert not with_settings(shared, {"kv": "contiguous"}).prefix_cache
+    assert with_settings(shared, {"max_seqs": 64}).token_budget == 64
+    with pytest.raises(PolicyError, match="cannot share"):
+        with_settings(shared, {"kv": "contiguous", "prefix_cache": True})
+    with pytest.raises(PolicyError, match="token_budget: 8 is not possible"):
+        with_settings(shared, {"max_seqs": 64, "token_budget": 8})
+
+
+@pytest.mark.parametrize(
+    ("text", "policies", "cluster"),
+    [
+        ("static+contiguous", {"batching": "static", "kv": "contiguous"}, {}),
+        (
+            "chunked+paged+prefix",
+            {"batching": "chunked", "kv": "paged", "prefix_cache": True},
+            {},
+        ),
+        ("queue_order=sjf", {"queue_order": "sjf"}, {}),
+        ("sarathi+token_budget=64", {**PRESETS["sarathi"].policies, "token_budget": 64}, {}),
+        ("sarathi+static", {**PRESETS["sarathi"].policies, "batching": "static"}, {}),
+        ("paged+contiguous", {"kv": "contiguous"}, {}),
+        ("replicas=4+router=least-tokens", {}, {"replicas": 4, "router": "least-tokens"}),
+        ("closed_loop=none", {}, {"closed_loop": None}),
+    ],
+)
+def test_a_side_of_a_comparison_is_named_in_parts(
+    text: str, policies: dict[str, Any], cluster: dict[str, Any]
+) -> None:
+    assert parse_policies(text) == (policies, {}, cluster)
+
+
+def test_a_preset_of_a_cluster_brings_its_servers() -> None:
+    preset = PRESETS["distserve"]
+    assert parse_policies("distserve") == (preset.policies, preset.cluster, {})
+
+
+@pytest.mark.parametrize(
+    ("compared", "message"),
+    [
+        ("static+continuos", "unknown policies 'continuos'; did you mean 'continuous'?"),
+        ("vllm-v2", "unknown policies 'vllm-v2'; did you mean 'vllm-v"),
+        ("prefx", "did you mean 'prefix'?"),
+        ("", "unknown policies ''; name a preset, a policy or KEY=VALUE"),
+        ("replica=2", "unknown setting 'replica'; did you mean 'replicas'?"),
+        ("max_seqs=x", "--compare: max_seqs: 'x' is not a whole number"),
+        ("replicas=0", "replicas: 0 is not possible; it must be at least 1"),
+        ("contiguous+prefix", "cannot share"),
+    ],
+)
+def test_a_wrong_side_is_one_line(compared: str, message: str) -> None:
+    assert message in refused("replay", SAMPLE, "--compare", "static", compared)
+
+
+def test_compared_policies_win_over_options_and_presets_give_way_in_servers() -> None:
+    assert scenario("continuous", preset="sarathi", batching="static").policies == replace(
+        PROFILE.policy_config(),
+        **{**PRESETS["sarathi"].policies, "batching": "continuous"},
+    )
+    cluster = ClusterOptions(replicas=2, prefill_decode=(2, 3))
+    asked = "distserve+replicas=4"
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), cluster, asked).cluster
+    assert (found.replicas, found.prefill_replicas, found.decode_replicas) == (4, 2, 3)
+    assert found.router == PRESETS["distserve"].cluster["router"]
+
+
+@pytest.mark.parametrize(("prompt", "limit"), [(8_000, 8_192), (8_192, 16_384), (20_000, 32_768)])
+def test_the_model_length_grows_to_the_longest_request(
+    prompt: int, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = trace(request("a", prompt=prompt, output=4))
+    found = build_scenario(long, SERVERS, PolicyOptions(), ClusterOptions())
+    assert found.policies.max_model_len == limit
+    said = capsys.readouterr().err
+    assert (f"has {prompt + 4} tokens; model length raised" in said) == (limit > 8_192)
+    set_by_hand = PolicyOptions(settings=("max_model_len=4096",))
+    kept = build_scenario(long, SERVERS, set_by_hand, ClusterOptions())
+    assert kept.policies.max_model_len == 4_096
+
+
+def test_a_swap_that_takes_no_time_is_said() -> None:
+    swap = ("--set", "preemption=swap", "--set", "host_kv_tokens=4096", "--replications", 0)
+    free = servetwin("replay", SAMPLE, "--profile", "base-cpu", *swap)
+    timed = servetwin("replay", SAMPLE, "--profile", "llama-3-8b-h100", *swap)
+    assert free.code == timed.code == 0
+    assert "base-cpu does not know the host link" in free.err
+    assert timed.err == ""

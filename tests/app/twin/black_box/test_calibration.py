@@ -1,0 +1,267 @@
+"""Servers that are known only by what their clients see: policies, limits, step times."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.twin.black_box.calibration import OutsideCalibrator
+from app.twin.black_box.findings import Findings
+from app.twin.black_box.limits import at_once, most_held, roundest, waited_for_others
+from app.twin.black_box.sender import Burst
+from app.twin.black_box.session import Allowance
+from policies.batch import BatchShape
+from policies.config import PolicyConfig
+from sim.experiments.predict import predict_once
+from sim.records.metrics import figure
+from sim.step_times.outside_steps import Answer
+from sim.step_times.profile import Profile, StepTimeFit, load_profile
+from tests.support.simulated_sender import SimulatedSender
+from workloads.errors import EndedEarly, ProfileError
+from workloads.request import Request
+from workloads.sample import sample_trace
+from workloads.transform import at_rate
+
+TRUTH = load_profile("base-cpu")
+BASE = replace(TRUTH.policy_config(), kv_tokens=32_768)
+
+
+def calibrator(
+    send: SimulatedSender,
+    max_s: float = 400.0,
+    max_requests: int = 400,
+    max_model_len: int | None = 2048,
+    slept: list[float] | None = None,
+) -> OutsideCalibrator:
+    return OutsideCalibrator(
+        send,
+        Allowance(max_s, max_requests),
+        max_model_len,
+        clock=send.clock,
+        sleep=(slept if slept is not None else []).append,
+    )
+
+
+def calibrated(rounds: int = 1, **settings: Any) -> tuple[OutsideCalibrator, PolicyConfig]:
+    config = replace(BASE, **settings)
+    outside = calibrator(SimulatedSender(config, TRUTH), max_model_len=config.max_model_len)
+    outside.identify(rounds=rounds)
+    return outside, config
+
+
+def learned(outside: OutsideCalibrator) -> Profile:
+    return outside.profile("learned", "host:1", "model", 0.001)
+
+
+@pytest.mark.parametrize(
+    ("settings", "open_"),
+    [
+        ({"batching": "continuous"}, {"kv_tokens"}),
+        ({"batching": "chunked", "token_budget": 512, "max_seqs": 24}, set()),
+        ({"batching": "chunked", "token_budget": 100, "max_seqs": 5}, {"kv_tokens"}),
+        ({"batching": "continuous", "token_budget": 4096}, {"kv_tokens", "token_budget"}),
+        ({"batching": "prefill-first", "max_model_len": 700}, {"kv_tokens", "token_budget"}),
+        ({"batching": "continuous", "max_seqs": 1}, {"kv_tokens", "token_budget"}),
+        ({"batching": "chunked", "prefix_cache": True}, {"kv_tokens"}),
+        ({"batching": "static", "max_seqs": 8}, {"kv_tokens", "token_budget"}),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+def test_policies_are_told_from_the_order_of_tokens(
+    settings: dict[str, Any], open_: set[str]
+) -> None:
+    outside, config = calibrated(**settings)
+    found = outside.findings
+    assert set(found.not_identified) == open_
+    for name, value in found.identified.items():
+        true = getattr(config, name)
+        if name == "wait_limit_s":
+            assert value == pytest.approx(true, rel=0.05)
+        elif name in ("token_budget", "kv_tokens"):
+            assert value == pytest.approx(true, rel=0.1)
+        elif (name, true) != ("batching", "continuous") or value != "chunked":
+            assert value == true, name
+    assert {"batching", "max_seqs", "prefix_cache", "max_model_len"} <= set(found.identified)
+
+
+def test_a_memory_that_binds_is_bounded_from_both_sides() -> None:
+    outside, config = calibrated(kv_tokens=8192)
+    found = outside.findings.identified["kv_tokens"]
+    assert found == pytest.approx(config.kv_tokens, rel=0.05)
+    assert any(f"between {found} and" in note for note in outside.findings.notes)
+
+
+def test_what_is_learned_predicts_what_the_server_does() -> None:
+    outside, config = calibrated(rounds=2, batching="chunked")
+    profile = learned(outside)
+    trace = at_rate(sample_trace(), 3.0)
+    truth = replace(config, prefix_cache=False)
+    runs = [
+        predict_once(trace, policies, server, seed=seed).summary()
+        for policies, server in ((truth, TRUTH), (profile.policy_config(), profile))
+        for seed in range(4)
+    ]
+    for metric, limit in (
+        ("output_throughput_tokens_per_s", 0.01),
+        ("tpot_s.mean", 0.03),
+        ("ttft_s.mean", 0.05),
+    ):
+        true, predicted = (
+            sum(figure(run, metric) or 0.0 for run in half) for half in (runs[:4], runs[4:])
+        )
+        assert predicted == pytest.approx(true, rel=limit), metric
+
+
+def test_step_times_are_learned_and_carry_their_uncertainty(tmp_path: Path) -> None:
+    profile = learned(calibrated(rounds=2, batching="chunked")[0])
+    fit = profile.step_time("paged")
+    truth, model = TRUTH.step_time("paged").model(), fit.model()
+    for shape in (
+        BatchShape(1, 50, 1),
+        BatchShape(8, 1600, 8),
+        BatchShape(16, 16_000, 16),
+        BatchShape(0, 0, 0, ((0, 100),)),
+        BatchShape(10, 1000, 10, ((256, 200),)),
+    ):
+        assert model.seconds(shape)[0] == pytest.approx(truth.seconds(shape)[0], rel=0.02)
+    assert not profile.is_certain()
+    assert len(fit.draws) == 40
+    profile.save(tmp_path / "p.json")
+    assert load_profile(str(tmp_path / "p.json")) == profile
+    engine = json.loads((tmp_path / "p.json").read_text())["engine"]
+    assert engine["identified"]["not identified"]["kv_tokens"]
+    api = profile.api.model()
+    true = TRUTH.api.model()
+    latency = true.request_in_s(100) + true.chunk_out_s(1)
+    assert api.request_in_s(100) + api.chunk_out_s(1) == pytest.approx(latency, abs=5e-4)
+
+
+class SilentSender(SimulatedSender):
+    """Begins a stream for too long a prompt, and sends nothing."""
+
+    def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
+        burst = super().__call__(requests, timeout_s)
+        if burst.messages:
+            return replace(burst, messages={"no_token": burst.messages["http_4xx"]})
+        return burst
+
+
+@pytest.mark.parametrize("server", [SimulatedSender, SilentSender])
+def test_a_context_that_nobody_tells_is_found_by_bisection(server: type[SimulatedSender]) -> None:
+    outside = calibrator(server(replace(BASE, max_model_len=300), TRUTH), max_model_len=None)
+    outside.identify(rounds=0)
+    assert 290 <= outside.findings.identified["max_model_len"] <= 300
+    assert any("are rejected (HTTP 400: too long)" in note for note in outside.findings.notes)
+
+
+def test_it_keeps_its_limits_and_says_what_they_cost() -> None:
+    send = SimulatedSender(BASE, TRUTH)
+    outside = calibrator(send, max_requests=60)
+    outside.identify()
+    assert send.requests <= 60
+    assert "it needs 32 requests" in outside.findings.not_identified["max_seqs"]
+    send = SimulatedSender(BASE, TRUTH)
+    outside = calibrator(send, max_s=40.0)
+    outside.identify()
+    assert send.elapsed_s < 60
+    assert outside.findings.not_identified["kv_tokens"]
+    assert not outside.broken
+    assert learned(outside).step_time("paged").steps > 100
+
+
+def test_a_batch_that_may_take_too_long_is_not_tried() -> None:
+    """At 64 a step takes 0.2 s; of 128, twice as long may be true, and they have 160 tokens."""
+    slow = {"constant": 0.02, "decode_sequences": 0.003}
+    profile = TRUTH.model_copy(update={"layouts": {"paged": StepTimeFit(coefficients=slow)}})
+    config = replace(BASE, max_seqs=256, token_budget=2048, kv_tokens=100_000)
+    outside = calibrator(SimulatedSender(config, profile), max_s=240.0, max_requests=2000)
+    outside.identify(rounds=0)
+    why = outside.findings.not_identified["max_seqs"]
+    assert why.startswith("128 requests at once would take about 6")
+    assert outside.findings.policies().max_seqs >= 64
+
+
+INTERRUPTED = Burst([], interrupted=True)
+GONE = Burst([], {"connect": "refused"})
+BUSY = Burst([], {"http_429": "HTTP 429 (Retry-After: 7): busy"})
+BROKEN = Burst([], {"broken_stream": "ended"})
+
+
+@pytest.mark.parametrize("trouble", [INTERRUPTED, GONE])
+def test_what_was_learned_before_an_end_is_kept(trouble: Burst) -> None:
+    send = SimulatedSender(BASE, TRUTH)
+    send.troubles = dict.fromkeys(range(31, 200), trouble)
+    outside = calibrator(send)
+    outside.identify()
+    assert outside.broken
+    assert send.elapsed_s > 0
+    assert outside.findings.not_identified["kv_tokens"].startswith("not tried: ")
+    assert learned(outside).step_time("paged").steps > 100
+
+
+def test_ctrl_c_before_anything_is_learned_says_so() -> None:
+    send = SimulatedSender(BASE, TRUTH)
+    send.troubles = dict.fromkeys(range(4, 9), INTERRUPTED)
+    outside = calibrator(send)
+    outside.identify()
+    with pytest.raises(ProfileError, match=r"outside \(interrupted\): \d+ measured steps"):
+        learned(outside)
+    send = SimulatedSender(BASE, TRUTH)
+    send.troubles = {1: GONE}
+    with pytest.raises(EndedEarly, match="does not answer a first request"):
+        calibrator(send).identify()
+
+
+def test_a_busy_server_is_waited_for_as_it_asks() -> None:
+    send, slept = SimulatedSender(BASE, TRUTH), list[float]()
+    send.troubles = {3: BUSY, 4: BUSY}
+    outside = calibrator(send, slept=slept)
+    outside.identify(rounds=1)
+    assert slept == [7.0, 7.0]
+    assert outside.findings.identified["max_seqs"] == 16
+
+
+def test_an_experiment_that_fails_leaves_the_others() -> None:
+    send = SimulatedSender(BASE, TRUTH)
+    names = ("batching", "token_budget")
+    send.troubles = {12: BROKEN}  # two to warm up, nine lone prompts: the scheduler's
+    outside = calibrator(send)
+    outside.identify(rounds=1)
+    assert set(names) <= set(outside.findings.not_identified)
+    assert "broken_stream" in outside.findings.not_identified["batching"]
+    assert outside.findings.identified["max_seqs"] == 16
+    assert outside.findings.policies().batching == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value"),
+    [
+        (236, 257, 256), (440.2, 513, 512), (95, 105, 96), (97, 100, 98), (3.2, 4.5, 4),
+        (5.5, 6.5, 6),
+    ],
+)  # fmt: skip
+def test_the_roundest_number(low: float, high: float, value: int) -> None:
+    assert roundest(low, high) == value
+
+
+def test_counts_of_what_ran() -> None:
+    a, b = Answer(0.0, 10, (1.0, 2.0, 3.0)), Answer(0.0, 20, (2.5, 4.0))
+    late = Answer(0.0, 5, (3.5,))
+    assert at_once([a, b]) == 2
+    assert most_held([a, b]) == 10 + 1 + 20
+    assert not waited_for_others([a, b])
+    assert waited_for_others([a, b, late])
+    assert at_once([Answer(0.0, 5, ())]) == 0
+
+
+def test_findings_say_both_sides() -> None:
+    findings = Findings(longest=100)
+    findings.unknown("no time", "max_seqs", "kv_tokens")
+    findings.found(max_seqs=4)
+    findings.unknown("again", "max_seqs")
+    assert findings.as_dict()["not identified"] == {"kv_tokens": "no time"}
+    assert findings.policies().kv_tokens >= 4 * 100
+    assert "  max_seqs        4" in findings.lines()

@@ -1,0 +1,155 @@
+"""The documentation as a site: it builds, asks nobody for anything, and its reference is whole."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from app.cli import app
+from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+from app.scenario.scenarios import scenario_record
+from app.scenario.servers import ServerOptions
+from app.text.metric_labels import METRICS
+from loadtest.report.records import EXTRA_COLUMNS
+from loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
+from policies.config import PolicyConfig
+from sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
+from sim.experiments.scenario import ClusterConfig
+from sim.records.metrics import REQUEST_COLUMNS
+from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
+from sim.techniques.registry import TECHNIQUES
+from tests.support.paths import DOCS, ROOT
+from workloads.sample import sample_trace
+
+FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src"}
+COLUMNS = (
+    *REQUEST_COLUMNS, *EXTRA_COLUMNS, *STEP_COLUMNS, *USAGE_COLUMNS, *PAUSE_COLUMNS,
+    *HANDOVER_COLUMNS, *SERVER_COLUMNS,
+)  # fmt: skip
+
+
+def build(root: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Reader(HTMLParser):
+    """What a page fetches, and the cells of its tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.rows: list[list[str]] = []
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in FETCHED and (target := dict(attrs).get(FETCHED[tag])):
+            self.fetched.append(target)
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = self._in_cell and tag != "td"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+
+def read(page: Path) -> Reader:
+    reader = Reader()
+    reader.feed(page.read_text())
+    return reader
+
+
+def test_no_page_asks_for_anything_outside(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        fetched = read(page).fetched
+        assert fetched
+        assert [target for target in fetched if re.match(r"(https?:)?//", target)] == [], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("scenario", [field.name for field in fields(PolicyConfig)]),
+        ("scenario", [field.name for field in fields(ClusterConfig)]),
+        ("scenario", list(ScenarioFile.model_fields)),
+        ("scenario", [*Workload.model_fields, *Server.model_fields, *Limits.model_fields]),
+        ("techniques", list(TECHNIQUES)),
+        ("columns", COLUMNS),
+        ("metrics", list(METRICS)),
+    ],
+)
+def test_the_reference_says_what_every_name_means(
+    site: Path, page: str, names: tuple[str, ...]
+) -> None:
+    rows = {row[0]: row for row in read(site / "reference" / f"{page}.html").rows if row}
+    assert [name for name in names if not rows[name][-1]] == []
+
+
+def commands(command: Any, name: str) -> list[tuple[str, Any]]:
+    subs = getattr(command, "commands", {}).values()
+    return [
+        (name, command),
+        *(pair for sub in subs for pair in commands(sub, f"{name} {sub.name}")),
+    ]
+
+
+def test_the_reference_has_every_command_and_option(site: Path) -> None:
+    page = site / "reference" / "command-line.html"
+    text, rows = page.read_text(), read(page).rows
+    options = {name: row[-1] for row in rows if len(row) == 4 for name in row[0].split(", ")}
+    for name, command in commands(get_command(app), "servetwin"):
+        assert f">{name}<" in text
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                assert all(options[option] for option in parameter.opts), (name, parameter.name)
+
+
+@pytest.mark.parametrize(
+    "servers", [ServerOptions(), ServerOptions(model="llama-3-8b", hardware="h100")]
+)
+def test_the_reference_has_every_key_of_a_run(site: Path, servers: ServerOptions) -> None:
+    rows = read(site / "reference" / "scenario.html").rows
+    known = {key for row in rows if len(row) == 2 for key in row[0].split(", ")}
+    assert scenario_record(sample_trace(), servers.base(), servers.record(), 0).keys() <= known
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs")
+    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    with (tmp_path / "docs" / "tutorial.md").open("a") as page:
+        page.write("\n[nowhere](nowhere.md)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode == 1
+    assert "'tutorial.md' contains a link 'nowhere.md'" in done.stderr

@@ -1,0 +1,272 @@
+"""The core: exact stories on a fake clock, endings, refusals, cancellation, tokens."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core.clock import CoreClock
+from engine.core.core import EngineCore
+from engine.core.core_loop import TimedRequest, run_requests
+from engine.core.messages import Abort, Add, Refused, TokenEvent, Update
+from engine.models.sampling_params import EOS_ID, SamplingParams
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from tests.support.core_story import FIVE, STEP_S, Script, Story, add, policy
+from tests.support.fake_engine import fake_core
+
+
+def test_story_of_five_requests_under_static_batching() -> None:
+    story = Story(policy(batching="static", kv="contiguous"), FIVE)
+    assert story.steps() == [
+        (0.0, True, [("a", 0, 3, 0), ("b", 0, 2, 1)]),  # b is padded to a's prompt
+        (1.0, False, [("a", 3, 1, 0), ("b", 2, 0, 1)]),  # b has its one token: a dead row
+        (2.0, False, [("a", 4, 1, 0), ("b", 2, 0, 1)]),
+        (3.0, False, [("c", 0, 1, 1), ("d", 0, 2, 0)]),
+        (4.0, False, [("c", 1, 1, 0), ("d", 2, 1, 0)]),
+        (11.0, True, [("e", 0, 1, 0)]),  # alone: after the wait limit of 2 s
+    ]
+    assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
+
+
+def test_story_of_five_requests_under_chunked_prefill() -> None:
+    story = Story(policy(batching="chunked", kv="paged"), FIVE)
+    assert story.steps() == [
+        (0.0, True, [("a", 0, 3, 0), ("b", 0, 1, 0)]),  # the budget of 4 cuts b's prompt
+        (1.0, False, [("a", 3, 1, 0), ("b", 1, 1, 0)]),
+        (2.0, False, [("a", 4, 1, 0), ("c", 0, 1, 0)]),
+        (3.0, False, [("c", 1, 1, 0), ("d", 0, 2, 0)]),
+        (4.0, False, [("d", 2, 1, 0)]),
+        (9.0, True, [("e", 0, 1, 0)]),
+    ]
+    assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
+
+
+def test_a_request_arrives_at_the_turn_that_hands_it_over() -> None:
+    story = Story(policy(), FIVE)
+    arrivals = [(seq.request_id, seq.arrival_s) for seq in story.log.arrivals]
+    assert arrivals == [("a", 0.0), ("b", 0.0), ("c", 2.0), ("d", 3.0), ("e", 9.0)]
+    assert [record.duration_s for record in story.log.records] == [STEP_S] * 6
+    assert [record.step for record in story.log.records] == [0, 1, 2, 3, 4, 5]
+
+
+def test_events_of_one_step_are_one_message() -> None:
+    story = Story(policy(), [(0.0, add("a", 1, 2)), (0.0, add("b", 1, 2))])
+    told = [[event.request_id for event in update.events] for update in story.updates]
+    assert told == [["a", "b"], ["a", "b"]]
+    assert [update.stats.running for update in story.updates] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("params", "chosen", "text", "reason"),
+    [
+        ({}, [65, 66, 67, 68], "ABCD", "length"),
+        ({}, [65, EOS_ID], "A", "stop"),
+        ({}, [65, 66, 67, EOS_ID], "ABC", "stop"),
+        ({"ignore_eos": True}, [65, EOS_ID, 66, 67], "ABC", "length"),
+        ({"min_tokens": 3}, [65, EOS_ID, 66, EOS_ID], "AB", "stop"),
+        ({"stop": ("BC",)}, [65, 66, 67], "A", "stop"),
+        ({"stop": ("BC",)}, [65, 66, 68, 69], "ABDE", "length"),
+        ({"stop": ("BC", "A")}, [65], "", "stop"),
+        ({"stop": ("CD",)}, [65, 66, 67, 68], "AB", "stop"),
+        ({"stop": ("DX",)}, [65, 66, 67, 68], "ABCD", "length"),
+        ({"stop": ("B",), "min_tokens": 3}, [65, 66, 67, 66], "ABC", "stop"),
+        ({"stop": ("BX",)}, [65, 66, EOS_ID], "AB", "stop"),
+        ({}, [65, 0xC3, 0xA9, 0xC3], "Aé\ufffd", "length"),
+    ],
+)
+def test_how_an_output_ends(
+    params: dict[str, Any], chosen: list[int], text: str, reason: str
+) -> None:
+    script = [(0.0, add("a", 2, 4, **params))]
+    story = Story(policy(), script, choose=lambda token_ids: chosen[len(token_ids) - 2])
+    tokens = story.tokens("a")
+    assert [event.token_id for event in tokens] == chosen
+    assert "".join(event.text for event in tokens) == text
+    assert [event.finish_reason for event in tokens] == [None] * (len(chosen) - 1) + [reason]
+    assert story.core.unfinished == 0
+    assert story.core.stats().kv_usage == 0
+
+
+@pytest.mark.parametrize("batching", ["static", "continuous"])
+def test_an_early_end_in_a_batch_leaves_the_others_alone(batching: str) -> None:
+    def choose(token_ids: list[int]) -> int:
+        return EOS_ID if token_ids[0] == 2 else 300
+
+    early = Add("early", [2, 2], SamplingParams(5))
+    story = Story(policy(batching=batching), [(0.0, early), (0.0, add("late", 2, 3))], choose)
+    assert [event.finish_reason for event in story.tokens("early")] == ["stop"]
+    assert [event.finish_reason for event in story.tokens("late")] == [None, None, "length"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "requests", "refused"),
+    [
+        ({}, [add("a", 30, 3)], [("a", "too_long")]),
+        ({"kv_tokens": 8}, [add("a", 8, 2)], [("a", "too_long")]),
+        ({"kv_tokens": 8}, [add("a", 8, 1)], []),
+        (
+            {"queue_limit": 1, "max_seqs": 1},
+            [add(name, 1, 1) for name in "abc"],
+            [("c", "queue_full")],
+        ),
+    ],
+)
+def test_refusals(
+    changes: dict[str, Any], requests: list[Add], refused: list[tuple[str, str]]
+) -> None:
+    story = Story(policy(**changes), [(0.0, request) for request in requests])
+    found = [event for event in story.events if isinstance(event, Refused)]
+    assert [(event.request_id, event.kind) for event in found] == refused
+    finished = {event.request_id for event in story.events if isinstance(event, TokenEvent)}
+    assert finished == {r.request_id for r in requests} - {name for name, _ in refused}
+    assert story.core.unfinished == 0
+
+
+@pytest.mark.parametrize("batching", ["static", "continuous"])
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+@pytest.mark.parametrize(
+    ("max_seqs", "abort_s"), [(1, 0.5), (2, 0.5), (2, 3.5)], ids=["waiting", "early", "late"]
+)
+def test_an_aborted_request_says_nothing_more_and_frees_its_memory(
+    batching: str, kv: str, max_seqs: int, abort_s: float
+) -> None:
+    script: Script = [
+        (0.0, add("stays", 6, 4)),
+        (0.0, add("gone", 5, 9)),
+        (abort_s, Abort("gone")),
+    ]
+    story = Story(policy(batching=batching, kv=kv, max_seqs=max_seqs), script)
+    computed_s = [
+        record.now_s
+        for record in story.log.records
+        for name, _, tokens, _ in record.entries
+        if name == "gone" and tokens
+    ]
+    assert all(now_s < abort_s for now_s in computed_s)
+    assert len(story.tokens("gone")) <= len(computed_s)
+    assert [event.finish_reason for event in story.tokens("stays")] == [None, None, None, "length"]
+    assert story.core.unfinished == 0
+    last = story.updates[-1].stats
+    assert (last.running, last.waiting, last.kv_usage) == (0, 0, 0.0)
+
+
+def test_abort_of_the_only_request_tells_that_memory_is_empty() -> None:
+    script: Script = [(0.0, add("a", 4, 20)), (2.5, Abort("a"))]
+    story = Story(policy(), script)
+    assert len(story.tokens("a")) == 3
+    assert story.updates[-2].stats.kv_usage > 0
+    assert story.updates[-1] == Update([], story.core.stats())
+    assert story.updates[-1].stats.kv_usage == 0
+
+
+def test_abort_of_an_unknown_or_ended_request_changes_nothing() -> None:
+    script: Script = [
+        (0.0, add("a", 1, 1)),
+        (5.0, Abort("a")),
+        (6.0, Abort("nobody")),
+    ]
+    story = Story(policy(), script)
+    assert len(story.tokens("a")) == 1
+    assert story.core.stats().steps == 1
+
+
+def test_prefix_hits_are_counted_once_per_request_and_told_with_its_tokens() -> None:
+    script = [(0.0, add("a", 9, 2)), (10.0, add("b", 9, 2))]
+    story = Story(policy(prefix_cache=True), script)
+    assert [event.cached_tokens for event in story.tokens("a")] == [0, 0]
+    assert [event.cached_tokens for event in story.tokens("b")] == [8, 8]
+    stats = story.core.stats()
+    assert (stats.prefix_queries, stats.prefix_hits) == (18, 8)
+
+
+def test_preempted_sequences_keep_their_tokens() -> None:
+    config = policy(kv_tokens=16, max_seqs=2)
+    story = Story(config, [(0.0, add("a", 4, 10)), (0.0, add("b", 4, 10))])
+    assert story.core.stats().preemptions == 1
+    expected = [300 + 4 + step for step in range(10)]
+    for name in "ab":
+        assert [event.token_id for event in story.tokens(name)] == expected
+
+
+def test_run_requests_runs_on_the_wall_clock() -> None:
+    core = fake_core(policy())
+    requests: list[TimedRequest] = [
+        (0.02, "b", [400], SamplingParams(2)),
+        (0.0, "a", [300], SamplingParams(3)),
+        (0.0, "long", [300] * 40, SamplingParams(3)),
+    ]
+    events = run_requests(core, requests)
+    assert [(event.request_id, event.token_id) for event in events] == [
+        ("a", 301),
+        ("a", 302),
+        ("a", 303),
+        ("b", 401),
+        ("b", 402),
+    ]
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=2, max_size=20))
+def test_clock_stamps_add_up_exactly(elapsed_ns: list[int]) -> None:
+    with patch("time.monotonic_ns", side_effect=[0, *sorted(elapsed_ns)]):
+        clock = CoreClock()
+        stamps = [clock() for _ in elapsed_ns]
+    total = stamps[0]
+    for before, after in pairwise(stamps):
+        total += after - before
+    assert total == stamps[-1]
+
+
+def test_clock_is_monotonic_time() -> None:
+    clock = CoreClock()
+    stamps = [clock() for _ in range(100)]
+    assert stamps == sorted(stamps)
+    assert all((stamp * 2**30).is_integer() for stamp in stamps)
+
+
+MODES = [
+    policy(batching="static", kv="contiguous"),
+    policy(batching="static", kv="paged", prefix_cache=True),
+    policy(batching="continuous", kv="contiguous", token_budget=5),
+    policy(batching="continuous", kv="paged", token_budget=32),
+    policy(batching="continuous", kv="paged", kv_tokens=40, max_seqs=4, prefix_cache=True),
+]
+
+
+def test_every_mode_gives_the_same_tokens_with_the_real_runner() -> None:
+    pytest.importorskip("torch")
+    outputs = [_outputs_of(mode) for mode in MODES]
+    assert all(output == outputs[0] for output in outputs)
+    assert len({token for tokens in outputs[0].values() for token in tokens}) > 40
+
+
+def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
+    from engine.core.build import token_state
+    from engine.core.runner import Runner
+    from engine.models.model_config import model_preset
+
+    scheduler = build_scheduler(config)
+    memory = scheduler.memory
+    runner = Runner(
+        replace(model_preset("tiny"), tie_embeddings=False),
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        weight_std=0.06,
+    )
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    shared = list(range(300, 309))
+    requests: list[TimedRequest] = []
+    for index in range(6):  # every other one is greedy
+        params = SamplingParams(14, temperature=index % 2, seed=index, ignore_eos=True)
+        requests.append((0.0, f"r{index}", [*shared, 400 + index], params))
+    outputs: dict[str, list[int]] = {}
+    for event in run_requests(core, requests):
+        outputs.setdefault(event.request_id, []).append(event.token_id)
+    assert (core.stats().preemptions > 0) == (config.kv_tokens < 64)
+    assert (core.stats().prefix_hits > 0) == config.prefix_cache
+    return outputs

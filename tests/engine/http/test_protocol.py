@@ -1,0 +1,169 @@
+"""Every bad input to the HTTP API is answered by an error in OpenAI's shape that names it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.http.generation import MAX_BODY_BYTES
+from tests.support.live_server import (
+    CHAT,
+    COMPLETIONS,
+    CONFIG,
+    LiveServer,
+    with_messages,
+    with_prompt,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with LiveServer(CONFIG) as live:
+        yield live
+
+
+PROMPT = "prompt: must be a string, a list of token ids, or a list with exactly one of these"
+STOP = "stop: must be a non-empty string or a list of at most 4 of them"
+MESSAGES = (
+    "messages: must be a non-empty list of {role, content} with a known role and text content"
+)
+SEVERAL = "prompt: 2 prompts in one request are not supported; send one each"
+BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": None}, "prompt: is required"),
+    ({"prompt": ""}, "prompt: is empty"),
+    ({"prompt": []}, "prompt: is empty"),
+    ({"prompt": [[]]}, "prompt: is empty"),
+    ({"prompt": 7}, PROMPT),
+    ({"prompt": {"a": 1}}, PROMPT),
+    ({"prompt": [1.5]}, PROMPT),
+    ({"prompt": [True]}, PROMPT),
+    ({"prompt": [1, "a"]}, PROMPT),
+    ({"prompt": ["a", "b"]}, SEVERAL),
+    ({"prompt": [[1], [2]]}, SEVERAL),
+    ({"prompt": [5, 1000]}, "prompt: token id 1000 is not in the vocabulary"),
+    ({"prompt": [-1]}, "prompt: token id -1 is not in the vocabulary"),
+    ({"prompt": [10**30]}, f"prompt: token id {10**30} is not in the vocabulary"),
+    ({"max_tokens": 0}, "max_tokens: Input should be greater"),
+    ({"max_tokens": -3}, "max_tokens: Input should be greater"),
+    ({"max_tokens": "5"}, "max_tokens: Input should be a valid integer"),
+    ({"max_tokens": 5.0}, "max_tokens: Input should be a valid integer"),
+    ({"max_tokens": True}, "max_tokens: Input should be a valid integer"),
+    ({"min_tokens": -1}, "min_tokens: Input should be greater"),
+    ({"min_tokens": 5, "max_tokens": 4}, "min_tokens: 5 is more than max_tokens, 4"),
+    ({"temperature": -0.1}, "temperature: Input should be greater"),
+    ({"temperature": "hot"}, "temperature: Input should be a valid number"),
+    ({"seed": 1.5}, "seed: Input should be a valid integer"),
+    ({"seed": 1 << 63}, f"seed: Input should be less than {1 << 63}"),
+    ({"stop": ["a"] * 5}, STOP),
+    ({"stop": ""}, STOP),
+    ({"stop": [""]}, STOP),
+    ({"stop": 7}, STOP),
+    ({"stream": "yes"}, "stream: Input should be a valid boolean"),
+    ({"stream_options": []}, "stream_options: must be an object"),
+    ({"ignore_eos": 1}, "ignore_eos: Input should be a valid boolean"),
+    ({"model": 5}, "model: Input should be a valid string"),
+    ({"n": 2}, "n: this server supports only 1"),
+    ({"best_of": 3}, "best_of: this server supports only 1"),
+    ({"logprobs": 5}, "logprobs: this server supports only False"),
+    ({"echo": True}, "echo: this server supports only False"),
+    ({"suffix": "x"}, "suffix: this server supports only ''"),
+    ({"top_p": 0.5}, "top_p: this server supports only 1"),
+]
+BAD_CHATS = [
+    (
+        with_messages({"role": "user", "content": "a"}) | {"tools": [{}]},
+        "tools: this server supports only []",
+    ),
+    ({}, "messages: is required"),
+    (with_messages(), MESSAGES),
+    ({"messages": "hi"}, MESSAGES),
+    (with_messages("hi"), MESSAGES),
+    (with_messages({"role": "user"}), MESSAGES),
+    (with_messages({"role": "pope", "content": "a"}), MESSAGES),
+    (with_messages({"role": "user", "content": [{"type": "image_url"}]}), MESSAGES),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [(COMPLETIONS, with_prompt(**fields), message) for fields, message in BAD_COMPLETIONS]
+    + [(CHAT, body, message) for body, message in BAD_CHATS],
+)
+def test_a_bad_field_is_named(
+    server: LiveServer, path: str, body: dict[str, Any], message: str
+) -> None:
+    response = server.client.post(path, json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["message"].startswith(message)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == message.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (COMPLETIONS, {"prompt": [65] * 200, "max_tokens": 101}),  # the model length is 300
+        (COMPLETIONS, {"prompt": [65] * 200, "max_tokens": 58}),  # the KV memory is 256
+        (COMPLETIONS, {"prompt": [65] * 257}),
+        (COMPLETIONS, {"prompt": [65], "max_tokens": 10**12}),
+        (CHAT, with_messages({"role": "user", "content": "x" * 300})),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_too_long(server: LiveServer, path: str, body: dict[str, Any], stream: bool) -> None:
+    response = server.client.post(path, json=body | {"stream": stream})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_the_longest_that_fits_is_answered(server: LiveServer) -> None:
+    body = {"prompt": [65] * 200, "max_tokens": 57}  # the last token is never stored
+    answer = server.client.post(COMPLETIONS, json=body).json()
+    assert answer["usage"]["completion_tokens"] == 57
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"prompt": "\xff"}', b"[]", b"7", b"[" * 100_000, b"null"]
+)
+def test_a_body_that_is_no_json_object(server: LiveServer, content: bytes) -> None:
+    response = server.client.post(COMPLETIONS, content=content)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "param", "code"),
+    [
+        ("POST", COMPLETIONS, with_prompt(model="gpt-4"), 404, "model", "model_not_found"),
+        ("GET", "/v1/nothing", None, 404, None, None),
+        ("GET", COMPLETIONS, None, 405, None, None),
+        ("POST", "/v1/models", {}, 405, None, None),
+    ],
+)
+def test_other_errors_have_the_same_shape(
+    server: LiveServer,
+    method: str,
+    path: str,
+    body: object,
+    status: int,
+    param: str | None,
+    code: str | None,
+) -> None:
+    response = server.client.request(method, path, json=body)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["param"], error["code"]) == (param, code)
+
+
+def test_a_body_that_is_too_large(server: LiveServer) -> None:
+    response = server.client.post(COMPLETIONS, content=b" " * (MAX_BODY_BYTES + 1))
+    assert response.status_code == 413
+    assert response.json()["error"]["message"] == "the body is larger than 32 MiB"
+
+
+def test_a_body_of_unknown_size_that_is_too_large(server: LiveServer) -> None:
+    chunks = (b" " * (1 << 20) for _ in range(33))
+    response = server.client.post(COMPLETIONS, content=chunks)
+    assert response.status_code == 413

@@ -1,0 +1,195 @@
+"""The served engine from end to end: the real model, its process, its start and its end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from engine.core.step_log import read_arrivals, read_step_log
+from engine.http.engine_server import EngineServer
+from engine.serve_options import ServeOptions
+from policies.config import PolicyConfig
+from tests.support.live_server import wait_until
+from tests.support.paths import ROOT
+from workloads.errors import EngineError, ServetwinError
+
+pytest.importorskip("torch")
+
+POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
+TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
+LONG = {"prompt": [300] * 20, "max_tokens": 1200, "ignore_eos": True}
+
+
+@contextmanager
+def long_stream(url: str) -> Iterator[Iterator[str]]:
+    """A stream of over a second that has begun; its remaining events."""
+    with (
+        httpx.Client(trust_env=False, timeout=30) as client,
+        client.stream("POST", f"{url}/v1/completions", json=LONG | {"stream": True}) as response,
+    ):
+        lines = (line.removeprefix("data: ") for line in response.iter_lines() if line)
+        next(lines)
+        yield lines
+
+
+def get(url: str) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        return client.get(url)
+
+
+def post(url: str, body: dict[str, Any]) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        return client.post(url, json=body)
+
+
+def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path: Path) -> None:
+    options = replace(TINY, step_log=tmp_path / "steps.jsonl")
+    with EngineServer(options) as server:
+        facts = get(f"{server.url}/servetwin/engine").json()
+        with long_stream(server.url) as events:
+            server.process.send_signal(signal.SIGTERM)
+            wait_for_503(f"{server.url}/health")
+            refused = post(f"{server.url}/v1/completions", LONG)
+            rest = list(events)
+        assert server.process.wait(20) == 0
+    assert refused.status_code == 503
+    assert rest.pop() == "[DONE]"
+    chunks = [json.loads(data) for data in rest]
+    assert len(chunks) == 1199
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    header, records = read_step_log(tmp_path / "steps.jsonl")
+    assert header == facts
+    assert len(records) == 1200
+    assert sum(tokens for record in records for _, _, tokens, _ in record.entries) == 20 + 1199
+    (arrival,) = read_arrivals(tmp_path / "steps.jsonl")
+    assert (arrival.request_id, arrival.prompt_tokens) == (chunks[0]["id"], 20)
+
+
+def wait_for_503(url: str) -> None:
+    while get(url).status_code != 503:
+        pass
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with EngineServer(TINY) as server, long_stream(server.url) as events:
+        server.process.send_signal(signal.SIGINT)
+        wait_for_503(f"{server.url}/health")
+        server.process.send_signal(signal.SIGINT)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(events)
+        assert server.process.wait(20) == 0
+
+
+def test_grace_is_limited() -> None:
+    with EngineServer(replace(TINY, drain_s=0.0)) as server, long_stream(server.url) as events:
+        server.process.send_signal(signal.SIGTERM)
+        *_, last = events
+        assert json.loads(last)["error"]["message"] == "the server is shutting down"
+        assert server.process.wait(20) == 0
+
+
+def test_a_killed_core_ends_the_server_with_an_error() -> None:
+    with EngineServer(TINY) as server, long_stream(server.url) as events:
+        core_pid = get(f"{server.url}/servetwin/engine").json()["process_id"]
+        os.kill(core_pid, signal.SIGKILL)
+        *_, last = events
+        assert "the engine core has died" in json.loads(last)["error"]["message"]
+        assert get(f"{server.url}/health").status_code == 503
+        assert server.process.wait(20) == 2
+        assert server.last_error() == (
+            "the engine core has died: its process is gone (exit code -9)"
+        )
+
+
+def test_a_killed_server_takes_its_core_along() -> None:
+    with EngineServer(TINY) as server:
+        core_pid = get(f"{server.url}/servetwin/engine").json()["process_id"]
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: not is_alive(core_pid))
+
+
+def test_a_server_ends_when_its_parent_is_gone() -> None:
+    with EngineServer(TINY) as server:
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+        assert server.process.wait(20) == 0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"dtype": "float8"}, "unknown dtype 'float8'"),
+        ({"policies": replace(POLICIES, batching="statik")}, "batching: unknown policy 'statik'"),
+        (
+            {"policies": replace(POLICIES, kv="contiguous", kv_tokens=1024)},
+            "kv_tokens: even the shortest request needs a region of 2048 KV tokens",
+        ),
+        (
+            {"policies": replace(POLICIES, max_model_len=1 << 18)},
+            "max_model_len: 262144 is longer than the 131072 tokens of model tiny",
+        ),
+        ({"policies": replace(POLICIES, kv_tokens=1 << 50)}, "no room for"),
+        ({"step_log": Path("/nowhere/steps.jsonl")}, "step log /nowhere/steps.jsonl: No such file"),
+    ],
+)
+def test_a_core_that_cannot_be_built_says_why(changes: dict[str, Any], message: str) -> None:
+    from engine.core.build import build_core
+
+    with pytest.raises(ServetwinError) as caught:
+        build_core(replace(TINY, **changes))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
+        ({"host": "256.0.0.1"}, "cannot listen on 256.0.0.1: Name or service not known"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(EngineError) as caught, EngineServer(replace(TINY, **changes)):
+        pass
+    assert str(caught.value).startswith(message)
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EngineError) as caught, EngineServer(replace(TINY, port=port)):
+            pass
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+def test_the_http_process_needs_no_torch() -> None:
+    imports = "import sys, engine.http.serving, engine.core.core_process"
+    code = f"{imports}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_options_survive_the_way_to_the_server() -> None:
+    options = replace(TINY, step_log=Path("a/b.jsonl"), drain_s=1.5)
+    assert ServeOptions.from_json(options.as_json()) == options
+    assert ServeOptions.from_json(TINY.as_json()) == TINY

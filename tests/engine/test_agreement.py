@@ -1,0 +1,87 @@
+"""Law 5: given the engine's own times, the simulator decides exactly what the engine decided."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from engine.core.build import token_state
+from engine.core.core import EngineCore
+from engine.core.core_loop import TimedRequest, run_requests
+from engine.core.runner import Runner
+from engine.core.step_log import MemoryStepLog
+from engine.models.model_config import model_preset
+from engine.models.sampling_params import SamplingParams
+from policies.config import PolicyConfig, Reservation
+from policies.registry import build_scheduler
+from sim.experiments.decision_check import check_fidelity
+
+SMALL = PolicyConfig(
+    kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
+)
+MEMORIES: list[tuple[str, Reservation, bool]] = [
+    ("contiguous", "max", False),
+    ("contiguous", "pow2", False),
+    ("contiguous", "exact", False),
+    ("paged", "max", False),
+    ("paged", "max", True),
+]
+POLICIES = [
+    replace(SMALL, batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
+    for batching in ("static", "insertion", "continuous", "prefill-first", "chunked")
+    for kv, reservation, prefix in MEMORIES
+]
+
+
+def bursty_requests(seed: int) -> list[TimedRequest]:
+    """60 requests in bursts, a third of them opening with one of two shared prefixes."""
+    rng = np.random.default_rng(seed)
+    prefixes = rng.integers(300, 500, (2, 40)).tolist()
+    requests, at_s = [], 0.0
+    for index in range(60):
+        at_s += float(rng.choice([0.0, 0.001, 0.02], p=[0.6, 0.3, 0.1]))
+        prompt = rng.integers(300, 500, int(rng.integers(4, 50))).tolist()
+        if index % 3 == 0:
+            prompt = prefixes[index % 2] + prompt[:10]
+        output = int(rng.integers(1, 40))
+        requests.append((at_s, f"r{index}", prompt, SamplingParams(output, ignore_eos=True)))
+    return requests
+
+
+@pytest.mark.parametrize("config", POLICIES, ids=[f"{c.name}-{c.reservation}" for c in POLICIES])
+def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConfig) -> None:
+    scheduler = build_scheduler(config)
+    memory = scheduler.memory
+    runner = Runner(
+        model_preset("tiny"),
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+    )
+    log = MemoryStepLog()
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache, log=log)
+    requests = bursty_requests(seed=POLICIES.index(config))
+    events = run_requests(core, requests)
+    assert len(events) == sum(params.max_tokens for _, _, _, params in requests)
+
+    fidelity = check_fidelity(log.arrivals, config, log.records)
+    assert fidelity.identical, (fidelity.agreeing, fidelity.engine, fidelity.simulator)
+    assert fidelity.steps == len(log.records) > 50
+    preempted = sum(len(record.preempted) for record in log.records)
+    hits = sum(len(record.hits) for record in log.records)
+    on_demand = config.batching not in ("static", "insertion") and config.kv == "paged"
+    assert (preempted > 0) == on_demand
+    assert (hits > 0) == config.prefix_cache
+    assert any(record.waiting for record in log.records), "memory or slots never ran short"
+
+
+def test_a_different_policy_does_not_reproduce_the_log() -> None:
+    config = replace(SMALL, kv="paged")
+    scheduler = build_scheduler(config)
+    runner = Runner(model_preset("tiny"), layout="paged", kv_tokens=192, block_tokens=8)
+    log = MemoryStepLog()
+    core = EngineCore(scheduler, runner, token_state, log=log)
+    run_requests(core, bursty_requests(seed=3))
+    assert not check_fidelity(log.arrivals, replace(config, token_budget=20), log.records).identical

@@ -1,0 +1,557 @@
+"""The load tester's own transport: the answers that httpx's gives, stamps, reuse, errors."""
+
+import asyncio
+import gzip
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from loadtest.endpoint import Endpoint
+from loadtest.http.connection import Answer, Connection
+from loadtest.http.exchange import Exchange, run_exchange
+from loadtest.http.http_client import open_client, unusual
+from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
+from loadtest.options import LoadOptions
+from loadtest.run.client import run_load_test
+from loadtest.stream.stream import read_stream
+from tests.loadtest.run.test_client import trace_of
+from tests.support.loadtest_server import DONE, ScriptedServer, stream_of, text
+from tests.support.raw_server import Caller, Handler, raw_server
+from workloads.errors import LoadTestError
+
+T = TypeVar("T")
+OK = b"HTTP/1.1 200 OK\r\n"
+HELLO = OK + b"Content-Length: 5\r\n\r\nhello"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(main, 20))
+
+
+def says(*parts: bytes, hangs_up: bool = False) -> Handler:
+    """Answers every request of a connection so."""
+
+    async def handle(caller: Caller) -> None:
+        while True:
+            await caller.ask()
+            await caller.say(*parts)
+            if hangs_up:
+                return
+
+    return handle
+
+
+async def post(transport: httpx.AsyncBaseTransport, url: str, **more: Any) -> httpx.Response:
+    async with httpx.AsyncClient(transport=transport, timeout=5) as client:
+        return await client.post(url, content=b"{}", **more)
+
+
+ANSWERS: dict[str, tuple[tuple[bytes, ...], bool]] = {
+    "length": ((HELLO,), False),
+    "cut everywhere": (tuple(bytes([byte]) for byte in HELLO), False),
+    "chunked": ((CHUNKED, b"3\r\nabc\r\n", b"2;x=y\r\nde\r\n0\r\n\r\n"), False),
+    "trailers": ((CHUNKED + b"3\r\nabc\r\n0\r\nX: y\r\n\r\n",), False),
+    "until closed": ((OK + b"\r\nhel", b"lo"), True),
+    "HTTP/1.0": ((b"HTTP/1.0 200 OK\r\n\r\nhello",), True),
+    "connection: close": ((OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nab",), True),
+    "204": ((b"HTTP/1.1 204 No Content\r\n\r\n",), False),
+    "304": ((b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",), False),
+    "500": ((b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\nboom",), False),
+    "no reason": ((b"HTTP/1.1 429\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",), False),
+    "100 before": ((b"HTTP/1.1 100 Continue\r\n\r\n" + HELLO,), False),
+    "repeated fields": ((OK + b"A: 1\r\na: 2\r\nContent-Length: 0\r\n\r\n",), False),
+    "bare line feeds": ((b"HTTP/1.1 200 OK\nA: b\nContent-Length: 2\n\nab",), False),
+    "gzip": ((OK + b"Content-Encoding: gzip\r\n\r\n", gzip.compress(b"hello", mtime=0)), True),
+    "gzip that is none": ((OK + b"Content-Encoding: gzip\r\n\r\n", b"hello"), True),
+    "nothing": ((), True),
+    "half a head": ((OK + b"Content-",), True),
+    "body cut": ((OK + b"Content-Length: 9\r\n\r\nhello",), True),
+    "chunks cut": ((CHUNKED + b"3\r\nabc\r\n",), True),
+    "not HTTP": ((b"220 mail.example ESMTP\r\n\r\n",), True),
+    "bad chunk size": ((CHUNKED + b"zz\r\nabc\r\n",), True),
+    "bad length": ((OK + b"Content-Length: many\r\n\r\n",), True),
+    "two lengths": ((OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",), True),
+}
+
+
+@pytest.mark.parametrize(("parts", "hangs_up"), ANSWERS.values(), ids=ANSWERS)
+def test_the_answers_are_those_of_httpx(parts: tuple[bytes, ...], hangs_up: bool) -> None:
+    async def seen(transport: httpx.AsyncBaseTransport, url: str) -> Any:
+        try:
+            answer = await post(transport, url)
+        except httpx.HTTPError as error:
+            return type(error)
+        fields = [(name.lower(), value) for name, value in answer.headers.raw]
+        extensions = answer.extensions["http_version"], answer.reason_phrase
+        return answer.status_code, fields, answer.content, extensions
+
+    async def both() -> tuple[Any, Any]:
+        async with raw_server(says(*parts, hangs_up=hangs_up)) as server:
+            ours = await seen(StampingTransport(), server.url)
+            return ours, await seen(httpx.AsyncHTTPTransport(), server.url)
+
+    ours, theirs = run(both())
+    assert ours == theirs
+
+
+def test_the_request_on_the_wire_is_that_of_httpx() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"ab"
+        yield b"cd"
+
+    async def sent() -> list[bytes]:
+        async with raw_server(says(HELLO)) as server:
+            for transport in (StampingTransport(), httpx.AsyncHTTPTransport()):
+                await post(transport, server.url, headers={"X-Key": "a"})
+            async with httpx.AsyncClient(transport=StampingTransport()) as client:
+                await client.post(server.url, content=pieces())
+            return [caller.requests[0] for caller in server.callers]
+
+    ours, theirs, streamed = run(sent())
+    assert ours == theirs
+    assert ours.startswith(b"POST /v1/x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert streamed.endswith(b"\r\nContent-Length: 4\r\n\r\nabcd")
+    assert b"Transfer-Encoding" not in streamed
+
+
+@pytest.mark.parametrize(
+    ("handle", "error", "message"),
+    [
+        (says(hangs_up=True), httpx.RemoteProtocolError, "the connection was closed without"),
+        (says(b"SSH-2.0\r\n"), httpx.RemoteProtocolError, "not an HTTP/1.1 answer: it begins"),
+        (
+            says(OK + b"Content-Length: 9\r\n\r\nab", hangs_up=True),
+            httpx.RemoteProtocolError,
+            "the connection was closed with 7 bytes of the body missing",
+        ),
+        (says(), httpx.ReadTimeout, "no answer within 0.2 s"),
+    ],
+)
+def test_errors_name_the_server(handle: Handler, error: type[Exception], message: str) -> None:
+    async def fail() -> tuple[str, int]:
+        async with raw_server(handle) as server:
+            with pytest.raises(error) as caught:
+                await post(StampingTransport(), server.url, timeout=0.2)
+            return str(caught.value), server.port
+
+    said, port = run(fail())
+    assert said.startswith(f"127.0.0.1:{port}: {message}")
+
+
+def test_a_reset_connection_is_a_read_error() -> None:
+    async def reset(caller: Caller) -> None:
+        await caller.ask()
+        await caller.say(OK + b"Content-Length: 9\r\n\r\nab")
+        plug = caller.writer.get_extra_info("socket")
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        caller.writer.transport.abort()
+
+    async def fail() -> None:
+        async with raw_server(reset) as server:
+            with pytest.raises(httpx.ReadError, match=f"127.0.0.1:{server.port}: Connection reset"):
+                await post(StampingTransport(), server.url)
+
+    run(fail())
+
+
+def test_nobody_there_and_nobody_answering() -> None:
+    """A port that is closed; one whose queue of connections is full."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(httpx.ConnectError, match=r"127\.0\.0\.1:\d+: Connection refused"):
+        run(post(StampingTransport(), url))
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = full.getsockname()
+        crowd = [socket.socket() for _ in range(4)]
+        for plug in crowd:
+            plug.setblocking(False)
+            plug.connect_ex(address)
+        with pytest.raises(httpx.ConnectTimeout, match=r"no connection within 0\.2 s"):
+            run(post(StampingTransport(), f"http://127.0.0.1:{address[1]}", timeout=0.2))
+        for plug in crowd:
+            plug.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "error"),
+    [
+        ("ftp://h/x", {}, httpx.UnsupportedProtocol),
+        ("http://h/x", {"A": "b\r\nC: d"}, httpx.LocalProtocolError),
+        ("http://nobody.invalid/x", {}, httpx.ConnectError),
+    ],
+)
+def test_what_cannot_be_sent(url: str, headers: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        run(post(StampingTransport(), url, headers=headers))
+
+
+async def numbered(caller: Caller) -> None:
+    """Answers with the number of the request on its connection; hangs up after /last."""
+    while b"/last" not in await caller.ask():
+        await caller.say(OK + b"Content-Length: 1\r\n\r\n%d" % len(caller.requests))
+    await caller.say(OK + b"Connection: close\r\nContent-Length: 4\r\n\r\nlast")
+
+
+Story = Callable[[httpx.AsyncClient, StampingTransport, str], Awaitable[None]]
+
+
+def told(handle: Handler, story: Story, keepalive_s: float = 5.0) -> list[Caller]:
+    async def tell() -> list[Caller]:
+        transport = StampingTransport(keepalive_s=keepalive_s)
+        async with raw_server(handle) as server, httpx.AsyncClient(transport=transport) as client:
+            await story(client, transport, f"http://127.0.0.1:{server.port}")
+            await client.aclose()
+            assert transport.open_connections == 0
+            await asyncio.gather(*(caller.gone.wait() for caller in server.callers))
+        return server.callers
+
+    return run(tell())
+
+
+def test_one_after_the_other_share_a_connection() -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        bodies = [(await client.get(f"{url}/{index}")).text for index in range(3)]
+        assert bodies == ["1", "2", "3"]
+        assert (await client.get(f"{url}/last")).text == "last"
+        assert (await client.get(f"{url}/again")).text == "1"
+
+    assert len(told(numbered, story)) == 2
+
+
+def test_the_connection_used_last_is_used_next() -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        await asyncio.gather(*(client.get(f"{url}/first") for _ in range(4)))
+        assert transport.open_connections == 4
+        for index in range(4):
+            await client.get(f"{url}/{index}")
+
+    callers = told(numbered, story)
+    assert sorted(len(caller.requests) for caller in callers) == [1, 1, 1, 5]
+
+
+def test_old_connections_are_closed_and_not_used() -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        await asyncio.gather(*(client.get(url) for _ in range(3)))
+        await asyncio.sleep(0.1)
+        assert (await client.get(url)).text == "1"
+        await asyncio.sleep(0)
+        assert transport.open_connections == 1
+
+    assert len(told(numbered, story, keepalive_s=0.05)) == 4
+
+
+def test_a_body_that_is_not_read_closes_its_connection() -> None:
+    endless = says(CHUNKED, *[b"1\r\na\r\n"] * 5)
+
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        async with client.stream("GET", url) as answer:
+            async for piece in answer.aiter_raw():
+                assert piece == b"a"
+                break
+        await asyncio.sleep(0.02)
+        assert transport.open_connections == 0
+
+    told(endless, story)
+
+
+def test_who_is_given_up_closes_its_connection() -> None:
+    """Cancelled before the head, and within the body."""
+
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await client.get(url)
+            await asyncio.sleep(0.02)
+            assert transport.open_connections == 0
+
+    async def slow(caller: Caller) -> None:
+        await caller.ask()
+        await caller.say(*parts.pop())
+        await caller.ask()
+
+    parts = [(CHUNKED, b"1\r\na\r\n"), ()]
+    assert len(told(slow, story)) == 2
+
+
+def test_an_unasked_answer_ends_the_connection() -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        for _ in range(2):
+            assert (await client.get(url)).text == "hello"
+            await asyncio.sleep(0.02)
+            assert transport.open_connections == 0
+
+    assert len(told(says(HELLO, b"HTTP/1.1 408 Too late\r\n\r\n"), story)) == 2
+
+
+def closing(after_s: float) -> Handler:
+    """Takes the second request of a connection and hangs up on it."""
+
+    async def handle(caller: Caller) -> None:
+        await caller.ask()
+        await caller.say(HELLO)
+        await caller.ask()
+        await asyncio.sleep(after_s)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("after_s", "callers", "resent"), [(0.0, 2, 1), (0.2, 1, 0)], ids=["crossed", "worked on"]
+)
+def test_only_who_crossed_the_close_is_sent_again(
+    after_s: float, callers: int, resent: int
+) -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        await client.get(url)
+        if resent:
+            assert (await client.get(url)).text == "hello"
+        else:
+            with pytest.raises(httpx.RemoteProtocolError, match="without an answer"):
+                await client.get(url)
+        assert transport.resent == resent
+
+    assert len(told(closing(after_s), story)) == callers
+
+
+def test_nobody_is_sent_again_on_a_fresh_connection() -> None:
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(url)
+        assert transport.resent == 0
+
+    assert len(told(says(hangs_up=True), story)) == 1
+
+
+def test_nodelay_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    made = Connection.connection_made
+
+    def look(connection: Connection, transport: asyncio.BaseTransport) -> None:
+        plug = transport.get_extra_info("socket")
+        found.append(plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", look)
+
+    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
+        await client.get(url)
+
+    told(numbered, story)
+    assert found
+    assert all(found)
+
+
+def test_stamps_lie_between_what_the_server_did_and_never_run_backwards() -> None:
+    said_ns: list[int] = []
+
+    async def paced(caller: Caller) -> None:
+        await caller.ask()
+        await caller.say(CHUNKED)
+        for index in range(20):
+            said_ns.append(time.perf_counter_ns())
+            await caller.say(b"2\r\n%02d\r\n" % index)
+            await asyncio.sleep(0.002)
+        said_ns.append(time.perf_counter_ns())
+        await caller.say(b"0\r\n\r\n")
+
+    async def main() -> tuple[httpx.Request, Answer]:
+        async with raw_server(paced) as server:
+            transport = StampingTransport()
+            async with httpx.AsyncClient(transport=transport) as client:
+                request = client.build_request("POST", server.url, content=b"{}")
+                response = await client.send(request, stream=True)
+                answer: Answer = response.extensions[ANSWER]
+                await answer.whole()
+                assert await response.aread() == b"".join(data for _, data in answer.reads)
+        return request, answer
+
+    request, answer = run(main())
+    reads = list(answer.reads)
+    assert [data for _, data in reads] == [b"%02d" % index for index in range(20)]
+    stamps = [request.extensions[SENT_NS], *(stamp for stamp, _ in reads)]
+    assert stamps == sorted(stamps)
+    for index, stamp_ns in enumerate(stamps[1:]):
+        assert said_ns[index] <= stamp_ns <= said_ns[index + 1]
+
+
+def test_sent_is_before_the_connection_is_opened() -> None:
+    async def main() -> None:
+        accepted_ns: list[int] = []
+
+        async def handle(caller: Caller) -> None:
+            accepted_ns.append(time.perf_counter_ns())
+            await says(OK + b"Content-Length: 0\r\n\r\n")(caller)
+
+        client = httpx.AsyncClient(transport=StampingTransport())
+        async with raw_server(handle) as server, client:
+            exchange = Exchange()
+            before_ns = time.perf_counter_ns()
+            await run_exchange(client, server.url, b"{}", exchange, 5.0)
+        assert exchange.sent_ns
+        assert before_ns < exchange.sent_ns < accepted_ns[0]
+
+    run(main())
+
+
+def test_a_compressed_stream_is_read_with_its_stamps() -> None:
+    packer = zlib.compressobj(wbits=31)
+    flush = zlib.Z_SYNC_FLUSH
+    parts = [packer.compress(text(str(index))) + packer.flush(flush) for index in range(3)]
+    parts.append(packer.compress(text("c", "length") + DONE) + packer.flush())
+    chunks = [b"%x\r\n%b\r\n" % (len(part), part) for part in parts]
+    head = OK + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def main() -> Exchange:
+        client = httpx.AsyncClient(transport=StampingTransport())
+        async with raw_server(says(head, *chunks, b"0\r\n\r\n")) as server, client:
+            exchange = Exchange()
+            await run_exchange(client, server.url, b"{}", exchange, 5.0)
+        return exchange
+
+    stream = read_stream(run(main()))
+    assert stream.failure is None
+    assert len(stream.stamps_ns) == 4
+    assert stream.stamps_ns == sorted(stream.stamps_ns)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate that signed itself, for localhost, and its key."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        pytest.skip("there is no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+            "-nodes", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost",
+            "-keyout", str(key), "-out", str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+def over_tls(
+    authority: tuple[Path, Path], host: str, transport: StampingTransport
+) -> tuple[str, str]:
+    certificate, key = authority
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def main() -> tuple[str, str]:
+        async with raw_server(numbered, context) as server:
+            url = f"https://{host}:{server.port}"
+            async with httpx.AsyncClient(transport=transport) as client:
+                first = await client.get(url)
+                return first.text, (await client.get(url)).text
+
+    return run(main())
+
+
+def test_tls_with_an_authority_of_our_own(
+    authority: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = ssl.create_default_context(cafile=str(authority[0]))
+    assert over_tls(authority, "localhost", StampingTransport(verify=ours)) == ("1", "2")
+    assert over_tls(authority, "127.0.0.1", StampingTransport(verify=False)) == ("1", "2")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority[0]))
+    assert over_tls(authority, "localhost", StampingTransport()) == ("1", "2")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_tls_that_cannot_be_trusted(
+    authority: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with pytest.raises(httpx.ConnectError, match=r"localhost:\d+: TLS: self.signed certificate"):
+        over_tls(authority, "localhost", StampingTransport())
+    ours = ssl.create_default_context(cafile=str(authority[0]))
+    with pytest.raises(httpx.ConnectError, match=r"127\.0\.0\.1:\d+: TLS: IP address mismatch"):
+        over_tls(authority, "127.0.0.1", StampingTransport(verify=ours))
+
+
+def test_tls_where_there_is_none() -> None:
+    async def plain(caller: Caller) -> None:
+        await caller.reader.read(10)
+        await caller.say(b"HTTP/1.1 400 Bad\r\n\r\n")
+
+    async def refused() -> None:
+        async with raw_server(plain) as server:
+            with pytest.raises(httpx.ConnectError, match=f"127.0.0.1:{server.port}: TLS: "):
+                await post(StampingTransport(verify=False), server.url.replace("http", "https"))
+
+    run(refused())
+
+
+PROXY = "http://proxy.example:3128"
+WAYS: dict[str, tuple[dict[str, str], LoadOptions, str, bool, str | None]] = {
+    "plain": ({}, LoadOptions(), "http://h/v1", True, None),
+    "HTTP/2": ({}, LoadOptions(http2=True), "http://h/v1", True, "HTTP/2"),
+    "given": ({}, LoadOptions(proxy=PROXY), "http://h/v1", False, "proxy"),
+    "http": ({"http_proxy": PROXY}, LoadOptions(), "http://h/v1", True, "proxy of the environment"),
+    "other scheme": ({"http_proxy": PROXY}, LoadOptions(), "https://h/v1", True, None),
+    "all": ({"all_proxy": PROXY}, LoadOptions(), "https://h/v1", True, "proxy of the environment"),
+    "around": ({"all_proxy": PROXY, "no_proxy": "h"}, LoadOptions(), "http://h/v1", True, None),
+    "not trusted": ({"http_proxy": PROXY}, LoadOptions(), "http://h/v1", False, None),
+}
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "url", "trusts", "reason"), WAYS.values(), ids=WAYS
+)
+def test_which_way_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    options: LoadOptions,
+    url: str,
+    trusts: bool,
+    reason: str | None,
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert unusual(httpx.URL(url), options, trust_env=trusts) == reason
+
+
+def test_a_load_test_through_a_proxy() -> None:
+    """The scripted server takes whole URLs as well, as a proxy does."""
+    endpoint = Endpoint("http://nobody.invalid/v1", "mock")
+    with ScriptedServer(lambda body: stream_of(3)).running() as server:
+        options = LoadOptions(proxy=server.url)
+        result = run_load_test(endpoint, trace_of(0.0, 0.01), options=options)
+    assert [arrival.path for arrival in server.arrivals] == [endpoint.url] * 2
+    assert result.requests["status"].tolist() == ["finished"] * 2
+    assert result.meta["client"]["transport"] == "httpx (proxy)"
+    assert server.url not in repr(result.scenario)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (LoadOptions(proxy="nonsense"), "the proxy cannot be used; give a URL such as"),
+        (LoadOptions(http2=True), "HTTP/2 needs the package h2"),
+    ],
+)
+def test_ways_that_cannot_be_taken(options: LoadOptions, message: str) -> None:
+    if options.http2 and find_spec("h2"):
+        pytest.skip("HTTP/2 can be spoken here")
+    with pytest.raises(LoadTestError, match=message):
+        open_client(Endpoint("http://h/v1", "m"), options)

@@ -1,0 +1,176 @@
+"""Plans: what people may write, and what is said where they wrote something else."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.mock.errors import MockError
+from loadtest.mock.failures import Cut, Freeze, Status
+from loadtest.mock.fault_parser import FAULTS, parse_fault, read_plan
+from loadtest.mock.parsed_request import BadRequest, read_ask
+from loadtest.mock.plan import MockPlan
+from tests.support.command import refused
+from tests.support.paths import DOCS
+
+KNOWN = ", ".join(FAULTS)
+
+
+PAGE = DOCS / "load-testing.md"
+
+
+def test_every_fault_and_key_is_documented_as_it_is() -> None:
+    table = PAGE.read_text().partition("| fault |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split("|") for line in table.splitlines()[2:]]
+    documented = {name.strip(" `"): re.findall(r"`(\w+)` ([^ ,]+)", keys) for name, keys, _ in rows}
+    assert documented == {
+        name: [(key, shown(field.default)) for key, field in fault.model_fields.items()]
+        for name, fault in FAULTS.items()
+    }
+
+
+def shown(default: object) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_settings_that_need_not_be_given(name: str) -> None:
+    assert parse_fault(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("cut", Cut(every=1, after=8)),
+        ("cut:every=2,after=3", Cut(every=2, after=3)),
+        ("cut:", Cut()),
+        ("freeze:at_s=.5,for_s=1e-1", Freeze(at_s=0.5, for_s=0.1)),
+        ("status:code=429,retry_after_s=7", Status(code=429, retry_after_s=7)),
+    ],
+)
+def test_faults_as_people_write_them(text: str, fault: Any) -> None:
+    assert parse_fault(text) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", f"unknown fault ''; known are {KNOWN}"),
+        ("explode", f"unknown fault 'explode'; known are {KNOWN}"),
+        ("frezee", "unknown fault 'frezee'; did you mean 'freeze'?"),
+        ("cut:2", " cut: '2' is not KEY=VALUE"),
+        ("cut:evry=2", " cut: unknown key 'evry'; did you mean 'every'?"),
+        ("cut:x=2", " cut: unknown key 'x'; known are every, after"),
+        ("crlf:x=2", " crlf: unknown key 'x'; known are none"),
+        ("cut:every=0", " cut: every: '0': Input should be greater than or equal to 1"),
+        ("cut:after=-1", " cut: after: '-1': Input should be greater than or equal to 0"),
+        ("freeze:for_s=nan", " freeze: for_s: 'nan': Input should be a finite number"),
+        ("status:code=200", " status: code: '200': Input should be greater than or equal to 400"),
+        ("garbage:kind=x", " garbage: kind: 'x': Input should be 'html' or 'json'"),
+    ],
+)
+def test_faults_that_are_none(text: str, message: str) -> None:
+    line = refused("serve", "--mock", "--fault", text)
+    assert line == f"servetwin: --fault{message if message[0] == ' ' else f': {message}'}"
+
+
+FILE = """
+ttft_ms: 10
+tokens: 7
+faults:
+  - cut:every=2
+  - {name: status, code: 503}
+"""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_file_and_options_over_it(tmp_path: Path, as_json: bool) -> None:
+    path = tmp_path / "plan"
+    faults = ["cut:every=2", {"name": "status", "code": 503}]
+    path.write_text(json.dumps({"ttft_ms": 10, "tokens": 7, "faults": faults}) if as_json else FILE)
+    plan = read_plan(path, {"ttft_ms": 20, "faults": (Freeze(),)})
+    assert plan == MockPlan(ttft_ms=20, tokens=7, faults=(Cut(every=2), Status(code=503), Freeze()))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "a mapping with model, ttft_ms, itl_ms, tokens, faults is expected"),
+        ("a: [", "neither YAML nor JSON (while parsing a flow node"),
+        ("\x00", "neither YAML nor JSON (unacceptable character"),
+        ("ttft: 3", "unknown key 'ttft'; did you mean 'ttft_ms'?"),
+        ("1: 3", "unknown key 1; known are model, ttft_ms"),
+        ("tokens: 0", "tokens: 0: Input should be greater than or equal to 1"),
+        ("faults: cut", "faults: a list is expected"),
+        ("faults: [3]", "faults: 3 is neither a text nor a mapping with a name"),
+        ("faults: [{code: 3}]", "faults: {'code': 3} is neither a text nor a mapping with a name"),
+        ("faults: [{name: cut, every: 0}]", " cut: every: 0: Input should be greater than"),
+        ("faults: [cutt]", "unknown fault 'cutt'; did you mean 'cut'?"),
+    ],
+)
+def test_files_that_are_no_plan(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    with pytest.raises(MockError) as caught:
+        read_plan(path, {})
+    said = message if message[0] == " " else f": {message}"
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    line = refused("serve", "--mock", "--fault-plan", path)
+    assert line == f"servetwin: {path}: cannot be read (No such file or directory)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fault", "cut"], "--fault: only with --mock"),
+        (["--truth", "t"], "--truth: only with --mock"),
+        (["--mock", "--max-seqs", "3"], "--max-seqs: not with --mock, which has no engine"),
+        (["--mock", "--ttft-ms", "-1"], "--mock: ttft_ms: -1.0: Input should be greater than or"),
+        (["--mock", "--tokens", "0"], "--mock: tokens: 0: Input should be greater than or"),
+    ],
+)
+def test_options_that_do_not_go_together(options: list[str], message: str) -> None:
+    assert refused("serve", *options).startswith(f"servetwin: {message}")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 400, "the body is not a JSON object"),
+        (b"\xff", 400, "the body is not a JSON object"),
+        (b"[]", 400, "the body is not a JSON object"),
+        (b"{}", 400, "prompt is missing"),
+        (b'{"prompt": 3}', 400, "prompt is missing"),
+        (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens must be a whole number of at least"),
+        (b'{"prompt": "a", "max_tokens": true}', 400, "max_tokens must be a whole number of at"),
+        (b'{"prompt": "a", "model": "b"}', 404, "the model 'b' does not exist; served is 'mock'"),
+    ],
+)
+def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_ask(0, False, body, "mock")
+    assert caught.value.status == status
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("chat", "body", "prompt_tokens", "max_tokens"),
+    [
+        (False, {"prompt": "a b  c"}, 3, 16),
+        (False, {"prompt": [5, 6], "max_tokens": 3}, 2, 3),
+        (True, {"messages": [{"role": "user", "content": "a b"}], "max_tokens": 4}, 2, 4),
+        (True, {"messages": [{"content": None}], "max_completion_tokens": 5}, 0, 5),
+    ],
+)
+def test_what_is_asked_for(
+    chat: bool, body: dict[str, Any], prompt_tokens: int, max_tokens: int
+) -> None:
+    ask = read_ask(3, chat, json.dumps(body).encode(), "mock")
+    assert (ask.prompt_tokens, ask.max_tokens, ask.stream) == (prompt_tokens, max_tokens, False)
+    assert ask.request_id == "mock-3"

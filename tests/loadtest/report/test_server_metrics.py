@@ -1,0 +1,205 @@
+"""Server metrics: every known server's page is read; no metrics is a reason, never an error."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("prometheus_client", reason="server metrics need prometheus-client")
+
+from loadtest.report.server_metrics import (
+    COLUMNS,
+    FILE_NAME,
+    load_server_metrics,
+    read_gauges,
+    save_server_metrics,
+    watch_server,
+)
+from sim.records.run import RunError
+from tests.support.figure_frames import load_test
+
+VLLM = """\
+# HELP vllm:num_requests_running Requests in the batch.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
+# TYPE vllm:gpu_cache_usage_perc gauge
+vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.9
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{model_name="m"} 99.0
+"""
+PAGES = {
+    "vllm": (VLLM, {"running": 7, "waiting": 2, "kv_usage": 0.5}),
+    "old vllm": (
+        "vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.125\n",
+        {"running": 1, "kv_usage": 0.125},
+    ),
+    "sglang": (
+        'sglang:num_running_reqs{model_name="m"} 5\nsglang:num_queue_reqs{model_name="m"} 6\n'
+        'sglang:token_usage{model_name="m"} 0.28\n',
+        {"running": 5, "waiting": 6, "kv_usage": 0.28},
+    ),
+    "tgi": (
+        "# TYPE tgi_queue_size gauge\ntgi_queue_size 4\n# TYPE tgi_batch_current_size gauge\n"
+        "tgi_batch_current_size 9\ntgi_batch_current_max_tokens 4096\n",
+        {"running": 9, "waiting": 4},
+    ),
+    "llama.cpp": (
+        "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n",
+        {"running": 2, "waiting": 1},
+    ),
+    "crlf": ("vllm:num_requests_running 1\r\nvllm:num_requests_waiting 0\r\n", {"running": 1,
+             "waiting": 0}),
+    "another server": ("process_cpu_seconds_total 12\n", {}),
+    "nothing": ("", {}),
+    "garbage": ("vllm:num_requests_running{ 1\n", {}),
+    "a web page": ("<!DOCTYPE html><p>hello</p>\n", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("server", PAGES)
+def test_the_gauges_of_every_known_server_are_read(server: str) -> None:
+    page, gauges = PAGES[server]
+    assert read_gauges("\n".join(page.splitlines())) == pytest.approx(gauges)
+
+
+def test_our_own_engine_is_read() -> None:
+    metrics = pytest.importorskip("engine.core.metrics")
+    page = metrics.Metrics("base").exposition().decode()
+    assert read_gauges(page) == {"running": 0, "waiting": 0, "kv_usage": 0}
+
+
+@contextmanager
+def serving(*answers: tuple[int, str], delay_s: float = 0.0) -> Iterator[tuple[str, list[str]]]:
+    """A server that gives these answers in turn; its base URL, and the paths it was asked for."""
+    turns, asked = cycle(answers), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status, page = next(turns)
+            time.sleep(delay_s)
+            with suppress(OSError):  # nobody may be there any more
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def until(asked: list[str], times: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(asked) < times:
+        assert time.monotonic() < deadline, "the server was not asked"
+        time.sleep(0.002)
+
+
+def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
+    pages = [(200, f"vllm:num_requests_running {n}\n") for n in (1, 2, 3)]
+    before_ns = time.perf_counter_ns()
+    with serving(*pages) as (url, asked), watch_server(url, every_s=0.01) as watch:
+        until(asked, 5)
+    run = load_test()
+    run.meta["clock_zero_perf_counter_s"] = before_ns / 1e9
+    said = save_server_metrics(watch, run, run.save(tmp_path))
+    found = load_server_metrics(tmp_path)
+    assert found is not None
+    assert tuple(found.columns) == COLUMNS
+    assert found["running"].tolist()[:4] == [1, 2, 3, 1]
+    assert found["waiting"].isna().all()
+    assert found["at_s"].iloc[0] > 0
+    assert (np.diff(found["at_s"]) > 0.005).all()
+    assert said == f"server metrics: running, {len(found)} times from {watch.url}"
+    assert set(asked) == {"/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((404, "vllm:num_requests_running 1\n"), "answered 404"),
+        ((401, "no"), "answered 401"),
+        ((200, "<html>"), "no gauge that is known there"),
+    ],
+)
+def test_a_server_without_metrics_is_asked_once(
+    answer: tuple[int, str], reason: str, tmp_path: Path
+) -> None:
+    with serving(answer) as (url, asked), watch_server(url, every_s=0.01) as watch:
+        until(asked, 1)
+        time.sleep(0.1)
+    assert len(asked) == 1
+    said = save_server_metrics(watch, load_test(), tmp_path)
+    assert said == f"server metrics: none ({watch.url}: {reason})"
+    assert load_server_metrics(tmp_path) is None
+
+
+def test_a_pause_of_the_metrics_leaves_a_gap_only() -> None:
+    page = "vllm:num_requests_running 1\n"
+    with (
+        serving((200, page), (503, ""), (200, page)) as (url, asked),
+        watch_server(url, every_s=0.01) as watch,
+    ):
+        until(asked, 7)
+    assert len(watch.frame(0)) >= 4
+
+
+def test_nobody_there_is_a_reason() -> None:
+    with watch_server("http://127.0.0.1:9/v1", every_s=0.01) as watch:
+        deadline = time.monotonic() + 10
+        while watch.reason is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+    assert watch.reason
+    assert watch.frame(0).empty
+
+
+def test_a_late_answer_is_not_waited_for() -> None:
+    with serving((200, "vllm:num_requests_running 1\n"), delay_s=4) as (url, asked):
+        with watch_server(url) as watch:
+            until(asked, 1)
+            started_s = time.monotonic()
+        assert time.monotonic() - started_s < 3
+        assert watch.frame(0).empty
+
+
+def test_without_a_parser_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.report.server_metrics.find_spec", lambda name: None)
+    with (
+        serving((200, "vllm:num_requests_running 1\n")) as (url, asked),
+        watch_server(url, every_s=0.01) as watch,
+    ):
+        time.sleep(0.05)
+    assert asked == []
+    assert watch.reason == "prometheus-client is not installed: pip install prometheus-client"
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("not parquet")
+    with pytest.raises(RunError, match=FILE_NAME):
+        load_server_metrics(tmp_path)
+    pd.DataFrame({"at_s": [1.0]}).to_parquet(tmp_path / FILE_NAME)
+    with pytest.raises(RunError, match=FILE_NAME):
+        load_server_metrics(tmp_path)

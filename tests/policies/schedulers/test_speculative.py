@@ -1,0 +1,420 @@
+"""Decodes that verify drafts: exact stories, laws over random workloads, and what is refused."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.invariants import BUDGETS, POSITIONS, TOKENS, LawBroken, LawChecked
+from policies.kv.contiguous import ContiguousKV
+from policies.kv.paged import PagedKV
+from policies.schedulers.speculative import SpeculativeBatching
+from policies.sequence import Sequence
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.acceptance import Acceptance, Chain, Diffusion, Verifier
+from sim.step_times.step_time import LinearStepTime, StepNoise
+from tests.sim.core.test_laws import STEP_TIME, policies, workloads
+from tests.support.checked import CheckedScheduler, request
+from workloads.errors import EngineError, PolicyError
+from workloads.request import Request
+
+ONE_SECOND = LinearStepTime.of({"constant": 1.0})
+SMALL = PolicyConfig("speculative", kv_tokens=64, block_tokens=4, max_seqs=2, draft_rows=2)
+
+
+class Scripted:
+    """Every answer gets these tokens, pass by pass; a draft of the last row ever after."""
+
+    def __init__(self, *tokens: int, rows: int = 3) -> None:
+        self.tokens = tokens
+        self.rows = rows
+
+    def mean_tokens_per_pass(self) -> float:
+        return float(self.rows)
+
+    def passes(self, tokens: int) -> float:
+        return float("nan")
+
+    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
+        return chain(self.tokens, repeat(self.rows))
+
+
+def drafted_run(
+    config: PolicyConfig,
+    requests: list[Request],
+    law: Acceptance,
+    macro: bool = True,
+    seed: int = 0,
+    **more: Any,
+) -> Run:
+    """Every law at every step; nothing is left over at the end."""
+    scheduler = RoomForDrafts(config)
+    step_time = more.pop("step_time", STEP_TIME)
+    verifier = Verifier(law, seed)
+    run = simulate(requests, scheduler, step_time, macro=macro, verifier=verifier, **more)
+    assert scheduler.load()[:2] == (0, 0)
+    usage = scheduler.memory.usage([])
+    assert usage.live_tokens == usage.reserved_tokens == usage.internal_waste_tokens == 0
+    return run
+
+
+class RoomForDrafts(CheckedScheduler):
+    """Beyond the laws: the rows of rejected drafts lie in blocks that the sequence had reserved."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        for entry in batch.chunks[: batch.drafted] if batch else ():
+            if isinstance(self.memory, PagedKV):
+                held_tokens = entry.seq.held_blocks * self.memory.block_tokens
+                assert entry.start + entry.tokens <= held_tokens
+        return batch
+
+
+def story(run: Run) -> list[str]:
+    """One line per step: time, then ``id@start+tokens``."""
+    return [
+        f"{record.now_s:g} "
+        + " ".join(f"{name}@{start}+{tokens}" for name, start, tokens, _ in record.entries)
+        for record in run.records
+    ]
+
+
+def passes(run: Run) -> Counter[str]:
+    """How many passes each request took after those of its prompt."""
+    prompts = run.requests.set_index("request_id")["prompt_tokens"].to_dict()
+    entries = (entry for record in run.records for entry in record.entries)
+    return Counter(name for name, start, _, _ in entries if start >= prompts[name])
+
+
+def test_a_request_advances_by_what_came_of_its_drafts() -> None:
+    """Three, none and one token of three rows; of the last pass's three, one was still asked."""
+    law = Scripted(3, 0, 1)
+    asked = [request("a", 0.0, prompt=5, output=6)]
+    run = drafted_run(SMALL, asked, law, step_time=ONE_SECOND, keep_records=True)
+    assert story(run) == ["0 a@0+5", "1 a@5+3", "2 a@8+3", "3 a@8+3", "4 a@9+3"]
+    done = run.requests.iloc[0]
+    assert (done["first_token_s"], done["last_token_s"], done["output_tokens"]) == (1.0, 5.0, 6)
+    assert done["tpot_s"] == (5.0 - 1.0) / (6 - 1)
+    assert [record.free_tokens for record in run.records] == [64 - 12] * 5, "5 + 6 - 1 + 2 drafts"
+
+
+def test_a_prompt_joins_beside_the_drafts_and_its_first_token_is_stamped_once() -> None:
+    """Seven rows a step: three of a's pass and four of b's prompt, the first two steps of it."""
+    config = replace(SMALL, token_budget=7)
+    requests = [request("a", 0.0, prompt=4, output=6), request("b", 0.5, prompt=6, output=4)]
+    law = Scripted(1, 1, 0)
+    run = drafted_run(config, requests, law, step_time=ONE_SECOND, keep_records=True)
+    assert story(run) == [
+        "0 a@0+4",
+        "1 a@4+3 b@0+4",
+        "2 a@5+3 b@4+2",
+        "3 a@6+3 b@6+3",
+        "4 a@6+3 b@7+3",
+        "5 b@8+3",
+        "6 b@8+3",
+    ]
+    assert run.requests["first_token_s"].tolist() == [1.0, 3.0]
+    assert run.requests["last_token_s"].tolist() == [5.0, 7.0]
+    assert run.requests["queue_s"].tolist() == [0.0, 0.5]
+    columns = ["decode_sequences", "prefill_chunks", "rows", "decode_context_tokens"]
+    assert run.steps[columns].to_numpy().tolist() == [
+        [0, 1, 4, 0],
+        [1, 1, 7, 7],
+        [1, 1, 5, 8],
+        [2, 0, 6, 9 + 9],
+        [2, 0, 6, 9 + 10],
+        [1, 0, 3, 11],
+        [1, 0, 3, 11],
+    ]
+
+
+def test_a_diffusion_block_keeps_its_request_at_its_first_token_until_it_is_done() -> None:
+    config = replace(SMALL, draft_rows=3)
+    asked = [request("a", 0.0, prompt=5, output=6)]
+    run = drafted_run(config, asked, Diffusion(4, 3), step_time=ONE_SECOND, keep_records=True)
+    assert story(run) == ["0 a@0+5", *(f"{1 + n} a@5+4" for n in range(3)),
+                          *(f"{4 + n} a@9+4" for n in range(3))]  # fmt: skip
+    assert run.requests[["first_token_s", "last_token_s"]].iloc[0].tolist() == [1.0, 7.0]
+
+
+def test_a_sequence_that_comes_with_its_prompt_computed_drafts_at_once() -> None:
+    """As a prefill pool hands it over; it joins a step that has room for all of its rows."""
+    scheduler = CheckedScheduler(replace(SMALL, token_budget=8))
+    for name, computed in (("here", 0), ("moved", 6)):
+        seq = Sequence(name, 0.0, 6, 9)
+        seq.computed_tokens, seq.generated_tokens = computed, int(computed > 0)
+        assert scheduler.add(seq) is None
+    prompt = scheduler.schedule(0.0)
+    assert prompt is not None
+    assert [entry[1:3] for entry in prompt.entries] == [(0, 6)], "two rows are left, three needed"
+    scheduler.complete(prompt)
+    batch = scheduler.schedule(1.0)
+    assert batch is not None
+    assert [(e.seq.request_id, e.start, e.tokens) for e in batch.entries] == [
+        ("here", 6, 3),
+        ("moved", 6, 3),
+    ]
+    assert batch.drafted == batch.shape().drafted_chunks == 2
+
+
+def test_an_aborted_request_leaves_its_place_and_its_memory() -> None:
+    scheduler = CheckedScheduler(SMALL)
+    seq = Sequence("gone", 0.0, 6, 9)
+    scheduler.add(seq)
+    batch = scheduler.schedule(0.0)
+    assert batch is not None
+    scheduler.complete(batch)
+    assert scheduler.abort("gone") is seq
+    assert scheduler.load() == (0, 0, 64)
+    assert scheduler.schedule(1.0) is None
+
+
+def test_several_answers_to_a_prompt_draw_each_for_itself() -> None:
+    asked = replace(request("a", 0.0, prompt=6, output=40), samples=2)
+    config = replace(SMALL, kv_tokens=200)
+    run = drafted_run(config, [asked], Chain(0.6, 2), keep_records=True)
+    assert run.requests["output_tokens"].tolist() == [80]
+    starts = [[start for _, start, _, _ in record.entries] for record in run.records[1:]]
+    assert all(len(pair) <= 2 for pair in starts)
+    assert any(len(set(pair)) == 2 for pair in starts), "they advance apart"
+
+
+@st.composite
+def drafting(draw: st.DrawFn) -> PolicyConfig:
+    """Any combination of policies, with drafts, over any memory."""
+    drafts = draw(st.integers(1, 5))
+    config = draw(policies("speculative"))
+    least = config.max_seqs * (1 + drafts)
+    config = replace(config, draft_rows=drafts, token_budget=max(config.token_budget, least))
+    if not config.prefix_cache and draw(st.booleans()):
+        config = replace(config, kv="windowed", kv_window_tokens=draw(st.integers(1, 40)))
+    return config
+
+
+@st.composite
+def laws(draw: st.DrawFn, config: PolicyConfig) -> Acceptance:
+    rows = 1 + config.draft_rows
+    alpha = draw(st.sampled_from([0.0, 0.3, 0.7, 0.9, 1.0]))
+    row, blocks = Chain(alpha, rows - 1), Diffusion(rows, 3)
+    return blocks if draw(st.booleans()) else row
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), requests=workloads())
+def test_macro_steps_equal_single_steps_and_every_law_holds(
+    data: st.DataObject, requests: list[Request]
+) -> None:
+    config = data.draw(drafting())
+    law = data.draw(laws(config))
+    single, macro = (
+        drafted_run(
+            config,
+            requests,
+            law,
+            macro,
+            noise=StepNoise(np.array([0.9, 1.0, 1.3]), np.random.default_rng(0)),
+        )
+        for macro in (False, True)
+    )
+    pd.testing.assert_frame_equal(single.requests, macro.requests, check_exact=True)
+    assert single.extra["simulation"]["steps"] == macro.extra["simulation"]["steps"]
+    done = macro.requests[macro.requests["status"] == "finished"]
+    asked = {r.request_id: r.output_tokens * r.samples for r in requests}
+    assert [asked[name] for name in done["request_id"]] == done["output_tokens"].tolist()
+    assert (done["first_token_s"] > done["scheduled_s"] + done["queue_s"]).all()
+    assert macro.requests["preemptions"].sum() == 0
+    assert (macro.steps["rows"] <= config.token_budget).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(config=policies("speculative"), requests=workloads())
+def test_without_drafts_it_is_continuous_batching_with_full_admission(
+    config: PolicyConfig, requests: list[Request]
+) -> None:
+    same = replace(config, batching="continuous", admission="full")
+    ours, theirs = (
+        simulate(requests, CheckedScheduler(c), STEP_TIME, keep_usage=True) for c in (config, same)
+    )
+    pd.testing.assert_frame_equal(ours.requests, theirs.requests, check_exact=True)
+    pd.testing.assert_frame_equal(ours.steps, theirs.steps, check_exact=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    outputs=st.lists(st.integers(1, 40), min_size=1, max_size=10),
+    alphas=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    drafts=st.integers(1, 6),
+)
+def test_a_likelier_acceptance_never_takes_a_request_more_passes(
+    outputs: list[int], alphas: list[float], drafts: int
+) -> None:
+    config = PolicyConfig("speculative", draft_rows=drafts)
+    requests = [request(str(n), 0.01 * n, 8, output) for n, output in enumerate(outputs)]
+    less, more = (
+        passes(drafted_run(config, requests, Chain(alpha, drafts), keep_records=True))
+        for alpha in alphas
+    )
+    assert all(more[name] <= less[name] for name in less)
+
+
+def test_the_passes_of_a_run_are_those_of_the_exact_law_and_no_token_is_lost() -> None:
+    """Means within four standard errors of the renewal equation, and of the mean per pass."""
+    law, count, output = Chain(0.7, 4), 400, 120
+    config = PolicyConfig("speculative", draft_rows=4, kv_tokens=1 << 20, max_seqs=50)
+    requests = [request(str(n), 0.002 * n, 20, output) for n in range(count)]
+    run = drafted_run(config, requests, law, seed=3, keep_records=True)
+    assert run.requests["output_tokens"].tolist() == [output] * count
+    taken = pd.Series(passes(run))
+    assert taken.sum() == run.steps["decode_sequences"].sum()
+    error = taken.std() / np.sqrt(count)
+    assert abs(taken.mean() - law.passes(output - 1)) < 4 * error
+    per_pass = (output - 1) / taken  # the cut of the last pass costs less than one pass
+    assert law.mean_tokens_per_pass() * 0.95 < per_pass.mean() < law.mean_tokens_per_pass()
+
+
+def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
+    config = PolicyConfig("speculative", draft_rows=3)
+    requests = [request(str(n), 0.02 * n, 9, 30) for n in range(20)]
+    texts = [
+        drafted_run(config, requests, Chain(0.6, 3), seed=seed).requests.to_csv()
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_company_changes_when_a_request_is_served_but_not_in_how_many_passes() -> None:
+    config = PolicyConfig("speculative", draft_rows=3)
+    first = [request("0", 0.0, 9, 60)]
+    others = [request(str(n), 0.01 * n, 9, 30) for n in range(1, 12)]
+    alone, together = (
+        drafted_run(config, asked, Chain(0.6, 3), keep_records=True)
+        for asked in (first, first + others)
+    )
+    assert passes(alone)["0"] == passes(together)["0"]
+    assert alone.requests["e2e_s"][0] < together.requests["e2e_s"][0]
+
+
+class KeepsWhatWasRejected(SpeculativeBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        finished = super().complete(batch, steps)
+        for entry in batch.chunks[: batch.drafted]:
+            entry.seq.computed_tokens = entry.start + entry.tokens
+        return finished
+
+
+class TakesBeyondTheAnswer(SpeculativeBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        finished = super().complete(batch, steps)
+        for entry, tokens in zip(batch.chunks[: batch.drafted], batch.emitted, strict=True):
+            entry.seq.generated_tokens = entry.start + tokens - entry.seq.prompt_tokens + 1
+        return finished
+
+
+class ForgetsTheRoom(SpeculativeBatching):
+    @contextmanager
+    def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
+        yield
+
+
+class SkipsAPosition(SpeculativeBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch and batch.drafted:
+            batch.chunks = [entry._replace(start=entry.start + 1) for entry in batch.chunks]
+        return batch
+
+
+class ForgetsItsBudget(SpeculativeBatching):
+    def _left(self, batch: Batch, prompt_rows: int) -> int:
+        return super()._left(batch, prompt_rows) + self._drafts
+
+
+@pytest.mark.parametrize(
+    ("policy", "law"),
+    [
+        (KeepsWhatWasRejected, POSITIONS),
+        (TakesBeyondTheAnswer, TOKENS),
+        (ForgetsTheRoom, POSITIONS),
+        (SkipsAPosition, POSITIONS),
+        (ForgetsItsBudget, BUDGETS),
+    ],
+)
+def test_a_broken_scheduler_of_drafts_is_stopped(
+    policy: type[SpeculativeBatching], law: str
+) -> None:
+    """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
+    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
+    scheduler = LawChecked(policy(ContiguousKV(config), config), config)
+    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
+    with pytest.raises(LawBroken) as broken:
+        simulate(requests, scheduler, ONE_SECOND, verifier=Verifier(Scripted(3, 2, 1, 3)))
+    assert f"{law!r}" in str(broken.value)
+
+
+def test_the_same_requests_break_no_law_as_they_should_be_served() -> None:
+    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
+    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
+    run = drafted_run(config, requests, Scripted(3, 2, 1, 3), step_time=ONE_SECOND)
+    assert set(run.requests["status"]) == {"finished"}
+
+
+@pytest.mark.parametrize(("drafts", "status"), [(2, "finished"), (3, "refused")])
+def test_a_request_needs_room_for_its_last_drafts(drafts: int, status: str) -> None:
+    """40 + 23 - 1 positions and the drafts, of 64."""
+    config = replace(SMALL, draft_rows=drafts)
+    law = Chain(0.5, drafts)
+    run = drafted_run(config, [request("a", 0.0, 40, 23)], law)
+    assert run.requests["status"].tolist() == [status]
+    if status == "refused":
+        assert run.requests["error"][0] == (
+            "too_long: needs 65 KV tokens, the memory has 64 (16 blocks of 4); "
+            "3 of its positions are for drafts"
+        )
+
+
+def test_a_budget_must_feed_every_draft() -> None:
+    PolicyConfig("speculative", max_seqs=8, draft_rows=4, token_budget=40)
+    message = (
+        r"token_budget: 39 is not possible; it must be at least 40 \(max_seqs 8 x 5 rows\): "
+        "a step verifies 4 drafts of every running sequence"
+    )
+    with pytest.raises(PolicyError, match=message):
+        PolicyConfig("speculative", max_seqs=8, draft_rows=4, token_budget=39)
+    PolicyConfig("continuous", max_seqs=8, draft_rows=4, token_budget=8)
+
+
+def test_a_run_that_nobody_judges_says_what_is_missing() -> None:
+    message = (
+        "1 sequences verified drafts, but it is said of 0 .* sim.step_times.acceptance.Verifier"
+    )
+    with pytest.raises(PolicyError, match=message):
+        simulate([request("a")], CheckedScheduler(SMALL), ONE_SECOND)
+
+
+@pytest.mark.parametrize("tokens", [-1, 4])
+def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
+    message = f"sequence 'a': {tokens} tokens cannot come out of a pass of 3 rows"
+    with pytest.raises(PolicyError, match=message):
+        drafted_run(SMALL, [request("a", output=9)], Scripted(tokens), step_time=ONE_SECOND)
+
+
+def test_the_bundled_engine_refuses_it_by_name() -> None:
+    pytest.importorskip("torch")
+    from engine.core.build import build_core
+    from engine.serve_options import ServeOptions
+
+    config = PolicyConfig("speculative", draft_rows=2)
+    message = "batching 'speculative' is simulated only.*use batching: continuous"
+    with pytest.raises(EngineError, match=message):
+        build_core(ServeOptions(policies=config))

@@ -1,0 +1,337 @@
+"""The law checker: own policies that break a law are stopped, and told which, when and by whom."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.invariants import (
+    BUDGETS,
+    CONSERVED,
+    ONCE,
+    POSITIONS,
+    TOKENS,
+    WORK,
+    LawBroken,
+    LawChecked,
+)
+from policies.kv.contiguous import ContiguousKV
+from policies.kv.paged import PagedKV
+from policies.protocols import KVMemory
+from policies.registry import build_scheduler
+from policies.schedulers.continuous import ContinuousBatching
+from policies.sequence import Sequence
+from sim.core.replica import Stalled
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.step_time import LinearStepTime
+from tests.support.checked import request
+from tests.support.command import refused
+from tests.support.paths import SAMPLE
+from workloads.errors import PolicyError
+from workloads.request import Request
+
+ONE_SECOND = LinearStepTime.of({"constant": 1.0})
+SMALL: dict[str, Any] = {
+    "kv_tokens": 64, "block_tokens": 4, "max_model_len": 32, "max_seqs": 2, "token_budget": 8,
+}  # fmt: skip
+# Steps of continuous batching: 0 the prompt of a, 1 that of b (11 rows are too many for one step),
+# 4 the first 8 rows of c. The first four steps end a and b.
+REQUESTS = [
+    request("a", 0.0, prompt=5, output=4),
+    request("b", 0.0, prompt=6, output=3),
+    request("c", 0.5, prompt=9, output=5),
+    request("d", 0.5, prompt=4, output=2),
+]
+
+
+def own(policy: type) -> str:
+    """One of the classes below, as a user would name it."""
+    return f"{__file__}:{policy.__name__}"
+
+
+class Lawful(ContinuousBatching):
+    """One at a time: slow, but no law forbids it."""
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._max_seqs = 1
+
+
+class AdmitsTwice(ContinuousBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch and len(batch.chunks) == 1:
+            batch.chunks = [*batch.chunks, batch.chunks[0]._replace(tokens=1)]
+        return batch
+
+
+class EndsTwice(ContinuousBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        return super().complete(batch, steps) * 2
+
+
+class TooManySequences(ContinuousBatching):
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._max_seqs += 1
+
+
+class TooManyRows(ContinuousBatching):
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._token_budget += 1
+
+
+class SkipsAPosition(ContinuousBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch:
+            batch.chunks = [
+                c._replace(start=c.start + 1, tokens=c.tokens - 1) for c in batch.chunks
+            ]
+        return batch
+
+
+class SamplesTooSoon(ContinuousBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch:
+            batch.chunks = [chunk._replace(samples=True) for chunk in batch.chunks]
+        return batch
+
+
+class ComputesNothing(ContinuousBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch:
+            batch.chunks = [chunk._replace(tokens=0) for chunk in batch.chunks]
+        return batch
+
+
+class EndsEarly(ContinuousBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        finished = super().complete(batch, steps)
+        early = list(self._decodes)[:1]
+        for seq in early:
+            self._take_out(seq)
+        return [*finished, *early]
+
+
+class RunsTooLong(ContinuousBatching):
+    def quiet_steps(self, batch: Batch) -> int:
+        return super().quiet_steps(batch) + 2
+
+
+class NeverRuns(ContinuousBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        return None
+
+
+class ForgetsTheDone(ContinuousBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        super().complete(batch, steps)
+        return []
+
+
+class NoStepAtAll(ContinuousBatching):
+    def quiet_steps(self, batch: Batch) -> int:
+        return 0
+
+
+class ReservesTooLittle(PagedKV):
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        return super().reserve(seq, max(1, tokens - self.block_tokens))
+
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        return super().table(seq, min(tokens, seq.held_blocks * self.block_tokens))
+
+
+class SameBlocksForAll(PagedKV):
+    def table(self, seq: Sequence, tokens: int) -> list[int]:
+        seq.blocks = list(range(-(-tokens // self.block_tokens)))
+        return seq.blocks
+
+
+class SameRegionForAll(ContiguousKV):
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        reserved = super().reserve(seq, tokens)
+        seq.region_start = 0
+        return reserved
+
+
+class LeaksABlock(PagedKV):
+    def release(self, seq: Sequence) -> None:
+        super().release(seq)
+        self._free -= 1
+
+
+class NeverReleases(PagedKV):
+    def release(self, seq: Sequence) -> None:
+        pass
+
+
+class AlwaysFull(PagedKV):
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        return False
+
+
+def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
+    scheduler = build_scheduler(PolicyConfig(**{**SMALL, **policies}))
+    assert isinstance(scheduler, LawChecked)
+    return simulate(requests, scheduler, ONE_SECOND)
+
+
+@pytest.mark.parametrize(
+    ("policy", "law", "step", "who", "detail"),
+    [
+        (AdmitsTwice, POSITIONS, 0, "sequence 'a'", "it is in the batch twice"),
+        (EndsTwice, ONCE, 4, "sequence 'a'", "it has ended already, or never came"),
+        (TooManySequences, BUDGETS, 2, "the batch", "3 sequences, 2 allowed"),
+        (TooManyRows, BUDGETS, 4, "the batch", "9 rows, 8 allowed"),
+        (SkipsAPosition, POSITIONS, 0, "sequence 'a'", "it starts at 1, 0 positions are computed"),
+        (SamplesTooSoon, POSITIONS, 4, "sequence 'c'", "it samples before its last position"),
+        (ComputesNothing, POSITIONS, 0, "sequence 'a'", "its entry computes nothing"),
+        (EndsEarly, TOKENS, 1, "sequence 'a'", "1 out, 4 asked"),
+        (RunsTooLong, TOKENS, 9, "sequence 'b'", "4 out, 3 asked"),
+        (NeverRuns, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+        (ForgetsTheDone, WORK, 10, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+        (NoStepAtAll, WORK, 0, "the batch", "quiet_steps is 0"),
+    ],
+)
+def test_a_scheduler_that_breaks_a_law_is_stopped(
+    policy: type, law: str, step: int, who: str, detail: str
+) -> None:
+    with pytest.raises(LawBroken) as caught:
+        replay(batching=own(policy))
+    said = str(caught.value)
+    assert f"{own(policy)} over paged broke a law at step {step}: {law!r}; {who}" in said
+    assert detail in said
+
+
+@pytest.mark.parametrize(
+    ("policy", "law", "step", "who", "detail"),
+    [
+        (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
+        (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
+        (SameRegionForAll, CONSERVED, 1, "sequence 'b'", "regions overlap"),
+        (LeaksABlock, CONSERVED, 4, "sequence 'a'", "blocks leak"),
+        (NeverReleases, CONSERVED, 4, "sequence 'a'", "blocks leak"),
+        (AlwaysFull, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+    ],
+)
+def test_a_memory_that_breaks_a_law_is_stopped(
+    policy: type, law: str, step: int, who: str, detail: str
+) -> None:
+    with pytest.raises(LawBroken) as caught:
+        replay(kv=own(policy))
+    said = str(caught.value)
+    assert f"continuous over {own(policy)} broke a law at step {step}: {law!r}; {who}" in said
+    assert detail in said
+
+
+def test_nobody_may_be_in_a_scheduler_twice() -> None:
+    twice = [request("a", 0.0, prompt=5, output=4), request("a", 1.0)]
+    with pytest.raises(LawBroken, match="sequence 'a': it is in the scheduler already"):
+        replay(twice, batching=own(Lawful))
+
+
+def test_a_lawful_policy_of_ones_own_runs_to_the_end() -> None:
+    run = replay(batching=own(Lawful))
+    assert run.requests["status"].tolist() == ["finished"] * 4
+    assert run.requests["output_tokens"].tolist() == [4, 3, 5, 2]
+    steps = [4, 3, 1 + 5, 2]  # a prompt of 9 under a budget of 8 takes two
+    ends_s = [sum(steps[: place + 1]) for place in range(4)]
+    assert run.requests["last_token_s"].tolist() == ends_s
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "law"),
+    [("--batching", NeverRuns, WORK), ("--kv", LeaksABlock, CONSERVED)],
+)
+def test_replay_stops_in_one_line(role: str, policy: type, law: str) -> None:
+    said = refused("replay", SAMPLE, role, own(policy), "--replications", 0)
+    assert said.startswith("servetwin: ")
+    assert own(policy) in said
+    assert re.search(rf"broke a law at step \d+: {re.escape(repr(law))}; ", said)
+
+
+def test_a_scheduler_without_a_checker_that_never_runs_is_found_by_the_replica() -> None:
+    config = PolicyConfig(**SMALL)
+    with pytest.raises(Stalled) as caught:
+        simulate(REQUESTS, NeverRuns(PagedKV(config), config), ONE_SECOND)
+    assert str(caught.value) == (
+        "no progress is possible from 0 s on: 0 running and 2 waiting requests, but no batch; "
+        "request 'a' needs 5 KV tokens of 64 free, so it lacks nothing but its turn"
+    )
+
+
+def test_a_memory_that_others_fill_is_named_as_what_is_missing() -> None:
+    config = PolicyConfig(**SMALL)
+    memory = PagedKV(config)
+    assert memory.reserve(Sequence("squatter", 0.0, 60, 1), 60)
+    with pytest.raises(Stalled) as caught:
+        simulate(REQUESTS, ContinuousBatching(memory, config), ONE_SECOND)
+    assert "request 'a' needs 5 KV tokens of 4 free, so it lacks KV memory" in str(caught.value)
+
+
+class Raises(ContinuousBatching):
+    """Fails in somebody's own code."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        raise KeyError("no such thing")
+
+
+class Overbooks(PagedKV):
+    """Says that there is room when there is none."""
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        self._free += 100
+        return super().reserve(seq, tokens)
+
+
+class AlwaysLater(ContinuousBatching):
+    """Asks to be woken a bit later, for ever."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        self._next_s = now_s + 1.0
+        return None
+
+    def wake_s(self) -> float | None:
+        return self._next_s
+
+
+class WakesNow(AlwaysLater):
+    """Asks to be woken at a moment that has passed."""
+
+    def wake_s(self) -> float | None:
+        return 0.0
+
+
+class WakesNever(AlwaysLater):
+    """Asks to be woken at no moment at all."""
+
+    def wake_s(self) -> float | None:
+        return float("nan")
+
+
+def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
+    with pytest.raises(PolicyError) as caught:
+        replay(batching=own(Raises))
+    said = str(caught.value)
+    assert "failed in schedule() at step 0: KeyError('no such thing')" in said
+    assert "test_policies_law_check.py:" in said
+
+
+def test_an_overbooked_memory_is_found() -> None:
+    with pytest.raises(LawBroken, match="blocks leak"):
+        replay(kv=own(Overbooks))
+
+
+@pytest.mark.parametrize("policy", [AlwaysLater, WakesNow, WakesNever])
+def test_a_scheduler_that_wakes_in_vain_is_stopped(policy: type) -> None:
+    with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
+        replay(batching=own(policy))

@@ -1,0 +1,200 @@
+"""Laws over random workloads: conservation, budgets, and macro-steps that change nothing."""
+
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.batch import BatchShape
+from policies.config import (
+    Admission,
+    Eviction,
+    PolicyConfig,
+    Preemption,
+    PrefixIndex,
+    QueueOrder,
+    Reservation,
+    Victim,
+)
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise
+from tests.support.checked import CheckedScheduler, request
+from workloads.request import Request
+
+STEP_TIME = LinearStepTime.of(
+    {
+        "constant": 0.010,
+        "decode_sequences": 0.001,
+        "rows_from_0": 0.0003,
+        "rows_from_16": 0.0005,
+        "decode_context_tokens": 1e-5,
+        "prefill_pairs": 1e-6,
+        "swapped_tokens": 1e-4,
+    }
+)
+
+BATCHING = ("static", "insertion", "continuous", "prefill-first", "chunked", "speculative")
+every_scheduler = pytest.mark.parametrize("batching", BATCHING)
+
+
+@st.composite
+def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
+    """Any combination of policies, with small memories and budgets that reach every mechanism."""
+    kv = draw(st.sampled_from(["paged", "paged", "contiguous"]))
+    prefix_cache = kv == "paged" and draw(st.booleans())
+    return PolicyConfig(
+        batching=batching,
+        kv=kv,
+        reservation=draw(one_of(Reservation)),
+        prefix_cache=prefix_cache,
+        prefix_index=draw(one_of(PrefixIndex)),
+        eviction=draw(one_of(Eviction)),
+        kv_tokens=draw(st.sampled_from([72, 96, 160, 1000])),
+        block_tokens=draw(st.sampled_from([1, 4, 16])),
+        max_model_len=70,
+        max_seqs=draw(st.sampled_from([1, 2, 5, 16])),
+        token_budget=draw(st.sampled_from([16, 20, 64])),
+        wait_limit_s=draw(st.sampled_from([0.0, 0.02, 0.5])),
+        queue_limit=draw(st.sampled_from([None, None, 0, 3])),
+        queue_order=draw(one_of(QueueOrder)),
+        admission=draw(one_of(Admission)),
+        watermark=draw(st.sampled_from([0.0, 0.0, 0.02])),
+        shed_ttft_s=draw(st.sampled_from([None, None, 0.2])),
+        preemption=draw(one_of(Preemption)),
+        victim=draw(one_of(Victim)),
+        host_kv_tokens=draw(st.sampled_from([0, 40, 1000])),
+        host_cache_tokens=draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
+    )
+
+
+def one_of(literal: object) -> st.SearchStrategy[Any]:
+    return st.sampled_from(get_args(literal))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Request]:
+    """Up to 25 requests, some at the same moment, some sharing prefixes of 4-token blocks."""
+    requests: list[Request] = []
+    now_s = 0.0
+    for index in range(draw(st.integers(1, 25))):
+        now_s += draw(st.sampled_from([0.0, 0.003, 0.01, 0.0501, 0.3, 2.0]))
+        prompt = draw(st.integers(1, 40))
+        blocks = -(-prompt // 4)
+        family = draw(st.integers(0, 2))
+        shared = draw(st.integers(0, blocks)) if family else 0
+        own = [1000 * (index + 1) + j for j in range(blocks - shared)]
+        ids = (*(100 * family + j for j in range(shared)), *own)
+        asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
+        asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
+        tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
+        requests.append(replace(asked, tenant=tenant, priority=priority))
+    return requests
+
+
+class Opaque:
+    """A step-time model of which the simulator knows only ``seconds``; steps differ by context."""
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        growth = np.arange(steps) * shape.decode_growing
+        return 0.01 + 1e-5 * np.sqrt(shape.decode_context_tokens + growth) + 1e-4 * shape.rows
+
+
+Clock = Literal["affine", "noisy", "sampled"]
+
+
+def run_checked(
+    config: PolicyConfig, requests: list[Request], macro: bool, clock: Clock = "noisy"
+) -> Run:
+    noise = StepNoise(np.array([0.9, 1.0, 1.3]), np.random.default_rng(0))
+    scheduler = CheckedScheduler(config)
+    run = simulate(
+        requests,
+        scheduler,
+        Opaque() if clock == "sampled" else STEP_TIME,
+        noise=None if clock == "affine" else noise,
+        macro=macro,
+    )
+    assert scheduler.load()[:2] == (0, 0), "something is left over"
+    usage = scheduler.memory.usage([])
+    assert usage.live_tokens == usage.reserved_tokens == usage.internal_waste_tokens == 0
+    return run
+
+
+@every_scheduler
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), requests=workloads())
+def test_macro_steps_equal_single_steps_and_every_law_holds(
+    batching: str, data: st.DataObject, requests: list[Request]
+) -> None:
+    config = data.draw(policies(batching))
+    clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
+    single = run_checked(config, requests, False, clock)
+    macro = run_checked(config, requests, True, clock)
+    pd.testing.assert_frame_equal(single.requests, macro.requests, check_exact=True)
+    assert single.extra["simulation"]["steps"] == macro.extra["simulation"]["steps"]
+    assert single.pauses.equals(macro.pauses)
+
+
+@every_scheduler
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), requests=workloads())
+def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
+    batching: str, data: st.DataObject, requests: list[Request]
+) -> None:
+    config = data.draw(policies(batching))
+    frame = run_checked(config, requests, macro=True).requests
+    assert frame["request_id"].tolist() == [r.request_id for r in requests]
+    assert set(frame["status"]) <= {"finished", "refused"}
+    done = frame[frame["status"] == "finished"]
+    asked = {r.request_id: r.output_tokens * r.samples for r in requests}
+    assert [asked[name] for name in done["request_id"]] == done["output_tokens"].tolist()
+    assert (done["queue_s"] >= 0).all()
+    assert (done["first_token_s"] > done["scheduled_s"] + done["queue_s"]).all()
+    assert (done["last_token_s"] >= done["first_token_s"]).all()
+    assert (done["cached_tokens"] < done["prompt_tokens"]).all()
+    assert not done["error"].any()
+
+
+@every_scheduler
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+def test_the_same_seed_gives_the_same_bytes(batching: str, kv: str) -> None:
+    requests = [request(str(i), i * 0.01, 5 + i % 7, 3 + i % 5) for i in range(40)]
+    small = PolicyConfig(batching=batching, kv=kv, kv_tokens=96, max_model_len=32)
+    first = run_checked(small, requests, macro=True).requests.to_csv()
+    assert first == run_checked(small, requests, macro=True).requests.to_csv()
+
+
+@settings(max_examples=30, deadline=None)
+@given(requests=workloads(), factor=st.sampled_from([0.5, 2.0, 8.0]))
+def test_scaling_all_times_scales_all_latencies(requests: list[Request], factor: float) -> None:
+    config = PolicyConfig(kv_tokens=160, max_model_len=70, token_budget=16, max_seqs=4)
+    slow_model = STEP_TIME.scaled(factor)
+    slow = [replace(r, arrival_s=factor * r.arrival_s) for r in requests]
+    fast_run = simulate(requests, CheckedScheduler(config), STEP_TIME)
+    slow_run = simulate(slow, CheckedScheduler(config), slow_model)
+    columns = ["ttft_s", "tpot_s", "e2e_s"]
+    np.testing.assert_allclose(
+        fast_run.requests[columns] * factor, slow_run.requests[columns], rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("output", [1, 2, 50])
+def test_a_lone_request_takes_its_prefill_and_its_decodes(output: int) -> None:
+    prompt = 20
+    run = simulate([request("a", 1.5, prompt, output)], CheckedScheduler(PolicyConfig()), STEP_TIME)
+    prefill_s = 0.010 + 16 * 0.0003 + 4 * 0.0005 + 1e-6 * prompt * (prompt + 1) / 2
+    decode_s = sum(0.010 + 0.001 + 0.0003 + 1e-5 * (prompt + k) for k in range(1, output))
+    assert run.requests["ttft_s"][0] == pytest.approx(prefill_s, rel=1e-9)
+    assert run.requests["e2e_s"][0] == pytest.approx(prefill_s + decode_s, rel=1e-9)
+
+
+def test_preemption_is_reached_by_these_workloads() -> None:
+    config = PolicyConfig(kv_tokens=72, block_tokens=4, max_model_len=70)
+    scheduler = CheckedScheduler(config)
+    simulate([request(str(i), 0.0, 10, 30) for i in range(8)], scheduler, STEP_TIME)
+    assert scheduler.preemptions > 0

@@ -1,0 +1,189 @@
+"""Capacity: the search on known thresholds, servers that theory knows, and the command."""
+
+import json
+from math import exp, factorial, floor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import t as student
+
+from sim.experiments.bisection import Crossing, find_crossing
+from sim.experiments.capacity import Capacity, Target, find_capacity, saturation_rate_per_s
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.records.metrics import SLO
+from sim.step_times.profile import Profile, load_profile
+from sim.theory.selftest.server import ONE_SLOT, poisson_arrivals_s, trace
+from tests.support.command import refused, servetwin
+from tests.support.paths import SAMPLE
+from workloads.errors import TraceError
+from workloads.sample import sample_trace
+from workloads.trace import Trace
+
+MEASURED = load_profile("base-cpu")
+COMPUTED = load_profile("llama-3-8b-h100")
+SLO_TEXT = "ttft=500ms,tpot=80ms"
+
+
+def one_second() -> Scenario:
+    """One slot; every request of one token takes a step of a second."""
+    facts: dict[str, Any] = json.loads(COMPUTED.model_dump_json(by_alias=True))
+    paged = {"coefficients": {"constant": 1.0}}
+    facts.update(name="one-second", api={}, layouts={"contiguous": paged, "paged": paged})
+    return Scenario(ONE_SLOT, Profile.model_validate(facts))
+
+
+def requests(arrivals_s: Any) -> Trace:
+    return Trace(tuple(trace(arrivals_s)), "made")
+
+
+@given(
+    threshold=st.floats(1e-2, 1e3),
+    rungs=st.lists(st.floats(1e-2, 1e2), min_size=1, max_size=6, unique=True).map(sorted),
+    precision=st.floats(1e-3, 0.5),
+)
+def test_a_threshold_is_found_within_the_precision(
+    threshold: float, rungs: list[float], precision: float
+) -> None:
+    found = find_crossing(lambda rate: rate <= threshold, rungs, precision)
+    if rungs[-1] <= threshold:
+        assert found == Crossing(rungs[-1], None)
+    else:
+        assert found.fails_per_s is not None
+        assert found.holds_per_s <= threshold < found.fails_per_s
+        assert found.fails_per_s <= found.holds_per_s * (1 + precision)
+
+
+def test_what_holds_nowhere_is_zero_and_what_holds_again_does_not_count() -> None:
+    assert find_crossing(lambda _: False, [1.0, 2.0], 0.01).holds_per_s == 0
+    islands = find_crossing(lambda rate: rate < 1.5 or rate > 3, [1, 2, 4], 0.01)
+    assert islands.holds_per_s == pytest.approx(1.5, rel=0.01)
+
+
+def md1_wait_probability(rate_per_s: float, wait_s: float) -> float:
+    """P(wait <= t) where every service takes 1 s (Erlang 1909)."""
+    terms = (
+        (rate_per_s * (k - wait_s)) ** k / factorial(k) * exp(-rate_per_s * (k - wait_s))
+        for k in range(floor(wait_s) + 1)
+    )
+    return (1 - rate_per_s) * sum(terms)
+
+
+def test_the_formula_of_the_waits_has_the_mean_of_pollaczek_and_khinchine() -> None:
+    grid = np.linspace(0, 30, 30_001)
+    beyond = [1 - md1_wait_probability(0.5, t) for t in grid]
+    assert np.trapezoid(beyond, grid) == pytest.approx(0.5 / (2 * 0.5), abs=1e-3)
+
+
+def test_md1_has_the_capacity_that_its_waits_allow() -> None:
+    """Waits within 1.5 s for 90 % of the requests; TTFT is the wait and a second of service."""
+    exact = brentq(lambda rate: md1_wait_probability(rate, 1.5) - 0.9, 0.01, 0.99)
+    target = Target(SLO(ttft_s=2.5), 0.9)
+    found = [
+        find_capacity(
+            requests(poisson_arrivals_s(np.random.default_rng([5, draw]), 1.0, 1500)),
+            one_second(),
+            target,
+            precision=0.003,
+        )
+        for draw in range(10)
+    ]
+    rates = np.array([one.rate_per_s.value for one in found])
+    half_width = student.ppf(0.9995, 9) * rates.std(ddof=1) / np.sqrt(10)
+    assert abs(rates.mean() - exact) < half_width < 0.15 * exact
+    assert {one.limit for one in found} == {"ttft_s"}
+    assert found[0].saturation_per_s.value == pytest.approx(1.0)
+
+
+def test_equal_gaps_wait_for_nobody_up_to_saturation() -> None:
+    found = find_capacity(requests(np.arange(100.0)), one_second(), Target(SLO(ttft_s=1.5)))
+    assert (found.limit, found.missed, found.replications) == ("saturation", None, 0)
+    assert found.rate_per_s.value == found.saturation_per_s.value == pytest.approx(1.0)
+
+
+def test_what_a_lonely_request_misses_has_no_capacity() -> None:
+    found = find_capacity(requests(np.arange(100.0)), one_second(), Target(SLO(ttft_s=0.9)))
+    assert found.rate_per_s.value == 0
+    assert found.limit == "ttft_s"
+    assert found.missed is not None
+    assert found.missed.shares == {"all": 0.0, "ttft_s": 0.0}
+
+
+def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
+    one, scenario = one_second(), one_second().policies
+    two = Scenario(scenario, one.profile, ClusterConfig(replicas=2))
+    found = find_capacity(requests(np.arange(100.0)), two, Target(SLO(ttft_s=1.5)))
+    assert found.servers == 2
+    assert found.per_server_per_s == pytest.approx(1.0, rel=0.02)
+    assert saturation_rate_per_s(
+        requests(np.arange(100.0)), ONE_SLOT, one.profile
+    ) == pytest.approx(1.0)
+
+
+def sampled(**options: Any) -> Capacity:
+    scenario = Scenario(MEASURED.policy_config(), MEASURED)
+    target = Target(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
+    return find_capacity(sample_trace(), scenario, target, replications=3, **options)
+
+
+def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:
+    done: list[int] = []
+    alone = sampled(seed=3, on_replication=done.append)
+    assert alone.rate_per_s.low <= alone.rate_per_s.value <= alone.rate_per_s.high
+    assert alone.rate_per_s.low < alone.rate_per_s.high
+    assert alone.rate_per_s.high < alone.saturation_per_s.low
+    assert done == [1, 2, 3]
+    spread = sampled(seed=3, processes=2)
+    assert spread.rate_per_s == alone.rate_per_s
+    assert spread.saturation_per_s == alone.saturation_per_s
+
+
+@pytest.mark.parametrize(
+    ("arrivals_s", "message"),
+    [(np.arange(5.0), "too few"), (np.zeros(50), "all arrive at once")],
+)
+def test_traces_without_a_capacity_say_why(arrivals_s: Any, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        find_capacity(requests(arrivals_s), one_second(), Target(SLO(ttft_s=1.5)))
+
+
+def test_the_command_says_capacity_limit_and_saturation() -> None:
+    done = servetwin("capacity", SAMPLE, "--slo", SLO_TEXT, "--replications", 2)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 100
+    starts = [line.split()[0] for line in lines if line]
+    assert {"capacity", "saturation", "limited"} <= set(starts)
+    assert "only 2 of 240 requests may miss" in done.out
+    assert "5-95 %" in done.out
+
+
+def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
+    done = servetwin(
+        "capacity", SAMPLE, "--slo", SLO_TEXT, "--attainment", 0.9, "--json",
+        "--profile", "llama-3-8b-h100", "--replicas", 2,
+    )  # fmt: skip
+    found = json.loads(done.out)
+    assert found["capacity_per_server_per_s"] == found["capacity_per_s"]["median"] / 2
+    assert found["replications"] == 0  # nothing is drawn
+    rates = [tried["rate_per_s"] for tried in found["tried"]]
+    assert rates == sorted(rates)
+    assert found["slo"] == {"ttft_s": 0.5, "tpot_s": 0.08, "e2e_s": None, "attainment": 0.9}
+    assert found["cluster"]["replicas"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--slo", "ttft=500"], "not a positive time with its unit"),
+        (["--slo", "itl=5ms"], "unknown limit 'itl'"),
+        (["--slo", SLO_TEXT, "--attainment", "99"], "--attainment: 99 is no share"),
+        (["--slo", SLO_TEXT, "--limit", "4"], "4 requests are too few"),
+        (["--slo", SLO_TEXT, "--batching", "statik"], "statik"),
+    ],
+)
+def test_bad_input_is_one_line(options: list[str], message: str) -> None:
+    assert message in refused("capacity", SAMPLE, *options)

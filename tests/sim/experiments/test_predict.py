@@ -1,0 +1,84 @@
+"""Replications: what is drawn in each, and that two scenarios meet the same draws."""
+
+from typing import Any
+
+import pytest
+
+from app.scenario.scenario_file import ScenarioFile, parse_scenario
+from sim.experiments.predict import difference, interval, run_once, summaries_over_seeds
+from sim.experiments.scenario import Scenario
+from sim.records.metrics import figure
+from workloads.trace import Trace
+
+BASE = "workload: {requests: 80, rate_per_s: 20}"
+
+
+def summaries(file: ScenarioFile, redraw: bool = True, seed: int = 0) -> list[dict[str, Any]]:
+    trace = file.workload.trace(seed)
+    scenario = file.build(trace)
+    run = run_once(trace, scenario, seed=seed)
+    return list(
+        summaries_over_seeds(
+            trace, scenario, run, seed=seed, replications=5,
+            redraw=file.redraw if redraw else None,
+        )
+    )  # fmt: skip
+
+
+def values(found: list[dict[str, Any]], metric: str) -> list[float]:
+    return [value for one in found if (value := figure(one, metric)) is not None]
+
+
+def test_without_a_draw_of_the_workload_a_certain_server_repeats_itself() -> None:
+    file = parse_scenario(BASE, "test")
+    assert len(set(values(summaries(file, redraw=False), "e2e_s.mean"))) == 1
+    assert len(set(values(summaries(file), "e2e_s.mean"))) == 5
+
+
+def test_every_scenario_meets_the_same_workloads() -> None:
+    drawn: dict[str, list[int]] = {}
+
+    def recorded(name: str, file: ScenarioFile) -> Any:
+        def redraw(seed: int) -> tuple[Trace, Scenario]:
+            drawn.setdefault(name, []).append(seed)
+            return file.redraw(seed)
+
+        return redraw
+
+    for name, policies in (("a", "max_seqs: 2"), ("b", "batching: static, max_seqs: 8")):
+        file = parse_scenario(f"{BASE}\npolicies: {{{policies}}}", "test")
+        trace = file.workload.trace(0)
+        scenario = file.build(trace)
+        run = run_once(trace, scenario)
+        list(
+            summaries_over_seeds(trace, scenario, run, replications=3, redraw=recorded(name, file))
+        )
+    assert drawn["a"] == drawn["b"]
+    assert len(set(drawn["a"])) == 3
+
+
+def test_the_first_replication_is_not_the_run_itself() -> None:
+    file = parse_scenario(BASE, "test")
+    trace = file.workload.trace(0)
+    own = run_once(trace, file.build(trace)).summary()
+    assert figure(own, "e2e_s.mean") not in values(summaries(file), "e2e_s.mean")
+
+
+def test_what_both_share_cancels_in_the_difference() -> None:
+    slow = summaries(parse_scenario(f"{BASE}\npolicies: {{max_seqs: 20}}", "test"))
+    fast = summaries(parse_scenario(f"{BASE}\npolicies: {{max_seqs: 40}}", "test"))
+    found, own = difference(slow, fast, "e2e_s.mean"), interval(fast, "e2e_s.mean")
+    assert found is not None
+    assert own is not None
+    pairs = zip(values(slow, "e2e_s.mean"), values(fast, "e2e_s.mean"), strict=True)
+    by_hand = sorted(b - a for a, b in pairs)
+    assert found.value == pytest.approx(by_hand[2])
+    assert by_hand[0] <= found.low <= found.high <= by_hand[-1]
+    assert found.high - found.low < own.high - own.low
+
+
+def test_a_difference_takes_pairs() -> None:
+    one = {"ttft_s": {"p90": 1.0}}
+    with pytest.raises(ValueError, match="shorter"):
+        difference([one, one], [one], "ttft_s.p90")
+    assert difference([one], [{"ttft_s": {"p90": None}}], "ttft_s.p90") is None

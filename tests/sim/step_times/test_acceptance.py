@@ -1,0 +1,285 @@
+"""How many tokens a pass yields: sampled laws against exact ones, means against printed tables."""
+
+from collections.abc import Callable
+from itertools import islice, pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.optimize import brentq
+
+from policies.batch import Batch, ScheduledSequence
+from policies.sequence import SampleGroup, Sequence
+from sim.step_times.acceptance import Acceptance, Blockwise, Chain, Diffusion, Tree, Verifier
+from sim.step_times.rejection_sampling import accept_or_replace, acceptance_rate
+from workloads.errors import PolicyError
+
+SIGNIFICANCE = 1e-3
+"""Of tests with a fixed seed: a wrong law fails, a right one failed (or not) when written."""
+DRAFTS = (1, 2, 3, 4, 5, 8)
+MEANS = {
+    0.5: (1.5, 1.75, 1.875, 1.9375, 1.96875, 1.996094),
+    0.6: (1.6, 1.96, 2.176, 2.3056, 2.38336, 2.474806),
+    0.7: (1.7, 2.19, 2.533, 2.7731, 2.94117, 3.198821),
+    0.8: (1.8, 2.44, 2.952, 3.3616, 3.68928, 4.328911),
+    0.9: (1.9, 2.71, 3.439, 4.0951, 4.68559, 6.125795),
+}
+"""As printed, but for 3.198819 at (0.7, 8): (1 - 0.7^9) / 0.3 = 3.19882131."""
+
+
+def drawn(law: Acceptance, count: int, seed: int = 0) -> list[int]:
+    return list(islice(law.emissions(np.random.default_rng(seed)), count))
+
+
+def chain_law(alpha: float, drafts: int) -> list[float]:
+    """P(A = j), as the papers print it."""
+    return [*(alpha**j * (1 - alpha) for j in range(drafts)), alpha**drafts]
+
+
+def tree_law(alpha: float, widths: tuple[int, ...]) -> list[float]:
+    """A level fails when all its siblings are wrong; those before it were passed."""
+    failed = [(1 - alpha) ** width for width in widths]
+    passed = [prod(1 - f for f in failed[:level]) for level in range(len(widths) + 1)]
+    return [p * f for p, f in zip(passed, [*failed, 1.0], strict=True)]
+
+
+def absorption_passes(law: list[float], tokens: int) -> float:
+    """Mean passes of an absorbing Markov chain over the tokens still to come: (I - Q) t = 1."""
+    stays = np.zeros((tokens, tokens))
+    for left in range(1, tokens + 1):
+        for emitted, probability in enumerate(law, start=1):
+            if emitted < left:
+                stays[left - 1, left - emitted - 1] = probability
+    return float(np.linalg.solve(np.eye(tokens) - stays, np.ones(tokens))[-1])
+
+
+@pytest.mark.parametrize("alpha", MEANS)
+def test_means_of_chains_are_those_of_the_table(alpha: float) -> None:
+    means = tuple(round(Chain(alpha, drafts).mean_tokens_per_pass(), 6) for drafts in DRAFTS)
+    assert means == MEANS[alpha]
+
+
+def test_a_speed_up_of_two_needs_the_printed_acceptance() -> None:
+    """Four drafts, each at a twentieth of the target's step: 2 (4 c + 1) tokens per pass."""
+    alpha = brentq(lambda a: Chain(a, 4).mean_tokens_per_pass() - 2 * (4 * 0.05 + 1), 0, 1)
+    assert round(alpha, 4) == 0.6222
+
+
+def test_the_tree_of_the_notes() -> None:
+    tree = Tree(0.6, (3, 2, 1, 1))
+    assert tree.mean_tokens_per_pass() == pytest.approx(3.4770304, abs=5e-8)
+    assert (tree.nodes, tree.rows) == (3 + 6 + 6 + 6, 22)
+
+
+@given(alpha=st.floats(0, 1), drafts=st.integers(1, 12))
+def test_a_tree_of_single_children_is_a_chain(alpha: float, drafts: int) -> None:
+    tree, chain = Tree(alpha, (1,) * drafts), Chain(alpha, drafts)
+    assert tree.rows == chain.rows
+    assert tree.reach == pytest.approx(chain.reach, abs=1e-12)
+
+
+@pytest.mark.parametrize("drafts", [1, 2, 4, 8])
+@pytest.mark.parametrize("alpha", [0.4, 0.6, 0.8, 0.95])
+def test_sampled_acceptance_of_chains_follows_the_exact_law(alpha: float, drafts: int) -> None:
+    assert p_value(Chain(alpha, drafts), chain_law(alpha, drafts)) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("widths", [(1, 1, 1), (3, 2, 1, 1), (4,), (2, 2, 2)])
+@pytest.mark.parametrize("alpha", [0.4, 0.6])
+def test_sampled_acceptance_of_trees_follows_the_exact_law(
+    alpha: float, widths: tuple[int, ...]
+) -> None:
+    assert p_value(Tree(alpha, widths), tree_law(alpha, widths)) > SIGNIFICANCE
+
+
+def p_value(law: Acceptance, expected: list[float], count: int = 40_000) -> float:
+    """Chi-square over 1, 2, ... tokens; every expected count is above five."""
+    observed = np.bincount(drawn(law, count), minlength=len(expected) + 1)[1:]
+    assert min(expected) * count > 5
+    return float(stats.chisquare(observed, np.array(expected) * count).pvalue)
+
+
+def test_the_chi_square_finds_a_law_that_is_slightly_off() -> None:
+    assert p_value(Chain(0.6, 4), chain_law(0.62, 4)) < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 100])
+@pytest.mark.parametrize(
+    ("law", "emitted"),
+    [
+        (Chain(0.6, 4), chain_law(0.6, 4)),
+        (Chain(0.9, 8), chain_law(0.9, 8)),
+        (Tree(0.6, (3, 2, 1, 1)), tree_law(0.6, (3, 2, 1, 1))),
+        (Blockwise(0.7, 5), chain_law(0.7, 4)),
+    ],
+)
+def test_mean_passes_are_those_of_an_absorbing_chain(
+    law: Acceptance, emitted: list[float], tokens: int
+) -> None:
+    expected = absorption_passes(emitted, tokens)
+    assert law.passes(tokens) == pytest.approx(expected, rel=1e-12)
+    assert expected > tokens / law.mean_tokens_per_pass()
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 17, 64])
+def test_sampled_requests_take_the_mean_passes_truncation_included(tokens: int) -> None:
+    law = Chain(0.7, 4)
+    counts = np.array([passes_taken(law, tokens, seed) for seed in range(3000)])
+    error = counts.std(ddof=1) / np.sqrt(len(counts))
+    expected = absorption_passes(chain_law(0.7, 4), tokens)
+    assert abs(counts.mean() - expected) <= 4 * error
+
+
+def passes_taken(law: Acceptance, tokens: int, seed: int) -> int:
+    passes = out = 0
+    for emitted in law.emissions(np.random.default_rng(seed)):
+        passes += 1
+        out += emitted
+        if out >= tokens:
+            break
+    return passes
+
+
+@given(
+    alphas=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    shape=st.one_of(st.integers(1, 8), st.lists(st.integers(1, 4), min_size=1, max_size=5)),
+    seed=st.integers(0, 1000),
+)
+def test_with_equal_draws_a_likelier_acceptance_never_yields_less(
+    alphas: list[float], shape: int | list[int], seed: int
+) -> None:
+    make: Callable[[float], Acceptance] = lambda alpha: (  # noqa: E731
+        Chain(alpha, shape) if isinstance(shape, int) else Tree(alpha, tuple(shape))
+    )
+    less, more = (drawn(make(alpha), 50, seed) for alpha in alphas)
+    assert all(a <= b for a, b in zip(less, more, strict=True))
+
+
+def test_blocks_of_four_take_26_invocations_for_100_tokens() -> None:
+    """Stern et al.: m / k + 1, one pass to predict the first block and 25 to verify."""
+    whole = Blockwise(1.0, 4)
+    assert whole.invocations(100) == 26.0
+    assert drawn(whole, 25) == [4] * 25
+    partly = Blockwise(0.8, 4)
+    assert partly.invocations(100) == pytest.approx(100 / sum(0.8**j for j in range(4)) + 1)
+    assert partly.rows == 4
+
+
+def test_a_diffusion_block_comes_out_at_once() -> None:
+    law = Diffusion(block_tokens=8, refinements=3)
+    assert drawn(law, 6) == [0, 0, 8, 0, 0, 8]
+    assert (law.rows, law.mean_tokens_per_pass()) == (8, 8 / 3)
+    assert [law.passes(tokens) for tokens in (1, 8, 9, 256)] == [3, 3, 6, 96]
+
+
+def judged(verifier: Verifier, *seqs: Sequence) -> list[int]:
+    batch = Batch([ScheduledSequence(seq, 9, 5, True) for seq in seqs])
+    batch.drafted = len(seqs)
+    verifier.judge(batch)
+    return list(batch.emitted)
+
+
+def sequences(count: int) -> list[Sequence]:
+    return [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in range(count)]
+
+
+def test_what_a_request_draws_does_not_depend_on_its_company() -> None:
+    first, second, third = sequences(3)
+    verifier = Verifier(Chain(0.7, 4), 5)
+    mixed = [judged(verifier, *seqs) for seqs in [(first, third), (second,), (third, second)] * 20]
+    alone = Verifier(Chain(0.7, 4), 5)
+    of_third = [x for a, c in zip(mixed[::3], mixed[2::3], strict=True) for x in (a[1], c[0])]
+    assert [judged(alone, third)[0] for _ in range(40)] == of_third
+
+
+def test_streams_follow_the_seed_and_differ_between_requests_and_answers() -> None:
+    def draws(seed: np.random.SeedSequence | int, seq: Sequence) -> list[int]:
+        verifier = Verifier(Chain(0.7, 4), seed)
+        return [judged(verifier, seq)[0] for _ in range(30)]
+
+    first, second = sequences(2)
+    assert draws(5, first) == draws(np.random.SeedSequence(5), first)
+    assert draws(5, first) != draws(6, first)
+    assert draws(5, first) != draws(5, second)
+    first_child, second_child = np.random.SeedSequence(5).spawn(2)
+    assert draws(first_child, first) != draws(second_child, first)
+
+    verifier = Verifier(Chain(0.7, 4), 5)
+    prompt = Sequence("several", 0.0, 9, 10_000, samples=2)
+    prompt.group = SampleGroup(prompt)
+    answers = [judged(verifier, prompt, prompt_child := prompt.fork())]
+    answers += [judged(verifier, prompt, prompt_child) for _ in range(29)]
+    assert [a for a, _ in answers] != [b for _, b in answers]
+
+
+def test_a_law_of_other_rows_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"draft_rows: 4 does not fit Chain\(.*must be 7"):
+        judged(Verifier(Chain(0.7, 7)), *sequences(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Chain(1.2, 4), "alpha: 1.2 is not possible; it must be from 0 to 1"),
+        (lambda: Tree(-0.1, (2,)), "alpha: -0.1"),
+        (lambda: Blockwise(float("nan"), 2), "alpha: nan"),
+        (lambda: Chain(0.5, 0), "drafts: 0 is not possible; it must be at least 1"),
+        (lambda: Tree(0.5, (2, 0)), "widths: 0"),
+        (lambda: Tree(0.5, ()), "widths: 0"),
+        (lambda: Blockwise(0.5, 0), "block: 0"),
+        (lambda: Diffusion(0, 1), "block_tokens: 0"),
+        (lambda: Diffusion(8, 0), "refinements: 0"),
+    ],
+)
+def test_impossible_laws_are_refused(make: Callable[[], Any], reason: str) -> None:
+    with pytest.raises(PolicyError, match=f"^{reason}"):
+        make()
+
+
+def test_accepting_or_replacing_gives_the_law_of_the_target() -> None:
+    """Target (0.7, 0.3), draft (0.9, 0.1): accepted 0.7 + 0.1, and always the target's law."""
+    target, draft, count = (0.7, 0.3), (0.9, 0.1), 100_000
+    assert acceptance_rate(target, draft) == pytest.approx(0.8)
+    tokens = accept_or_replace(target, draft, count, np.random.default_rng(1))
+    observed = np.bincount(tokens, minlength=2)
+    assert stats.chisquare(observed, np.array(target) * count).pvalue > SIGNIFICANCE
+    assert stats.chisquare(observed, np.array(draft) * count).pvalue < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_target_s_law_holds_for_any_pair_of_laws(seed: int) -> None:
+    rng, count = np.random.default_rng([2, seed]), 20_000
+    target, draft = rng.dirichlet(np.full(6, 2.0), 2)
+    tokens = accept_or_replace(target, draft, count, rng)
+    observed = np.bincount(tokens, minlength=6)
+    assert stats.chisquare(observed, target * count).pvalue > SIGNIFICANCE
+
+
+def test_a_draft_like_the_target_is_always_accepted() -> None:
+    law = (0.25, 0.75)
+    rng, same = np.random.default_rng(3), np.random.default_rng(3)
+    assert (accept_or_replace(law, law, 1000, rng) == same.choice(2, 1000, p=law)).all()
+    assert acceptance_rate(law, law) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "reason"),
+    [
+        ((0.7, 0.2), (0.9, 0.1), r"target: \[0.7, 0.2\] is no law"),
+        ((0.7, 0.3), (1.1, -0.1), r"draft: \[1.1, -0.1\] is no law"),
+        ((0.7, 0.3), (0.5, 0.3, 0.2), "draft: a law over 3 tokens cannot stand for one over 2"),
+    ],
+)
+def test_what_is_no_law_is_refused(target: Any, draft: Any, reason: str) -> None:
+    with pytest.raises(PolicyError, match=reason):
+        acceptance_rate(target, draft)
+
+
+def test_mean_passes_grow_with_the_tokens() -> None:
+    passes = [Chain(0.6, 4).passes(tokens) for tokens in range(1, 200)]
+    assert passes[0] == 1.0
+    assert all(a < b for a, b in pairwise(passes))

@@ -1,0 +1,150 @@
+"""The fit finds coefficients that made the data, shrugs at disturbed steps, and keeps the noise."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policies.batch import BatchShape
+from sim.step_times.fit import StepSample, fit_line, fit_step_time
+from sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
+from sim.step_times.step_time import FEATURES, LinearStepTime, StepNoise, features
+from workloads.errors import ProfileError
+
+TRUTH = LinearStepTime.of(
+    {
+        "constant": 4e-3,
+        "decode_sequences": 3e-4,
+        "prefill_chunks": 2e-4,
+        "rows_from_8": 2e-4,
+        "rows_from_32": 3e-4,
+        "rows_from_64": 4e-4,
+        "rows_from_128": 4e-4,
+        "decode_context_tokens": 8e-7,
+        "prefill_pairs": 3e-8,
+        "prefill_context_tokens": 1e-6,
+    }
+)
+
+
+def shapes(rng: np.random.Generator) -> Iterator[BatchShape]:
+    for _ in range(1500):
+        decodes = int(rng.integers(0, 17))
+        context = decodes * int(rng.integers(10, 600))
+        chunk = (int(rng.integers(0, 300)), int(rng.integers(2, 250)))
+        chunks = (chunk,) if not decodes or rng.random() < 0.3 else ()
+        yield BatchShape(decodes, context, decodes, chunks)
+
+
+def measured(rng: np.random.Generator) -> list[StepSample]:
+    """The truth, with 2 % of noise, and one step in fifty ten times as long."""
+    samples = []
+    for shape in shapes(rng):
+        factor = 1 + 0.02 * rng.standard_normal()
+        factor *= 10 if rng.random() < 0.02 else 1
+        samples.append(StepSample(shape, float(TRUTH.seconds(shape)[0]) * factor))
+    return samples
+
+
+def test_fit_predicts_unseen_shapes_within_one_percent_despite_disturbed_steps() -> None:
+    rng = np.random.default_rng(1)
+    fit = fit_step_time(measured(rng))
+    model = LinearStepTime(tuple(fit.coefficients.tolist()))
+    errors = [
+        float(model.seconds(shape)[0] / TRUTH.seconds(shape)[0]) - 1
+        for shape in shapes(np.random.default_rng(2))
+    ]
+    assert np.abs(errors).mean() < 0.01
+    assert (fit.coefficients >= 0).all()
+    assert 0.01 < fit.held_out_error < 0.03
+    assert fit.noise.mean() == pytest.approx(1.18, abs=0.06), "pauses are time that passes"
+
+
+def test_drawn_models_are_never_negative_and_spread_around_the_fit() -> None:
+    fit = StepTimeFit.of(fit_step_time(measured(np.random.default_rng(3))))
+    rng = np.random.default_rng(0)
+    drawn = np.array([fit.drawn(rng).coefficients for _ in range(200)])
+    assert (drawn >= 0).all()
+    shape = BatchShape(8, 1600, 8, ())
+    seconds = drawn @ np.array(features(shape))
+    assert seconds.mean() == pytest.approx(float(fit.model().seconds(shape)[0]), rel=0.02)
+    assert 0 < seconds.std() < 0.05 * seconds.mean()
+
+
+def test_steps_are_an_arithmetic_series_in_the_growing_context() -> None:
+    shape = BatchShape(3, 100, 2, ())
+    later = BatchShape(3, 100 + 2 * 4, 2, ())
+    assert TRUTH.seconds(shape, 5)[4] == pytest.approx(TRUTH.seconds(later)[0], rel=1e-12)
+
+
+def test_noise_of_a_step_does_not_depend_on_how_steps_are_grouped() -> None:
+    sample = np.linspace(0.5, 2, 50)
+    one, other = (StepNoise(sample, np.random.default_rng(7)) for _ in range(2))
+    singles = np.concatenate([one.factors(i, 1) for i in range(9000)])
+    assert singles.tolist() == other.factors(0, 9000).tolist()
+
+
+def test_rows_fall_into_segments_that_sum_to_the_rows() -> None:
+    for rows in (1, 4, 9, 300, 5000):
+        values = dict(zip(FEATURES, features(BatchShape(rows, rows, rows, ())), strict=True))
+        assert sum(v for name, v in values.items() if name.startswith("rows_from")) == rows
+
+
+def test_a_line_through_disturbed_points() -> None:
+    points = [(n, 0.001 + 2e-5 * n) for n in range(1, 17)] * 3 + [(4, 0.5), (9, 0.7)]
+    constant, slope = fit_line(points)
+    assert constant == pytest.approx(0.001, rel=0.02)
+    assert slope == pytest.approx(2e-5, rel=0.05)
+
+
+def test_too_few_steps_are_refused() -> None:
+    with pytest.raises(ProfileError, match="3 measured steps are too few"):
+        fit_step_time(measured(np.random.default_rng(0))[:3])
+
+
+def profile() -> Profile:
+    return Profile(
+        name="test",
+        origin="computed",
+        machine={},
+        engine={},
+        policies={"kv_tokens": 64},
+        layouts={"paged": StepTimeFit(coefficients={"constant": 1.0})},
+    )
+
+
+def test_a_profile_reads_back_and_knows_its_limits(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    profile().save(path)
+    back = load_profile(str(path))
+    assert back == profile()
+    assert back.policy_config().kv_tokens == 64
+    with pytest.raises(ProfileError, match="contiguous KV memory was not measured, only paged"):
+        back.step_time("contiguous")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"origin": "computed"', '"origin": "guessed"'), "field 'origin'"),
+        (('"name": "test"', '"name": "test", "nmae": 1'), "field 'nmae'"),
+        (('"constant": 1.0', '"constant": "much"'), "field 'layouts.paged.coefficients.constant'"),
+    ],
+)
+def test_a_damaged_profile_names_its_field(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    path = tmp_path / "p.json"
+    profile().save(path)
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(ProfileError, match=message):
+        load_profile(str(path))
+
+
+def test_unknown_profiles_name_the_nearest(tmp_path: Path) -> None:
+    for name in shipped_profiles():
+        with pytest.raises(ProfileError, match=f"did you mean {name!r}"):
+            load_profile(name + "x")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        load_profile(str(tmp_path / "none.json"))

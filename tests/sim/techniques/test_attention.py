@@ -1,0 +1,436 @@
+"""Techniques that change attention, experts and recurrence: sizes, step times, whole servers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.batch import BatchShape
+from sim.experiments.predict import run_once
+from sim.records.run import Run
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.feed_forward import Dense, Experts
+from sim.shapes.mixers import Attention, LatentAttention, Mixer
+from sim.shapes.model import LayerGroup, ModelShape
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
+from sim.step_times.roofline.operators import decode_attention
+from sim.step_times.roofline.server import memory_settings
+from sim.step_times.roofline.step_time import roofline_step_time
+from sim.techniques.cross_layer import CrossLayer
+from sim.techniques.dilated import Dilated
+from sim.techniques.experts import MixtureOfExperts
+from sim.techniques.grouped_query import GroupedQuery
+from sim.techniques.kv_budget import KVBudget
+from sim.techniques.latent_attention import MultiHeadLatent
+from sim.techniques.linear_attention import LinearAttention
+from sim.techniques.low_rank_kv import LowRankKV
+from sim.techniques.multi_query import MultiQuery
+from sim.techniques.setup import Setup
+from sim.techniques.sliding_window import SlidingWindow
+from sim.techniques.state_space import StateSpace
+from sim.techniques.streaming import Streaming
+from sim.techniques.technique import Technique
+from tests.support.checked import request
+from workloads.errors import PolicyError
+from workloads.request import Request
+from workloads.trace import Trace
+
+A100 = find_hardware("a100-80gb")
+LLAMA = find_model("llama-2-7b")
+LLAMA_13B = find_model("llama-2-13b")
+MLA = MultiHeadLatent(latent_dim=512, rope_dim=64, nope_dim=128, value_dim=128)
+
+
+def ideal(model: ModelShape, efficiency: Efficiency = IDEAL) -> Setup:
+    """On an A100 that does what its data sheet says."""
+    return Setup.of(Deployment(model, A100, efficiency, kernels=IDEAL_KERNELS))
+
+
+def applied(model: ModelShape, *techniques: Technique) -> ModelShape:
+    """What techniques make of a model."""
+    setup = ideal(model)
+    for technique in techniques:
+        setup = technique.apply(setup)
+    return setup.deployment.model
+
+
+def step_s(setup: Setup, decodes: int, context: int) -> float:
+    """A step of equal decodes."""
+    contexts = (context,) * decodes
+    shape = BatchShape(decodes, decodes * context, decodes, (), 0, 0, contexts)
+    return float(roofline_step_time(setup.deployment).seconds(shape)[0])
+
+
+def layers_of(count: int, **changes: Any) -> ModelShape:
+    """A 7B-like model with so many layers."""
+    mixer = Attention(heads=32, kv_heads=32, head_dim=128).model_copy(update=changes)
+    group = LayerGroup(count=count, mixer=mixer, ffn=Dense(width=11008))
+    return LLAMA.model_copy(update={"layers": (group,)})
+
+
+@pytest.mark.parametrize(
+    ("model", "techniques", "expected"),
+    [
+        ("llama-2-13b", [], 819_200),
+        ("llama-2-13b", [GroupedQuery(kv_heads=8)], 163_840),
+        ("llama-2-13b", [MultiQuery()], 20_480),
+        ("llama-2-13b", [CrossLayer()], 409_600),
+        ("llama-2-13b", [CrossLayer(layers=2), GroupedQuery(kv_heads=8)], 81_920),  # a tenth
+        ("llama-2-7b", [], 524_288),
+        ("llama-2-7b", [MLA], 36_864),  # 32 layers of 576
+        ("llama-2-7b", [SlidingWindow()], 524_288),  # as long as the window is not full
+        ("deepseek-v2", [], 69_120),
+        ("deepseek-v2", [MultiHeadLatent()], 69_120),
+    ],
+)
+def test_keys_and_values_of_a_token_in_bytes(
+    model: str, techniques: list[Technique], expected: int
+) -> None:
+    assert applied(find_model(model), *techniques).kv_elements_per_token() * 2 == expected
+
+
+def test_fewer_key_and_value_heads_are_fewer_weights_too() -> None:
+    """The table of CS336: a 13B model has 11.3e9 weights with 8 instead of 40 heads of K and V."""
+    assert LLAMA_13B.params() == 13_015_449_600
+    assert applied(LLAMA_13B, GroupedQuery(kv_heads=8)).params() == 11_337_728_000
+
+
+def test_a_latent_is_a_small_part_of_full_keys_and_values() -> None:
+    latent = find_model("deepseek-v2")
+    mixer = latent.layers[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    keys = mixer.heads * mixer.value_dim
+    assert keys / mixer.latent_dim == 32
+    assert keys / mixer.kv_elements() == pytest.approx(28.44, abs=5e-3)
+    full = MLA.off(ideal(latent)).deployment.model
+    assert full.kv_elements_per_token() * 2 == 3_932_160
+    ratio = full.kv_elements_per_token() / latent.kv_elements_per_token()
+    assert ratio == pytest.approx(56.9, abs=0.05)
+
+
+def test_latent_decode_does_many_flops_with_what_it_reads() -> None:
+    """2176 h per cached token of 576 elements, about 3.8 h per element."""
+    mixer = find_model("deepseek-v2").layers[0].mixer
+    assert mixer.decode_flops_per_pair() == 2176 * 128
+    assert mixer.decode_flops_per_pair() / mixer.kv_elements() / 128 == pytest.approx(3.8, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("technique", "context", "share"),
+    [
+        (SlidingWindow(window_tokens=4096), 32_768, 4096 / 32_768),
+        (SlidingWindow(window_tokens=4096), 1000, 1.0),
+        (SlidingWindow(window_tokens=1024, global_every=6), 32_768, 0.19271),
+        (Streaming(sink_tokens=4, window_tokens=4096), 32_768, 4100 / 32_768),
+        (Streaming(sink_tokens=4, window_tokens=4096), 4_000_000, 4100 / 4_000_000),
+        (KVBudget(recent_tokens=512, heavy_tokens=512), 8192, 1 / 8),
+        (Dilated(dilation=4), 8192, 1.0),  # what one token skips, the next one sees
+        (Dilated(dilation=4, window_tokens=2048), 8192, 1 / 4),
+        (StateSpace(attention_every=4), 32_768, 0.25 + 27 * 2 * 4096 * 16 / (36 * 32_768 * 8192)),
+        (LowRankKV(rank=128), 8192, 128 * (8192 + 4096) / (8192 * 4096)),
+    ],
+)
+def test_the_part_of_a_long_context_that_stays(
+    technique: Technique, context: int, share: float
+) -> None:
+    full = layers_of(36)
+    kept = applied(full, technique).resident_kv_elements(context)
+    assert kept / full.resident_kv_elements(context) == pytest.approx(share, abs=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "touched"), [(1, 2), (2, 3.5), (4, 5.46875), (8, 7.1991), (16, 7.9198)]
+)
+def test_experts_that_a_step_touches(tokens: int, touched: float) -> None:
+    ffn = applied(find_model("mistral-7b"), MixtureOfExperts()).layers[0].ffn
+    assert isinstance(ffn, Experts)
+    assert ffn.touched_experts(tokens) == pytest.approx(touched, abs=5e-5)
+    assert ffn.expert_params(4096) == 176_160_768
+
+
+def test_eight_experts_make_a_mixtral_of_a_mistral() -> None:
+    sparse = applied(find_model("mistral-7b"), MixtureOfExperts(experts=8, top_k=2))
+    assert sparse.params() == pytest.approx(46.70e9, abs=5e6)
+    assert sparse.active_params() == pytest.approx(12.88e9, abs=5e6)
+
+
+def test_a_step_of_experts_grows_with_the_batch_while_a_dense_one_is_flat() -> None:
+    """Between one token and E / k of them, every token brings its own experts."""
+    dense = ideal(layers_of(4))
+    experts = MixtureOfExperts(experts=64, top_k=2, expert_width=1376)
+    sparse = experts.apply(dense)
+    flat = [step_s(dense, batch, 1) for batch in (2, 4, 8, 16)]
+    grows = [step_s(sparse, batch, 1) for batch in (2, 4, 8, 16)]
+    assert flat[-1] < 1.001 * flat[0]
+    assert all(more > 1.2 * less for less, more in pairwise(grows))
+    assert step_s(sparse, 2, 1) < step_s(dense, 2, 1) < step_s(sparse, 64, 1)
+
+
+def test_states_of_known_models() -> None:
+    mamba_like = LLAMA.model_copy(update={"width": 2560, "layers": layers_of(64).layers})
+    ssm = applied(mamba_like, StateSpace())
+    assert ssm.state_elements() == 5_242_880
+    assert ssm.state_elements() / 163_840 == 32  # tokens of a transformer of 32 layers, 2560 wide
+    assert applied(LLAMA, LinearAttention()).state_elements() == 16_777_216
+    own = find_model("mamba-2.8b").layers[0].mixer
+    assert ssm.layers[0].mixer == own
+
+
+@pytest.mark.parametrize("technique", [StateSpace(), LinearAttention()])
+def test_states_make_a_step_independent_of_the_context(technique: Technique) -> None:
+    setup = technique.apply(ideal(LLAMA))
+    assert step_s(setup, 4, 10) == step_s(setup, 4, 1_000_000)
+    assert step_s(ideal(LLAMA), 4, 10) < step_s(ideal(LLAMA), 4, 1000)
+
+
+NONSENSE: list[tuple[Technique, str, str]] = [
+    (GroupedQuery(kv_heads=7), "llama-2-7b", "grouped-query: 7 kv_heads are not possible for "
+     "llama-2-7b, which has 32 heads and 32 kv_heads; they must divide"),
+    (GroupedQuery(kv_heads=64), "llama-2-7b", "64 kv_heads are not possible"),
+    (GroupedQuery(kv_heads=16), "llama-3-8b", "which has 32 heads and 8 kv_heads"),
+    (GroupedQuery(), "deepseek-v2", "deepseek-v2 has no attention with key and value heads"),
+    (MultiQuery(), "mamba-2.8b", "mamba-2.8b has no attention with key and value heads"),
+    (MultiHeadLatent(), "llama-2-7b", "llama-2-7b has no latent attention; to give it some, say "
+     "latent_dim, rope_dim, nope_dim, value_dim"),
+    (MultiHeadLatent(latent_dim=512, rope_dim=64), "llama-2-7b", "say nope_dim, value_dim"),
+    (CrossLayer(layers=3), "llama-2-7b", "32 equal layers of llama-2-7b cannot share keys and "
+     "values by 3; layers must divide 32"),
+    (SlidingWindow(global_every=33), "llama-2-7b", "one layer in 33 cannot stay as it is, "
+     "llama-2-7b has 32 equal layers; at most one in 32"),
+    (SlidingWindow(), "mamba-2.8b", "sliding-window: mamba-2.8b has no attention"),
+    (StateSpace(attention_every=40), "llama-2-7b", "one layer in 40 cannot stay"),
+    (StateSpace(), "mamba-2.8b", "state-space: mamba-2.8b has no attention"),
+    (LowRankKV(rank=4096), "llama-2-7b", "rank 4096 saves nothing where K and V are 4096 wide; it "
+     "must be less than 4096"),
+    (MixtureOfExperts(), "mixtral-8x7b", "mixtral-8x7b has no dense FFN to make experts of"),
+    (MixtureOfExperts(), "mamba-2.8b", "mamba-2.8b has no dense FFN"),
+    (MixtureOfExperts(experts=4, top_k=5), "llama-2-7b", "top_k 5 of 4 experts is not possible"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("technique", "model", "message"), NONSENSE)
+def test_what_makes_no_sense_is_refused_with_the_reason(
+    technique: Technique, model: str, message: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        technique.apply(ideal(find_model(model)))
+    assert message in str(caught.value)
+
+
+mixers: st.SearchStrategy[Mixer] = st.sampled_from(
+    [
+        Attention(heads=32, kv_heads=32, head_dim=128),
+        Attention(heads=32, kv_heads=8, head_dim=128, kv_sharing=2),
+        Attention(heads=32, kv_heads=1, head_dim=64, rank=32),
+        LatentAttention(heads=128, latent_dim=512, rope_dim=64, nope_dim=128, value_dim=128),
+    ]
+)
+
+
+@given(mixer=mixers, batch=st.integers(1, 1000), context=st.integers(1, 100_000))
+def test_the_intensity_of_decode_attention_does_not_depend_on_the_batch(
+    mixer: Mixer, batch: int, context: int
+) -> None:
+    deployment = Deployment(LLAMA, A100)
+    alone = decode_attention(deployment, mixer, context, 32).intensity
+    assert decode_attention(deployment, mixer, batch * context, 32).intensity == pytest.approx(
+        alone, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("kv_heads", "intensity"), [(32, 1), (8, 4), (1, 32)])
+def test_query_heads_that_share_keys_raise_the_intensity(kv_heads: int, intensity: float) -> None:
+    """h / k FLOPs per byte at two bytes: each element of K and V serves h / k heads."""
+    mixer = Attention(heads=32, kv_heads=kv_heads, head_dim=128)
+    assert decode_attention(Deployment(LLAMA, A100), mixer, 999, 1).intensity == intensity
+
+
+CLAIMS: list[tuple[Technique, Callable[[int], float]]] = [
+    (GroupedQuery(kv_heads=8), lambda _: 4.0),
+    (MultiQuery(), lambda _: 32.0),
+    (MLA, lambda _: 8192 / 576),
+    (CrossLayer(layers=4), lambda _: 4.0),
+    (SlidingWindow(window_tokens=500), lambda context: max(1, context / 500)),
+    (
+        SlidingWindow(window_tokens=500, global_every=4),
+        lambda context: 4 / (1 + 3 * min(1, 500 / context)),
+    ),
+    (Dilated(dilation=3), lambda _: 3.0),
+    (KVBudget(recent_tokens=300, heavy_tokens=100), lambda context: max(1, context / 400)),
+    (Streaming(window_tokens=500), lambda context: max(1, context / 504)),
+    (LowRankKV(rank=64), lambda context: max(1, context * 4096 / (64 * (context + 4096)))),
+    (MixtureOfExperts(), lambda _: 1.0),
+]
+
+
+@pytest.mark.parametrize("efficiency", [IDEAL, DEFAULT], ids=["ideal", "default"])
+@pytest.mark.parametrize(("technique", "ratio"), CLAIMS, ids=lambda value: type(value).__name__)
+@settings(max_examples=25, deadline=None)
+@given(batch=st.integers(1, 300), context=st.integers(1, 30_000))
+def test_no_speed_up_exceeds_its_ratio_of_bytes(
+    technique: Technique,
+    ratio: Callable[[int], float],
+    efficiency: Efficiency,
+    batch: int,
+    context: int,
+) -> None:
+    off = ideal(LLAMA, efficiency)
+    gain = step_s(off, batch, context) / step_s(technique.apply(off), batch, context)
+    assert gain <= ratio(context) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("technique", "ratio"),
+    [claim for claim in CLAIMS if not isinstance(claim[0], CrossLayer | MixtureOfExperts)],
+    ids=lambda value: type(value).__name__,
+)
+def test_where_next_to_nothing_else_is_read_the_ratio_is_reached(
+    technique: Technique, ratio: Callable[[int], float]
+) -> None:
+    """A model of width 1 without FFN has attention only."""
+    group = layers_of(32).layers[0].model_copy(update={"ffn": Dense(width=0, matrices=0)})
+    thin = {"width": 1, "vocabulary": 1, "layers": (group,)}
+    off, context = ideal(LLAMA.model_copy(update=thin)), 20_000
+    gain = step_s(off, 2000, context) / step_s(technique.apply(off), 2000, context)
+    assert gain == pytest.approx(ratio(context), rel=0.01)
+
+
+def test_layers_that_share_keys_and_values_still_read_them() -> None:
+    """At equal batch only the projections' weights are saved."""
+    off = ideal(LLAMA)
+    on = CrossLayer(layers=4).apply(off)
+    weights_s = (off.deployment.weight_bytes() - on.deployment.weight_bytes()) / 2.039e12
+    gain_s = step_s(off, 8, 5000) - step_s(on, 8, 5000)
+    written_s = 8 * 524_288 * 3 / 4 / 2.039e12
+    assert gain_s == pytest.approx(weights_s + written_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("technique", "expected"),
+    [
+        (SlidingWindow(window_tokens=512), {"kv_window_tokens": 512, "kv_window_share": 1.0}),
+        (
+            SlidingWindow(window_tokens=512, global_every=4),
+            {"kv_window_tokens": 512, "kv_window_share": 0.75},
+        ),
+        (Streaming(window_tokens=512), {"kv_window_tokens": 516, "kv_window_share": 1.0}),
+        (KVBudget(recent_tokens=9, heavy_tokens=7), {"kv_window_tokens": 16}),
+        (StateSpace(), {"kv_window_tokens": 1, "block_tokens": 1, "kv_state_tokens": 0}),
+        # 24 layers of 131,072 elements beside 8 of 8192: 48 tokens
+        (StateSpace(attention_every=4), {"kv_window_tokens": None, "kv_state_tokens": 48}),
+        (LowRankKV(rank=64), {"kv_window_tokens": None, "kv_state_tokens": 4096}),
+    ],
+)
+def test_the_memory_grows_as_the_technique_says(
+    technique: Technique, expected: dict[str, Any]
+) -> None:
+    settings = technique.apply(ideal(LLAMA)).scenario().policies.as_dict()
+    assert settings["kv"] == "windowed"
+    assert {name: settings[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("technique", [GroupedQuery(), MLA, CrossLayer(), Dilated()])
+def test_techniques_that_keep_every_token_keep_the_memory_paged(technique: Technique) -> None:
+    plain = ideal(LLAMA)
+    policies = technique.apply(plain).scenario().policies
+    assert policies.kv == "paged"
+    assert policies.kv_tokens >= plain.scenario().policies.kv_tokens
+
+
+def test_a_window_that_is_taken_back_leaves_nothing_behind() -> None:
+    windowed = memory_settings(
+        SlidingWindow().apply(ideal(LLAMA)).deployment, ideal(LLAMA).policies
+    )
+    back = memory_settings(ideal(LLAMA).deployment, windowed)
+    assert (back.kv_window_tokens, back.kv_window_share, back.kv_state_tokens) == (None, 1.0, 0)
+
+
+def test_states_that_do_not_fit_are_refused() -> None:
+    linear = LinearAttention().apply(ideal(LLAMA)).deployment
+    tight = replace(linear, memory_share=(linear.weight_bytes() + 1e6) / 80e9)
+    with pytest.raises(PolicyError, match="not even one state of 33554432 bytes"):
+        memory_settings(tight, ideal(LLAMA).policies)
+
+
+def crowd(count: int = 60, prompt: int = 600, output: int = 40) -> Trace:
+    """Equal requests, all at once."""
+    requests: list[Request] = [request(str(n), 0.0, prompt, output) for n in range(count)]
+    return Trace(tuple(requests), "crowd")
+
+
+def short_of_memory(setup: Setup) -> Setup:
+    """Beside the weights, room for the bytes of 8000 tokens of the plain model."""
+    room = setup.deployment.weight_bytes() + 8000 * 524_288
+    return setup.with_deployment(memory_share=room / A100.memory_bytes)
+
+
+def run(setup: Setup, trace: Trace) -> Run:
+    return run_once(trace, setup.scenario(), keep_usage=True)
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [
+        SlidingWindow(window_tokens=200),
+        Streaming(sink_tokens=4, window_tokens=196),
+        KVBudget(recent_tokens=150, heavy_tokens=50),
+    ],
+)
+def test_what_is_resident_never_exceeds_the_window(technique: Technique) -> None:
+    """Prompts of 600 tokens, 200 of which stay: in a simulation, at every step."""
+    ran = run(short_of_memory(technique.apply(ideal(LLAMA))), crowd())
+    steps = ran.steps
+    assert (steps["live_tokens"] <= 200 * steps["running"]).all()
+    assert steps["live_tokens"].max() > 199 * steps["running"].max()
+    assert set(ran.requests["status"]) == {"finished"}
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [
+        GroupedQuery(kv_heads=8),
+        MultiQuery(),
+        MLA,
+        CrossLayer(),
+        SlidingWindow(window_tokens=200),
+        KVBudget(recent_tokens=100, heavy_tokens=100),
+        Streaming(window_tokens=200),
+        StateSpace(attention_every=4),
+        LinearAttention(),
+    ],
+    ids=lambda technique: technique.name,
+)
+def test_less_memory_per_sequence_serves_a_crowd_sooner(technique: Technique) -> None:
+    """More run at once where memory is short, and every request still gets its tokens."""
+    off = ideal(LLAMA)
+    runs = [run(short_of_memory(setup), crowd()) for setup in (off, technique.apply(off))]
+    peaks = [r.steps["running"].max() for r in runs]
+    ends = [r.requests["last_token_s"].max() for r in runs]
+    assert peaks[1] > peaks[0]
+    assert ends[1] < ends[0]
+    assert set(runs[1].requests["output_tokens"]) == {40}
+
+
+@settings(max_examples=10, deadline=None)
+@given(windows=st.lists(st.integers(1, 800), min_size=2, max_size=3, unique=True))
+def test_a_longer_window_never_serves_an_unhurried_client_sooner(windows: list[int]) -> None:
+    """One request at a time: no memory is short, and a longer window is more to read."""
+    trace = Trace((request("a", 0.0, 700, 20),), "one")
+    ends = [
+        run(SlidingWindow(window_tokens=w).apply(ideal(LLAMA)), trace).requests["last_token_s"][0]
+        for w in sorted(windows)
+    ]
+    assert all(shorter <= longer for shorter, longer in pairwise(ends))
+
+
+def test_time_per_token_of_a_recurrence_does_not_depend_on_the_prompt() -> None:
+    setup = StateSpace().apply(ideal(LLAMA))
+    requests = [request(str(n), 1000.0 * n, prompt, 50) for n, prompt in enumerate((1, 500, 3900))]
+    frame = run(setup, Trace(tuple(requests), "apart")).requests
+    assert frame["tpot_s"].tolist() == pytest.approx([frame["tpot_s"][0]] * 3, rel=1e-9)
+    assert frame["ttft_s"].is_monotonic_increasing

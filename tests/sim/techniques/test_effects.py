@@ -1,0 +1,237 @@
+"""The effect table: signs of the notes, intervals, dead band, scenarios of one's own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.scenario.technique_scenario import read_technique_scenario
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.step_times.step_time import LinearStepTime
+from sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES, apply_all, find_technique
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from tests.support.command import refused, servetwin
+from workloads.request import Request
+
+BASE = read_technique_scenario(None).setup
+SMALL = Experiment(loaded=40, saturated=120)
+TINY = Experiment(96, 24, alone=2, loaded=12, saturated=12)
+
+
+@pytest.fixture(scope="module")
+def laboratory() -> Laboratory:
+    return Laboratory()
+
+
+class ParallelAndSplit(Technique):
+    """The note's row: tensor parallelism for the first token, split keys for the others."""
+
+    name = "parallel and FlashDecoding"
+    family = "parallel"
+    kind = "system"
+    lossless = True
+    formula = source = ""
+
+    def apply(self, setup: Setup) -> Setup:
+        return apply_all(map(find_technique, ("tensor-parallel", "flash-decoding")), setup)
+
+    def off(self, setup: Setup) -> Setup:
+        return find_technique("flash-decoding").off(setup)
+
+
+@pytest.mark.parametrize(
+    ("technique", "ttft", "tps", "throughput", "lossless"),
+    [
+        (find_technique("smooth-quant"), "+", "+", "+", False),
+        (ParallelAndSplit(), "+", "+", "+", True),
+        (find_technique("kv-cache"), "0", "+", "+", True),
+        (find_technique("paged-attention"), "0", "0", "+", True),
+    ],
+    ids=lambda value: value.name if isinstance(value, Technique) else str(value),
+)
+def test_the_notes_signs_for_a_request_alone_and_a_saturated_server(
+    laboratory: Laboratory,
+    technique: Technique,
+    ttft: str,
+    tps: str,
+    throughput: str,
+    lossless: bool,
+) -> None:
+    effect = laboratory.effect(technique, BASE, SMALL)
+    signs = [effect.of(metric).sign for metric in ("ttft_alone", "tps_alone", "throughput")]
+    assert signs == [ttft, tps, throughput]
+    assert technique.lossless is lossless
+
+
+def test_continuous_batching_under_both_timings(laboratory: Laboratory) -> None:
+    technique = find_technique("continuous-batching")
+    assert technique.experiment is not None
+    effect = laboratory.effect(technique, BASE, technique.experiment)
+    signs = {metric: effect.of(metric).sign for metric in METRICS}
+    assert signs["ttft_from_admission"] == "-"  # the note's sign
+    assert signs["ttft_loaded"] == "+"  # from arrival, under load
+    assert signs["tps_loaded"] == "-"
+    assert signs["throughput"] == "+"
+    found = effect.of("ttft_loaded")
+    assert found.change is not None
+    assert found.change < -0.9
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_every_technique_runs_or_says_why_not(laboratory: Laboratory, name: str) -> None:
+    effect = laboratory.effect(TECHNIQUES[name](), BASE, TINY)
+    assert bool(effect.refused) != bool(effect.changes)
+    technique = TECHNIQUES[name]
+    assert technique.formula
+    assert technique.source
+    assert technique.__doc__
+
+
+def test_only_what_the_default_model_cannot_have_is_refused(laboratory: Laboratory) -> None:
+    refusals = {
+        name
+        for name, technique in TECHNIQUES.items()
+        if laboratory.effect(technique(), BASE, TINY).refused
+    }
+    assert refusals == {"latent-attention", "experts", "expert-parallel"}
+
+
+def test_equal_sides_change_nothing() -> None:
+    class Nothing(Technique):
+        """Nothing at all."""
+
+        name = "nothing"
+        family = "serving"
+        kind = "system"
+        lossless = True
+        formula = source = ""
+
+        def apply(self, setup: Setup) -> Setup:
+            return setup
+
+    effect = Laboratory(replications=3).effect(Nothing(), BASE, SMALL)
+    assert [(c.change, c.low, c.high) for c in effect.changes] == [(0, 0, 0)] * len(METRICS)
+    assert {c.sign for c in effect.changes} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sign"),
+    [
+        (Change("ttft_alone", -0.5, -0.6, -0.4), "+"),
+        (Change("ttft_alone", 0.5, 0.4, 0.6), "-"),
+        (Change("throughput", 0.5, 0.4, 0.6), "+"),
+        (Change("throughput", -0.5, -0.6, -0.4), "-"),
+        (Change("throughput", 0.009, 0.008, 0.01), "0"),
+        (Change("throughput", 0.05, -0.1, 0.2), "?"),
+        (Change("throughput", None, None, None), ""),
+    ],
+)
+def test_signs(change: Change, sign: str) -> None:
+    assert change.sign == sign
+
+
+def test_the_interval_is_students_t_over_pairs() -> None:
+    found = compare("throughput", [1.0, 2.0, 4.0], [1.1, 2.4, 5.2])
+    assert found.change == pytest.approx(0.2)
+    assert found.high == pytest.approx(0.2 + 4.302653 * 0.1 / 3**0.5)
+    assert found.low == pytest.approx(0.2 - 4.302653 * 0.1 / 3**0.5)
+
+
+def test_an_image_model_is_a_fixed_number_of_steps_without_keys_and_values() -> None:
+    """Stable diffusion, as far as a server goes: service = steps x UNet time."""
+    config = PolicyConfig(
+        kv="windowed", kv_window_tokens=1, kv_tokens=4, block_tokens=1, max_seqs=4, token_budget=8
+    )
+    unet = LinearStepTime.of({"constant": 0.02, "rows_from_0": 0.01})
+    requests = [Request(f"image {number}", 0.0, 1, 50) for number in range(4)]
+    run = simulate(requests, build_scheduler(config), unet)
+    assert run.requests["e2e_s"].tolist() == pytest.approx([50 * (0.02 + 4 * 0.01)] * 4)
+
+
+def test_the_command_prints_signs_figures_and_refusals() -> None:
+    assert "unknown 'int4'" in refused("techniques", "--only", "int4")
+    done = servetwin(
+        "techniques", "--only", "weight-int4", "--only", "expert-parallel", "--replications", 2
+    )
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "llama-2-7b on a100-80gb, continuous+paged"
+    assert any(line.startswith("not here: expert-parallel") for line in lines)
+    assert sum(line.startswith("weight-int4") for line in lines) == 2
+
+
+def test_json_has_the_changes_unrounded() -> None:
+    done = servetwin("techniques", "--only", "tensor-parallel:ways=4", "--json")
+    (entry,) = json.loads(done.out)["techniques"]
+    assert entry["parameters"]["ways"] == 4
+    assert entry["changes"]["ttft_alone"]["sign"] == "+"
+    assert -0.75 < entry["changes"]["ttft_alone"]["change"] < -0.5
+
+
+def test_the_list_has_every_technique() -> None:
+    done = servetwin("techniques", "list")
+    assert done.code == 0
+    assert max(map(len, done.out.splitlines())) <= 100
+    for name, technique in TECHNIQUES.items():
+        assert f"  {name}" in done.out
+        assert (
+            technique.lossless
+            == json.loads(servetwin("techniques", "list", "--json").out)[name]["lossless"]
+        )
+
+
+def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "model: mixtral-8x7b\nhardware: h100\ntechniques: [tensor-parallel:ways=2]\n"
+        "efficiency: {compute: 0.5}\npolicies: {batching: chunked, max_seqs: 32}\n"
+        "workload: {prompt_tokens: 64, output_tokens: 16, alone: 2, loaded: 8, saturated: 8}\n"
+    )
+    found = read_technique_scenario(path)
+    assert found.setup.deployment.efficiency.compute == 0.5
+    assert found.setup.deployment.parallel.tensor == 2
+    assert found.setup.policies.batching == "chunked"
+    assert found.experiment.prompt_tokens == 64
+    done = servetwin("techniques", "--scenario", path, "--only", "weight-int8", "--replications", 2)
+    assert done.out.startswith("mixtral-8x7b on 2 x h100, chunked+paged")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("modle: llama-2-7b", "unknown key 'modle'; did you mean 'model'?"),
+        ("model: llama-2-7c", "did you mean 'llama-2-7b'"),
+        ("workload: {prompt: 3}", "workload: unknown key 'prompt'; did you mean 'prompt_tokens'?"),
+        (
+            "policies: {batchin: static}",
+            "policies: unknown key 'batchin'; did you mean 'batching'?",
+        ),
+        ("efficiency: {compute: 7}", "efficiency: compute: 7 is not possible"),
+        ("techniques: [tensor-parallel:ways=3]", "3 ways do not divide the 32 heads"),
+        ("- 1", "a scenario is a YAML mapping"),
+        ("model: [", "not a scenario that can be read"),
+        ("techniques: 3", "key 'techniques'"),
+    ],
+)
+def test_scenarios_that_are_wrong_say_where(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text + "\n")
+    assert message in refused("techniques", "--scenario", path, "--only", "kernel-fusion")
+
+
+def test_weights_that_do_not_fit_say_by_how_much(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("model: llama-2-70b\n")
+    done = servetwin("techniques", "--scenario", path, "--only", "kernel-fusion")
+    assert "66.0 GB too much" in done.out
+
+
+def test_effects_that_are_not_measured_are_not_there() -> None:
+    effect = Effect(find_technique("kv-cache"), SMALL, refused="because")
+    assert effect.changes == ()

@@ -1,0 +1,297 @@
+"""Kernels: FlashAttention, FlashDecoding and its successor, fusion, the price of block tables."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from policies.batch import BatchShape
+from sim.experiments.predict import run_once
+from sim.records.run import Run
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.hardware import Hardware
+from sim.shapes.model import ModelShape
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
+from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.operators import prefill_attention
+from sim.step_times.roofline.step_cost import StepCost
+from sim.step_times.roofline.step_time import roofline_step_time
+from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
+from sim.techniques.flash_attention import (
+    FlashAttention,
+    flash_traffic_elements,
+    score_elements,
+    standard_traffic_elements,
+)
+from sim.techniques.flash_decoding import FlashDecoding, most_gain
+from sim.techniques.kernel_fusion import KernelFusion
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from tests.support.checked import request
+from tests.support.paths import DOCS
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+A100: Hardware = find_hardware("a100-80gb")
+GQA: ModelShape = find_model("llama-3-8b")
+"""32 query heads, 8 KV heads, 32 layers, 131,072 bytes of keys and values per token."""
+MHA: ModelShape = find_model("llama-2-7b")
+BYTES_PER_S = 2.039e12
+KV_BYTES = 131_072
+LAUNCH_S = 4e-6
+
+TECHNIQUES: list[Technique] = [
+    FlashAttention(),
+    FlashDecoding(),
+    AsynchronousSoftmax(),
+    KernelFusion(),
+]
+
+
+def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
+    """On one A100, as its data sheet says."""
+    return Deployment(model, A100, IDEAL, kernels=replace(IDEAL_KERNELS, **kernels))
+
+
+def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
+    """Decode attention of equal contexts."""
+    contexts = np.full((1, sequences), context_tokens)
+    return float(StepCost(deployment).attention_s(contexts)[0])
+
+
+def step_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
+    """A step of equal decodes."""
+    context = sequences * context_tokens
+    contexts = (context_tokens,) * sequences
+    shape = BatchShape(sequences, context, sequences, decode_contexts=contexts)
+    return float(roofline_step_time(deployment).seconds(shape)[0])
+
+
+def pair(technique: Technique, base: Setup) -> tuple[Setup, Setup]:
+    """(without, with)."""
+    without = technique.off(base)
+    return without, technique.apply(without)
+
+
+def simulated(setup: Setup, prompt: int = 1000, output: int = 40) -> Run:
+    """One request at a time."""
+    requests = (request(str(i), 100.0 * i, prompt, output) for i in range(2))
+    return run_once(Trace(tuple(requests), "two"), setup.scenario())
+
+
+def test_flash_attention_keeps_two_numbers_a_query_instead_of_all_scores() -> None:
+    assert score_elements(4096, flash=False) == 16_777_216
+    assert score_elements(4096, flash=True) == 2 * 4096
+
+
+@given(st.integers(1, 10**5), st.sampled_from([64, 128]), st.integers(2**14, 2**17))
+def test_flash_attention_moves_less_where_tiles_hold_more_than_a_head(
+    tokens: int, head_dim: int, sram_elements: int
+) -> None:
+    standard = standard_traffic_elements(tokens, head_dim)
+    flash = flash_traffic_elements(tokens, head_dim, sram_elements)
+    assert flash / standard < head_dim**2 / sram_elements
+    twice = flash_traffic_elements(2 * tokens, head_dim, sram_elements)
+    assert twice == pytest.approx(4 * flash)
+
+
+def test_flash_attention_saves_traffic_and_no_flops() -> None:
+    tokens, group = 2048, MHA.layers[0]
+    without, with_it = (
+        prefill_attention(ideal(MHA, flash_attention=flash), group, 0, tokens)
+        for flash in (False, True)
+    )
+    assert without.flops == with_it.flops == 32 * 4 * 4096 * tokens * (tokens + 1) / 2
+    scores_bytes = 4 * 2 * 32 * tokens**2 * 32  # out and in twice, 2 bytes, heads, layers
+    assert without.moved_bytes - with_it.moved_bytes == scores_bytes
+
+
+def test_flash_attention_shortens_the_first_token_and_leaves_the_others() -> None:
+    without, with_it = (simulated(s) for s in pair(FlashAttention(), Setup.of(ideal(MHA))))
+    saved_s = without.requests["ttft_s"] - with_it.requests["ttft_s"]
+    assert (saved_s > 0).all()
+    assert saved_s.max() <= 4 * 2 * 32 * 1000**2 * 32 / BYTES_PER_S
+    assert list(without.requests["tpot_s"]) == pytest.approx(list(with_it.requests["tpot_s"]))
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "sequences", "context_tokens", "busy"),
+    [
+        (GQA, "heads", 1, 8192, "0.074"),
+        (MHA, "heads", 1, 8192, "0.296"),
+        (GQA, "split", 1, 8192, "1.000"),
+        (GQA, "heads", 14, 8192, "1.000"),
+        (GQA, "split", 1, 257, "0.148"),
+        (GQA, "split", 1, 256, "0.074"),
+        (GQA, "full", 1, 16, "1.000"),
+    ],
+)
+def test_how_much_of_an_a100_a_decode_fills(
+    model: ModelShape, mode: str, sequences: int, context_tokens: int, busy: str
+) -> None:
+    cost = StepCost(ideal(model, occupancy=mode))
+    mixer = model.layers[0].mixer
+    assert f"{cost.occupancy(mixer, sequences, context_tokens):.3f}" == busy
+
+
+def test_flash_decoding_gains_at_most_thirteen_and_a_half_there() -> None:
+    assert most_gain(108, 1, 8) == 13.5
+    assert most_gain(108, 64, 8) == 1
+    heads, split, no_reduction = (
+        attention_s(ideal(occupancy=mode, synchronised=synchronised), 1, 8192)
+        for mode, synchronised in (("heads", True), ("split", True), ("split", False))
+    )
+    assert heads / no_reduction == pytest.approx(13.5)
+    assert heads / split < 13.5
+
+
+@pytest.mark.parametrize(("sequences", "context_tokens"), [(1, 8192), (1, 300), (3, 2000)])
+def test_split_attention_is_its_bytes_over_what_is_busy_and_a_reduction(
+    sequences: int, context_tokens: int
+) -> None:
+    splits = -(-context_tokens // 256)
+    busy = min(1.0, sequences * 8 * splits / 108)
+    read_s = KV_BYTES * sequences * context_tokens / (BYTES_PER_S * busy)
+    reduce_s = 32 * (2 * splits * sequences * 32 * (128 + 2) * 4 / BYTES_PER_S + LAUNCH_S)
+    expected_s = read_s + reduce_s
+    assert attention_s(ideal(occupancy="split"), sequences, context_tokens) == pytest.approx(
+        expected_s, rel=1e-9
+    )
+
+
+def test_flash_decoding_leaves_the_first_token_and_speeds_up_the_others() -> None:
+    without, with_it = (simulated(s, 4000) for s in pair(FlashDecoding(), Setup.of(ideal())))
+    assert list(without.requests["ttft_s"]) == list(with_it.requests["ttft_s"])
+    assert (with_it.requests["tpot_s"] < without.requests["tpot_s"]).all()
+
+
+def test_flash_decoding_gains_nothing_where_the_heads_fill_the_device() -> None:
+    full, heads, split = (
+        attention_s(ideal(occupancy=mode), 14, 4096) for mode in ("full", "heads", "split")
+    )
+    assert heads == full
+    assert split > full
+
+
+def test_sharing_heads_between_devices_leaves_a_lone_decode_to_as_few_sms_each() -> None:
+    for mode, gain in (("heads", 1), ("split", 8)):
+        alone = ideal(occupancy=mode, synchronised=False)
+        shared = replace(alone, parallel=Parallel(tensor=8))
+        shorter = attention_s(alone, 1, 65_536) / attention_s(shared, 1, 65_536)
+        assert shorter == pytest.approx(gain)
+
+
+@given(
+    st.sampled_from(["full", "heads", "split"]),
+    st.integers(1, 40),
+    st.integers(1, 20_000),
+    st.integers(1, 300),
+    st.integers(1, 300),
+)
+def test_more_sms_at_the_same_bandwidth_never_lower_the_time(
+    mode: str, sequences: int, context_tokens: int, compute_units: int, more: int
+) -> None:
+    few, many = (
+        attention_s(
+            replace(
+                ideal(occupancy=mode), hardware=A100.model_copy(update={"compute_units": units})
+            ),
+            sequences,
+            context_tokens,
+        )
+        for units in (compute_units, compute_units + more)
+    )
+    assert few <= many
+
+
+@given(st.integers(1, 40), st.integers(1, 20_000), st.sampled_from([64, 256, 1024]))
+def test_splitting_never_gains_more_than_its_bound(
+    sequences: int, context_tokens: int, split_tokens: int
+) -> None:
+    without, with_it = pair(FlashDecoding(split_tokens=split_tokens), Setup.of(ideal()))
+    gain = attention_s(without.deployment, sequences, context_tokens) / attention_s(
+        with_it.deployment, sequences, context_tokens
+    )
+    assert gain <= most_gain(108, sequences, 8) * (1 + 1e-9)
+
+
+def test_without_synchronised_softmax_decode_attention_takes_a_fifth_less() -> None:
+    without, with_it = pair(AsynchronousSoftmax(), Setup.of(ideal(occupancy="heads")))
+    ratio = attention_s(with_it.deployment, 2, 3000) / attention_s(without.deployment, 2, 3000)
+    assert ratio == pytest.approx(0.8)
+
+
+def test_without_synchronised_softmax_a_split_needs_no_reduction() -> None:
+    technique = AsynchronousSoftmax(share=0)
+    without, with_it = pair(technique, Setup.of(ideal(occupancy="split")))
+    saved_s = attention_s(without.deployment, 1, 8192) - attention_s(with_it.deployment, 1, 8192)
+    assert saved_s == pytest.approx(32 * (2 * 32 * 32 * 130 * 4 / BYTES_PER_S + LAUNCH_S))
+    read_s = KV_BYTES * 8192 / BYTES_PER_S
+    assert attention_s(with_it.deployment, 1, 8192) == pytest.approx(read_s)
+
+
+def test_a_share_of_all_time_is_refused() -> None:
+    with pytest.raises(ValidationError, match="share"):
+        AsynchronousSoftmax(share=1)
+
+
+@pytest.mark.parametrize("sequences", [1, 16])
+def test_fusion_saves_launches_and_the_traffic_between_products(sequences: int) -> None:
+    without, with_it = pair(KernelFusion(launches_per_layer=8), Setup.of(ideal()))
+    saved_s = step_s(without.deployment, sequences, 500) - step_s(
+        with_it.deployment, sequences, 500
+    )
+    launches_s = 32 * 8 * LAUNCH_S
+    between_s = 32 * sequences * (10 * 4096 + 4 * 14336) * 2 / BYTES_PER_S
+    assert saved_s == pytest.approx(launches_s + between_s, rel=1e-9)
+
+
+def test_reading_by_block_tables_slows_attention_alone() -> None:
+    plain_s = attention_s(ideal(), 8, 2000)
+    for penalty in (1.20, 1.26):
+        slowed = ideal(attention_slowdown=penalty)
+        assert attention_s(slowed, 8, 2000) == pytest.approx(penalty * plain_s)
+        slower_by = step_s(slowed, 8, 2000) / step_s(ideal(), 8, 2000)
+        assert 1 < slower_by < 1.05
+        alike, without = simulated(Setup.of(slowed)), simulated(Setup.of(ideal()))
+        assert list(alike.requests["ttft_s"]) == list(without.requests["ttft_s"])
+        assert (alike.requests["tpot_s"] > without.requests["tpot_s"]).all()
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda technique: str(technique.name))
+def test_kernels_change_no_token_and_slow_nothing_down(technique: Technique) -> None:
+    without, with_it = (simulated(s, 3000) for s in pair(technique, Setup.of(ideal())))
+    assert list(without.requests["output_tokens"]) == list(with_it.requests["output_tokens"])
+    assert (with_it.requests["e2e_s"] < without.requests["e2e_s"]).all()
+    assert (with_it.requests["ttft_s"] <= without.requests["ttft_s"]).all()
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES[:3], ids=lambda technique: str(technique.name))
+def test_a_model_without_softmax_is_refused(technique: Technique) -> None:
+    mamba = Setup.of(ideal(find_model("mamba-2.8b")))
+    with pytest.raises(PolicyError, match=r"mamba-2.8b has no softmax attention"):
+        technique.apply(mamba)
+
+
+PAGE = (DOCS / "techniques" / "kernels.md").read_text()
+
+
+def test_every_kernel_technique_has_its_section() -> None:
+    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    assert {technique.name for technique in TECHNIQUES} <= set(headings)
+
+
+def test_the_page_shows_what_the_model_says_of_occupancy() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) % \| ([\d.]+) % \|$", PAGE, re.MULTILINE)
+    mixer = GQA.layers[0].mixer
+    assert len(rows) >= 5
+    for sequences, context_tokens, *printed in rows:
+        for mode, share in zip(("heads", "split"), printed, strict=True):
+            cost = StepCost(ideal(occupancy=mode))
+            busy = cost.occupancy(mixer, int(sequences), int(context_tokens))
+            assert f"{100 * float(busy):.1f}" == share

@@ -1,0 +1,20 @@
+"""Shipped policies under supervision, and requests in one line."""
+
+from policies.config import PolicyConfig
+from policies.invariants import LawChecked
+from policies.registry import build_scheduler
+from workloads.request import Request
+
+
+class CheckedScheduler(LawChecked):
+    """The scheduler of a configuration; every law is checked around every call."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__(build_scheduler(config), config)
+
+
+def request(
+    name: str, arrival_s: float = 0.0, prompt: int = 4, output: int = 2, ids: tuple[int, ...] = ()
+) -> Request:
+    """A request in one line; ``ids`` name blocks of four tokens."""
+    return Request(name, arrival_s, prompt, output, ids, 4 if ids else None)

@@ -1,0 +1,72 @@
+"""An engine without a model: the real core over an executor that counts upwards."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from engine.core.clock import CoreClock
+from engine.core.core import EngineCore
+from engine.core.core_process import BuildCore
+from engine.models.sampling_params import EOS_ID, SamplingParams
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+
+VOCAB_SIZE = 1000
+POISON = 999
+"""A prompt with this token makes the step fail that computes it."""
+
+
+@dataclass
+class FakeState:
+    """What the executor keeps of a sequence."""
+
+    token_ids: list[int]
+    params: SamplingParams
+
+
+class FakeExecutor:
+    """The next token is the last one plus one; a step takes ``step_s``."""
+
+    def __init__(self, step_s: float = 0.0) -> None:
+        self._step_s = step_s
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+        time.sleep(self._step_s)
+        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        if any(POISON in states[request_id].token_ids for request_id in sampled):
+            raise RuntimeError("poisoned")
+        return {request_id: _next(states[request_id].token_ids[-1]) for request_id in sampled}
+
+
+def _next(token_id: int) -> int:
+    return token_id + 1 if token_id + 1 < POISON else EOS_ID
+
+
+def fake_core(config: PolicyConfig, step_s: float = 0.0) -> EngineCore:
+    """A core over a ``FakeExecutor``."""
+    return EngineCore(
+        build_scheduler(config),
+        FakeExecutor(step_s),
+        FakeState,
+        prefix_cache=config.prefix_cache,
+        clock=CoreClock(),
+    )
+
+
+def build_fake(config: PolicyConfig, step_s: float = 0.0) -> BuildCore:
+    """The same, for a core process."""
+    return partial(_build, config, step_s)
+
+
+def _build(config: PolicyConfig, step_s: float) -> tuple[EngineCore, dict[str, Any]]:
+    core = fake_core(config, step_s)
+    facts = {
+        "model": "fake",
+        "vocab_size": VOCAB_SIZE,
+        "max_model_len": config.max_model_len,
+        "kv_tokens": core.scheduler.memory.capacity_tokens,
+    }
+    return core, facts

@@ -1,0 +1,96 @@
+"""Mock endpoints in a thread, and load tests of several at once."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+
+from loadtest.endpoint import Endpoint
+from loadtest.mock.fault_parser import parse_fault
+from loadtest.mock.plan import MockPlan
+from loadtest.mock.server import MockServer
+from loadtest.mock.truth import Truth
+from loadtest.options import LoadOptions
+from loadtest.plan.schedule import Zero, build_schedule
+from loadtest.report.records import requests_frame
+from loadtest.run.worker_client import Driver
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+def plan(*faults: str, **settings: Any) -> MockPlan:
+    return MockPlan(faults=tuple(map(parse_fault, faults)), **settings)
+
+
+@contextmanager
+def mocked(*plans: MockPlan) -> Iterator[list[MockServer]]:
+    """They share a thread and its event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    servers = asyncio.run_coroutine_threadsafe(_start(plans), loop).result(10)
+    try:
+        yield servers
+    finally:
+        asyncio.run_coroutine_threadsafe(_stop(servers), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _start(plans: tuple[MockPlan, ...]) -> list[MockServer]:
+    servers = [MockServer(plan) for plan in plans]
+    for server in servers:
+        await server.start()
+    return servers
+
+
+async def _stop(servers: list[MockServer]) -> None:
+    for server in servers:
+        await server.stop()
+
+
+def evenly(count: int, per_s: float, output_tokens: int) -> Trace:
+    requests = (Request(f"r{n}", n / per_s, 5, output_tokens) for n in range(count))
+    return Trace(tuple(requests), "even.jsonl")
+
+
+Loaded = tuple[pd.DataFrame, dict[str, str]]
+"""Requests, and the first message by kind of failure."""
+
+
+def load_all(
+    endpoints: Mapping[str, Endpoint], trace: Trace, apart_s: float = 0.0, **options: Any
+) -> dict[str, Loaded]:
+    """The same trace against each, at the same time but for ``apart_s`` between their starts.
+
+    Without that every request would come in a burst of all endpoints, and wait for the others.
+    """
+
+    async def one(endpoint: Endpoint, lead_s: float) -> Loaded:
+        async with Driver(endpoint, build_schedule(trace, endpoint), LoadOptions(**options)) as it:
+            await it.run(Zero.after(lead_s))
+        part = it.part()
+        return requests_frame(part.rows), part.first_messages
+
+    async def every() -> list[Loaded]:
+        leads_s = (0.2 + index * apart_s for index in range(len(endpoints)))
+        return await asyncio.gather(*map(one, endpoints.values(), leads_s))
+
+    return dict(zip(endpoints, asyncio.run(every()), strict=True))
+
+
+def chat(server: MockServer) -> Endpoint:
+    return Endpoint(f"{server.url}/v1", "mock", api="chat")
+
+
+def completions(server: MockServer) -> Endpoint:
+    return Endpoint(f"{server.url}/v1", "mock")
+
+
+def truths(server: MockServer) -> dict[str, Truth]:
+    """By the name that the answers have."""
+    return {truth.request_id: truth for truth in server.truth.records}

@@ -1,0 +1,63 @@
+"""The house keeps its arrows, and a command line that answers at once."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT, SAMPLE
+
+MAY_IMPORT = {
+    "workloads": set[str](),
+    "policies": {"workloads"},
+    "sim": {"policies", "workloads"},
+    "engine": {"policies", "workloads"},
+    "loadtest": {"workloads", "sim"},
+    "app": {"workloads", "policies", "sim", "engine", "loadtest"},
+}
+
+
+def imported_roots(path: Path) -> set[str]:
+    roots = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            roots.add(node.module.split(".")[0])
+    return roots
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_follow_the_arrows(folder: str) -> None:
+    allowed = MAY_IMPORT[folder] | {folder}
+    for path in (ROOT / folder).rglob("*.py"):
+        roots = imported_roots(path)
+        assert roots & set(MAY_IMPORT) <= allowed, path
+        assert folder == "engine" or "torch" not in roots, path
+        assert "tests" not in roots, path
+
+
+def test_the_command_line_loads_nothing_heavy() -> None:
+    heavy = ["torch", "pandas", "scipy", "streamlit", "numpy", "simpy", "httpx", "pydantic"]
+    code = f"import sys, app.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_simulator_and_load_tester_work_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "sys.argv = ['servetwin', 'replay', sys.argv[1], '--limit', '20', '--json']\n"
+        "import loadtest.run.client, app.commands.verify\n"
+        "from app.cli import main; main()"
+    )
+    sample = SAMPLE
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(sample)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"finished": 20' in done.stdout

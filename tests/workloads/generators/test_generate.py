@@ -1,0 +1,197 @@
+"""Generators: seeded, independent streams, and the laws they claim."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from math import log, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.paths import SAMPLE
+from workloads.errors import TraceError
+from workloads.generators.arrivals import (
+    ArrivalProcess,
+    ConstantArrivals,
+    GammaArrivals,
+    PoissonArrivals,
+)
+from workloads.generators.generate import WorkloadSpec, generate
+from workloads.generators.lengths import (
+    EmpiricalLengths,
+    FixedTokens,
+    IndependentLengths,
+    LognormalTokens,
+)
+from workloads.generators.prefixes import PrefixGroups
+from workloads.native import write_trace
+from workloads.request import Request
+from workloads.sample import SAMPLE_SEED, SAMPLE_SPEC, sample_trace
+from workloads.statistics.statistics import prefix_statistics, statistics
+from workloads.trace import Trace
+
+LENGTHS = IndependentLengths(
+    LognormalTokens.from_mean(128, 0.8), LognormalTokens.from_mean(24, 0.6)
+)
+SPEC = WorkloadSpec(500, PoissonArrivals(4.0), LENGTHS, PrefixGroups(8, 64))
+
+
+def arrivals(trace: Trace) -> list[float]:
+    return [r.arrival_s for r in trace]
+
+
+def lengths(trace: Trace) -> list[tuple[int, int]]:
+    return [(r.prompt_tokens, r.output_tokens) for r in trace]
+
+
+def group_of(request: Request) -> int:
+    return request.prefix_block_ids[0] // 4
+
+
+def test_the_sample_is_what_its_specification_generates(tmp_path: Path) -> None:
+    path = tmp_path / "sample.jsonl"
+    write_trace(generate(SAMPLE_SPEC, SAMPLE_SEED), path)
+    assert path.read_bytes() == SAMPLE.read_bytes()
+    assert sample_trace() == generate(SAMPLE_SPEC, SAMPLE_SEED)
+
+
+def test_same_seed_same_trace_other_seed_other_trace() -> None:
+    assert generate(SPEC, 3) == generate(SPEC, 3)
+    assert arrivals(generate(SPEC, 3)) != arrivals(generate(SPEC, 4))
+
+
+def test_each_part_has_its_own_stream() -> None:
+    base = generate(SPEC, 3)
+    longer = LognormalTokens.from_mean(900, 0.1)
+    other_lengths = generate(replace(SPEC, lengths=replace(LENGTHS, prompt=longer)), 3)
+    assert arrivals(other_lengths) == arrivals(base)
+    groups = [
+        (group_of(a), group_of(b))
+        for a, b in zip(base, other_lengths, strict=True)
+        if a.prompt_tokens > 16
+    ]
+    assert len(groups) > 400
+    assert all(before == after for before, after in groups)
+    assert [out for _, out in lengths(other_lengths)] == [out for _, out in lengths(base)]
+    assert lengths(other_lengths) != lengths(base)
+    other_arrivals = generate(replace(SPEC, arrivals=GammaArrivals(4.0, 3.0)), 3)
+    assert [replace(r, arrival_s=0) for r in other_arrivals] == [
+        replace(r, arrival_s=0) for r in base
+    ]
+    no_prefixes = generate(replace(SPEC, prefixes=None), 3)
+    assert (arrivals(no_prefixes), lengths(no_prefixes)) == (arrivals(base), lengths(base))
+    assert {r.prefix_block_ids for r in no_prefixes} == {()}
+
+
+@pytest.mark.parametrize(
+    ("process", "cv"),
+    [(PoissonArrivals(5.0), 1.0), (GammaArrivals(5.0, 2.0), 2.0), (GammaArrivals(5.0, 0.5), 0.5)],
+)
+def test_arrivals_have_their_rate_and_cv(process: ArrivalProcess, cv: float) -> None:
+    count = 40_000
+    figures = statistics(generate(replace(SPEC, requests=count, arrivals=process), 0))
+    # four standard errors of the mean gap, and of a CV (wide: kurtosis grows with the CV)
+    assert figures["rate_per_s"] == pytest.approx(5.0, rel=4 * cv / sqrt(count))
+    assert figures["cv_iat"] == pytest.approx(cv, rel=4 * sqrt((0.5 + cv**2) / count))
+
+
+def test_constant_arrivals_start_at_zero() -> None:
+    spec = WorkloadSpec(4, ConstantArrivals(4.0), LENGTHS)
+    assert arrivals(generate(spec, 0)) == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_lognormal_by_mean_and_cv() -> None:
+    law = LognormalTokens.from_mean(1000, 0.5)
+    assert (law.mu, law.sigma) == (log(1000) - log(1.25) / 2, sqrt(log(1.25)))
+    tokens = law.sample(100_000, np.random.default_rng(0))
+    assert tokens.mean() == pytest.approx(1000, rel=4 * 0.5 / sqrt(100_000))
+
+
+def test_lognormal_of_cv_zero_is_fixed() -> None:
+    law = LognormalTokens.from_mean(77, 0)
+    assert set(law.sample(5, np.random.default_rng(0)).tolist()) == {77}
+
+
+def test_caps_hold() -> None:
+    tokens = LognormalTokens(3.0, 2.0, 5, 50).sample(1000, np.random.default_rng(0))
+    assert (tokens.min(), tokens.max()) == (5, 50)
+
+
+def test_fixed_lengths() -> None:
+    spec = replace(SPEC, lengths=IndependentLengths(FixedTokens(9), FixedTokens(2)))
+    assert set(lengths(generate(spec, 0))) == {(9, 2)}
+
+
+def test_empirical_lengths_keep_their_pairs() -> None:
+    pairs = [(10, 1), (20, 2), (20, 2), (30, 3)]
+    source = Trace(tuple(Request(str(i), 0.0, *pair) for i, pair in enumerate(pairs)), "short")
+    spec = WorkloadSpec(4000, PoissonArrivals(1.0), EmpiricalLengths.of(source))
+    drawn = Counter(lengths(generate(spec, 0)))
+    assert drawn.keys() == set(pairs)
+    assert drawn[20, 2] == pytest.approx(2000, abs=4 * sqrt(1000))
+
+
+@given(st.integers(1, 9), st.integers(1, 80), st.integers(1, 20), st.integers(0, 50))
+def test_prefix_groups(groups: int, prefix_tokens: int, block_tokens: int, seed: int) -> None:
+    prefixes = PrefixGroups(groups, prefix_tokens, 1.0, block_tokens)
+    prompts = np.random.default_rng(seed).integers(1, 120, 30)
+    shared_blocks = prefix_tokens // block_tokens
+    first_unique = groups * shared_blocks
+    seen: set[int] = set()
+    for prompt, ids in zip(
+        prompts.tolist(), prefixes.block_ids(prompts, np.random.default_rng(seed)), strict=True
+    ):
+        shared = [block_id for block_id in ids if block_id < first_unique]
+        unique = ids[len(shared) :]
+        assert len(ids) == -(-prompt // block_tokens)
+        assert len(shared) == min(prefix_tokens, prompt - 1) // block_tokens
+        assert all(b == a + 1 for a, b in pairwise(shared))
+        assert not shared or shared[0] % shared_blocks == 0
+        assert unique
+        assert not seen & set(unique)
+        seen.update(unique)
+
+
+def test_prefix_popularity_follows_zipf() -> None:
+    prompts = np.full(20_000, 100)
+    ids = PrefixGroups(4, 16, 1.0).block_ids(prompts, np.random.default_rng(0))
+    drawn = Counter(chain[0] for chain in ids)
+    for group in range(4):
+        share = 12 / 25 / (group + 1)
+        assert drawn[group] == pytest.approx(20_000 * share, abs=4 * sqrt(20_000 * share))
+
+
+def test_prefix_hits_meet_their_closed_form() -> None:
+    prompts = np.full(1000, 100)
+    ids = PrefixGroups(5, 64).block_ids(prompts, np.random.default_rng(0))
+    figures = prefix_statistics([Request("", 0, 100, 1, chain, 16) for chain in ids])
+    assert figures is not None
+    assert figures["hit_per_token"] == (1000 - 5) * 64 / (1000 * 100)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PoissonArrivals(0), "the rate must be a positive number, not 0"),
+        (lambda: ConstantArrivals(float("inf")), "the rate must be a positive number, not inf"),
+        (lambda: GammaArrivals(1, -1), "the cv of the arrivals must be a positive number, not -1"),
+        (lambda: FixedTokens(0), "the fixed length must be a positive number, not 0"),
+        (lambda: LognormalTokens(float("nan"), 1), "finite mu and sigma >= 0, not nan and 1"),
+        (lambda: LognormalTokens(1, 1, 9, 8), "1 <= min <= max, not 9 and 8"),
+        (lambda: LognormalTokens.from_mean(0, 1), "mean length must be a positive number, not 0"),
+        (lambda: LognormalTokens.from_mean(1, -1), "cv of the lengths must be 0 or positive"),
+        (lambda: EmpiricalLengths.of(Trace((), "t")), "t: no lengths to draw from"),
+        (lambda: PrefixGroups(0, 64), "groups, prefix and block tokens must be at least 1"),
+        (lambda: PrefixGroups(1, 64, -1), "the Zipf exponent must be 0 or positive, not -1"),
+        (lambda: replace(SPEC, requests=0), "a trace has at least 1 request, not 0"),
+        (lambda: generate(SPEC, -1), "a seed must be 0 or positive, not -1"),
+    ],
+)
+def test_impossible_specifications(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TraceError) as raised:
+        make()
+    assert message in str(raised.value)

@@ -1,0 +1,75 @@
+"""Closed-loop users: each sends its next request some time after the answer to its last."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workloads.errors import TraceError
+from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, random_streams
+from workloads.generators.lengths import LengthLaw
+from workloads.generators.pauses import PauseLaw
+from workloads.generators.prefixes import PrefixStructure
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoopSpec:
+    """``users`` who each think, ask, wait for the answer and think again, some times over."""
+
+    users: int
+    requests_each: int
+    lengths: LengthLaw
+    think: PauseLaw
+    prefixes: PrefixStructure | None = None
+
+    def __post_init__(self) -> None:
+        if self.users < 1 or self.requests_each < 1:
+            raise TraceError(
+                f"a closed loop wants at least 1 user with 1 request, not {self.users} with"
+                f" {self.requests_each}"
+            )
+
+
+def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
+    """The trace of a specification; the same seed gives the same trace.
+
+    A user is a ``tenant``; its first request arrives after its first think time, every other one
+    has the one before as ``parent_id`` and the think time as ``delay_s``. Think times, lengths and
+    prefixes each have their own random stream. Raises TraceError for a negative seed.
+    """
+    think_rng, lengths_rng, prefixes_rng = random_streams(seed, 3)
+    total = spec.users * spec.requests_each
+    thinks_s = spec.think.sample(total, think_rng).round(6)
+    prompts, outputs = spec.lengths.sample(total, lengths_rng)
+    ids: list[tuple[int, ...]] = [()] * total
+    if spec.prefixes:
+        ids = spec.prefixes.block_ids(prompts, prefixes_rng)
+    drawn = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
+    block_tokens = spec.prefixes.block_tokens if spec.prefixes else None
+    requests = sorted(_requests(spec, drawn, block_tokens), key=lambda r: r.arrival_s)
+    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
+
+
+def _requests(
+    spec: ClosedLoopSpec,
+    drawn: Iterator[tuple[float, int, int, tuple[int, ...]]],
+    block_tokens: int | None,
+) -> Iterator[Request]:
+    for user in range(1, spec.users + 1):
+        arrival_s, parent_id = 0.0, None
+        for number in range(1, spec.requests_each + 1):
+            think_s, prompt_tokens, output_tokens, ids = next(drawn)
+            arrival_s = round(arrival_s + think_s, 6)
+            request_id = f"{SOURCE}:{user}.{number}"
+            yield Request(
+                request_id,
+                arrival_s,
+                prompt_tokens,
+                output_tokens,
+                ids,
+                block_tokens,
+                parent_id=parent_id,
+                delay_s=think_s if parent_id else None,
+                tenant=f"user-{user}",
+            )
+            parent_id = request_id

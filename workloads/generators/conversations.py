@@ -1,0 +1,190 @@
+"""Conversations whose prompts grow: chats of several turns, and agents that call tools."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from math import log
+
+import numpy as np
+
+from workloads.errors import TraceError
+from workloads.generators.arrivals import ArrivalProcess
+from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, arrival_times_s, random_streams
+from workloads.generators.lengths import LognormalTokens, TokenLaw
+from workloads.generators.pauses import LognormalPause, MixedPause, PauseLaw
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSpec:
+    """How conversations start, how their prompts grow, and when they grow too long.
+
+    All prompts begin with the same head of ``head_tokens`` (tools, system prompt). The first adds
+    its opening; every other one extends the prompt and the answer before it by fresh tokens. Where
+    prompt and output would pass ``limit_tokens``, all but the head is compacted: the prompt becomes
+    ``compacted_share`` of the limit, head included, and the fresh tokens; nothing past the head is
+    shared with what came before.
+    """
+
+    conversations: int
+    arrivals: ArrivalProcess
+    turns: TokenLaw
+    opening: TokenLaw
+    fresh: TokenLaw
+    output: TokenLaw
+    pause: PauseLaw
+    head_tokens: int
+    limit_tokens: int | None = None
+    compacted_share: float = 0.3
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if self.conversations < 1:
+            raise TraceError(f"a trace has at least 1 conversation, not {self.conversations}")
+        if self.head_tokens < 0 or self.block_tokens < 1:
+            raise TraceError(
+                f"a head has 0 or more tokens and a block 1 or more, not {self.head_tokens} and"
+                f" {self.block_tokens}"
+            )
+        if not 0 <= self.compacted_share < 1:
+            raise TraceError(f"the compacted share is 0 to 1, not {self.compacted_share:g}")
+        if self.limit_tokens is not None and self.limit_tokens < self.head_tokens + 2:
+            raise TraceError(
+                f"a limit of {self.limit_tokens} tokens leaves no room after a head of"
+                f" {self.head_tokens}"
+            )
+
+
+def multi_turn(
+    conversations: int, arrivals: ArrivalProcess, output: TokenLaw, limit_tokens: int | None = None
+) -> ConversationSpec:
+    """Chats: 3.5 turns on average, half of them at most 2, people who think for minutes."""
+    message = LognormalTokens(log(60), 1.2)
+    return ConversationSpec(
+        conversations,
+        arrivals,
+        turns=LognormalTokens(log(1.8), 1.12),
+        opening=message,
+        fresh=message,
+        output=output,
+        pause=LognormalPause(),
+        head_tokens=512,
+        limit_tokens=limit_tokens,
+    )
+
+
+def agentic(conversations: int, arrivals: ArrivalProcess) -> ConversationSpec:
+    """Coding agents, as public session traces show them.
+
+    Medians: 46 steps, 24 k tokens in the first prompt, 1,050 fresh tokens per step (90 %: 7,000),
+    216 output tokens (99 %: 3,700), 1 s for a tool; a human answers 15 % of the steps.
+    """
+    return ConversationSpec(
+        conversations,
+        arrivals,
+        turns=LognormalTokens(log(46), 0.916),
+        opening=LognormalTokens(log(9_000), 0.5),
+        fresh=LognormalTokens(log(1_050), 1.48),
+        output=LognormalTokens(log(216), 1.22),
+        pause=MixedPause(LognormalPause(1.0), LognormalPause(120.0), 0.15),
+        head_tokens=15_000,
+        limit_tokens=200_000,
+        block_tokens=64,
+    )
+
+
+def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
+    """The trace of a specification; the same seed gives the same trace.
+
+    A turn has its conversation as ``session_id``, the turn before as ``parent_id`` and the pause
+    since as ``delay_s``. There is one id per full block of a prompt. Each law has its own random
+    stream. Raises TraceError for a negative seed.
+    """
+    streams = iter(random_streams(seed, 6))
+    starts_s = arrival_times_s(spec.arrivals, spec.conversations, next(streams))
+    turns = spec.turns.sample(spec.conversations, next(streams))
+    openings = spec.opening.sample(spec.conversations, next(streams))
+    total = int(turns.sum())
+    added = spec.fresh.sample(total, next(streams))
+    firsts = np.cumsum(turns) - turns
+    added[firsts] = openings + spec.head_tokens
+    outputs = spec.output.sample(total, next(streams)).tolist()
+    pauses_s = spec.pause.sample(total, next(streams)).round(6).tolist()
+    steps = zip(added.tolist(), outputs, pauses_s, strict=True)
+    contexts = _Contexts(spec)
+    requests = [
+        request
+        for number, (start_s, length) in enumerate(
+            zip(starts_s.tolist(), turns.tolist(), strict=True), 1
+        )
+        for request in _conversation(number, start_s, islice(steps, length), contexts)
+    ]
+    requests.sort(key=lambda request: request.arrival_s)
+    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
+
+
+def _conversation(
+    number: int,
+    start_s: float,
+    steps: Iterator[tuple[int, int, float]],
+    contexts: "_Contexts",
+) -> Iterator[Request]:
+    arrival_s, parent_id = start_s, None
+    contexts.begin()
+    for turn, (added, drawn_output, pause_s) in enumerate(steps):
+        if turn:
+            arrival_s = round(arrival_s + pause_s, 6)
+        prompt_tokens, output_tokens = contexts.extend(added, drawn_output)
+        request_id = f"{SOURCE}:{number}.{turn}"
+        yield Request(
+            request_id,
+            arrival_s,
+            prompt_tokens,
+            output_tokens,
+            contexts.block_ids(),
+            contexts.block_tokens,
+            session_id=f"{SOURCE}:{number}",
+            parent_id=parent_id,
+            turn=turn,
+            delay_s=pause_s if turn else None,
+        )
+        parent_id = request_id
+
+
+class _Contexts:
+    """The context of one conversation at a time: its length and the ids of its full blocks."""
+
+    def __init__(self, spec: ConversationSpec) -> None:
+        self.block_tokens = spec.block_tokens
+        self._limit = spec.limit_tokens
+        self._head_tokens = spec.head_tokens
+        self._compacted_tokens = int(spec.compacted_share * (spec.limit_tokens or 0))
+        self._head_ids = range(spec.head_tokens // spec.block_tokens)
+        self._unique_ids = count(len(self._head_ids))
+        self.begin()
+
+    def begin(self) -> None:
+        """Empty, before the first turn."""
+        self._prompt_tokens = self._answered_tokens = 0
+        self._ids = list(self._head_ids)
+
+    def extend(self, added: int, output: int) -> tuple[int, int]:
+        """The prompt and output tokens of the next turn, within the limit."""
+        prompt = self._answered_tokens + added
+        if self._limit is not None:
+            output = min(output, self._limit - self._head_tokens - 1)
+            if prompt + output > self._limit:
+                prompt = self._compacted(added, self._limit - output)
+        self._prompt_tokens, self._answered_tokens = prompt, prompt + output
+        return prompt, output
+
+    def block_ids(self) -> tuple[int, ...]:
+        """One id per full block of the prompt."""
+        blocks = self._prompt_tokens // self.block_tokens
+        self._ids.extend(islice(self._unique_ids, max(0, blocks - len(self._ids))))
+        return tuple(self._ids[:blocks])
+
+    def _compacted(self, added: int, most: int) -> int:
+        self._ids = list(self._head_ids)
+        return min(most, max(self._head_tokens, self._compacted_tokens) + added)

@@ -1,0 +1,215 @@
+"""Length laws: how many tokens a generator's prompts and outputs have."""
+
+from dataclasses import dataclass
+from math import isfinite, log, sqrt
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.errors import TraceError
+from workloads.generators.arrivals import check_positive
+from workloads.trace import Trace
+
+IntArray = NDArray[np.int64]
+
+_MAX = 2**31 - 1
+"""The largest count a trace file may hold."""
+
+
+class TokenLaw(Protocol):
+    """Draws token counts of one kind, prompts or outputs."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` token counts, each at least 1."""
+        ...
+
+
+class LengthLaw(Protocol):
+    """Draws prompts and outputs together."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """``count`` prompt and output token counts, each at least 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTokens:
+    """Always the same count."""
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        check_positive("fixed length", self.tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` times the fixed length."""
+        return np.full(count, self.tokens, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalTokens:
+    """exp(N(mu, sigma^2)) tokens, rounded, then brought within the caps (which move the mean)."""
+
+    mu: float
+    sigma: float
+    min_tokens: int = 1
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.mu) and isfinite(self.sigma) and self.sigma >= 0):
+            raise TraceError(
+                f"a lognormal wants finite mu and sigma >= 0, not {self.mu:g} and {self.sigma:g}"
+            )
+        _check_range(self.min_tokens, self.max_tokens)
+
+    @classmethod
+    def from_mean(
+        cls, mean: float, cv: float, min_tokens: int = 1, max_tokens: int | None = None
+    ) -> "LognormalTokens":
+        """By mean and coefficient of variation: sigma^2 = ln(1 + cv^2), mu = ln mean - sigma^2/2.
+
+        cv 0 gives a fixed length.
+        """
+        check_positive("mean length", mean)
+        if not (isfinite(cv) and cv >= 0):
+            raise TraceError(f"the cv of the lengths must be 0 or positive, not {cv:g}")
+        variance = log(1 + cv**2)
+        return cls(log(mean) - variance / 2, sqrt(variance), min_tokens, max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` lognormal lengths."""
+        tokens = np.rint(rng.lognormal(self.mu, self.sigma, count))
+        return np.clip(tokens, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformTokens:
+    """Every count from min to max alike."""
+
+    min_tokens: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        _check_range(self.min_tokens, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` uniform lengths."""
+        return rng.integers(self.min_tokens, self.max_tokens, count, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialTokens:
+    """Memoryless whole numbers from 1 on (geometric): the mean is exact but for the cap."""
+
+    mean_tokens: float
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.mean_tokens) and self.mean_tokens >= 1):
+            raise TraceError(f"a mean length must be at least 1 token, not {self.mean_tokens:g}")
+        _check_range(1, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` geometric lengths."""
+        return np.minimum(rng.geometric(1 / self.mean_tokens, count), self.max_tokens or _MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class ZipfTokens:
+    """n tokens with probability proportional to n^-exponent, from min to max."""
+
+    exponent: float
+    max_tokens: int
+    min_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.exponent) and self.exponent >= 0):
+            raise TraceError(f"the Zipf exponent must be 0 or positive, not {self.exponent:g}")
+        _check_range(self.min_tokens, self.max_tokens)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` Zipf lengths."""
+        tokens = np.arange(self.min_tokens, self.max_tokens + 1)
+        weights = (tokens / self.min_tokens) ** -self.exponent
+        return rng.choice(tokens, count, p=weights / weights.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoTailTokens:
+    """A lognormal body; what it draws above ``tail_from_tokens`` is Pareto(alpha) instead.
+
+    So the tail keeps the share that the lognormal gives it, P(n > x) falls as x^-alpha there, and
+    the caps are the body's. Inputs of public traces are of this kind: alpha 2.2 for Mooncake.
+    """
+
+    body: LognormalTokens
+    tail_from_tokens: float
+    alpha: float = 2.2
+
+    def __post_init__(self) -> None:
+        check_positive("start of the tail", self.tail_from_tokens)
+        check_positive("tail index alpha", self.alpha)
+
+    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
+        """``count`` lengths, the tail from its own random stream."""
+        body_rng, tail_rng = rng.spawn(2)
+        body = body_rng.lognormal(self.body.mu, self.body.sigma, count)
+        tail = self.tail_from_tokens * (1 + tail_rng.pareto(self.alpha, count))
+        tokens = np.rint(np.where(body > self.tail_from_tokens, tail, body))
+        return np.clip(tokens, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentLengths:
+    """Prompts and outputs each by their own law, from their own random stream."""
+
+    prompt: TokenLaw
+    output: TokenLaw
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """``count`` prompt and output lengths, independent of one another."""
+        prompt_rng, output_rng = rng.spawn(2)
+        return self.prompt.sample(count, prompt_rng), self.output.sample(count, output_rng)
+
+
+@dataclass(frozen=True, slots=True)
+class EmpiricalLengths:
+    """Pairs (prompt, output) drawn with replacement: no parametric law fits public traces well.
+
+    With a ``jitter``, each length is multiplied by its own lognormal factor of mean 1 and this
+    sigma, so that lengths which the source lacks occur too.
+    """
+
+    source: str
+    pairs: tuple[tuple[int, int], ...]
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise TraceError(f"{self.source}: no lengths to draw from")
+        if not (isfinite(self.jitter) and self.jitter >= 0):
+            raise TraceError(f"the jitter of lengths must be 0 or positive, not {self.jitter:g}")
+
+    def __repr__(self) -> str:
+        jitter = f", jitter {self.jitter:g}" if self.jitter else ""
+        return f"EmpiricalLengths({len(self.pairs):,} pairs of {self.source}{jitter})"
+
+    @classmethod
+    def of(cls, trace: Trace, jitter: float = 0.0) -> "EmpiricalLengths":
+        """The joint lengths of a trace."""
+        pairs = tuple((r.prompt_tokens, r.output_tokens) for r in trace)
+        return cls(trace.source, pairs, jitter)
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """``count`` pairs of the trace."""
+        pairs = np.array(self.pairs, np.int64)[rng.integers(len(self.pairs), size=count)]
+        if self.jitter:
+            factors = rng.lognormal(-(self.jitter**2) / 2, self.jitter, pairs.shape)
+            pairs = np.clip(np.rint(pairs * factors), 1, _MAX).astype(np.int64)
+        return pairs[:, 0], pairs[:, 1]
+
+
+def _check_range(min_tokens: int, max_tokens: int | None) -> None:
+    if min_tokens < 1 or (max_tokens is not None and max_tokens < min_tokens):
+        raise TraceError(f"lengths want 1 <= min <= max, not {min_tokens} and {max_tokens}")

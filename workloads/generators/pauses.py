@@ -1,0 +1,73 @@
+"""Pause laws: how long a client thinks, or a tool works, after an answer."""
+
+from dataclasses import dataclass
+from math import isfinite, log
+from typing import Protocol
+
+import numpy as np
+
+from workloads.errors import TraceError
+from workloads.generators.arrivals import FloatArray, check_positive
+
+
+class PauseLaw(Protocol):
+    """Draws pauses."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``count`` pauses in seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialPause:
+    """Memoryless thinking, as in the models of closed queueing networks."""
+
+    mean_s: float
+
+    def __post_init__(self) -> None:
+        check_positive("mean think time", self.mean_s)
+
+    def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``count`` exponential pauses in seconds."""
+        return rng.exponential(self.mean_s, count)
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalPause:
+    """exp(N(ln median, sigma^2)) seconds: people who mostly answer soon and sometimes leave.
+
+    The defaults are those of chats: 90 % within some 820 s.
+    """
+
+    median_s: float = 120.0
+    sigma: float = 1.5
+
+    def __post_init__(self) -> None:
+        check_positive("median think time", self.median_s)
+        if not (isfinite(self.sigma) and self.sigma >= 0):
+            raise TraceError(f"the sigma of think times must be >= 0, not {self.sigma:g}")
+
+    def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``count`` lognormal pauses in seconds."""
+        return rng.lognormal(log(self.median_s), self.sigma, count)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPause:
+    """A ``second_share`` of the pauses by the second law, the others by the first."""
+
+    first: PauseLaw
+    second: PauseLaw
+    second_share: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.second_share <= 1:
+            raise TraceError(f"a share must be 0 to 1, not {self.second_share:g}")
+
+    def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``count`` pauses in seconds, each law from its own random stream."""
+        choice_rng, first_rng, second_rng = rng.spawn(3)
+        second = choice_rng.random(count) < self.second_share
+        return np.where(
+            second, self.second.sample(count, second_rng), self.first.sample(count, first_rng)
+        )

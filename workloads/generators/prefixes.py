@@ -1,0 +1,158 @@
+"""Shared prefixes of generated prompts, as chained block ids."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from math import isfinite
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.errors import TraceError
+from workloads.generators.lengths import IntArray
+
+MAX_NODES = 2**40
+"""So that the ids of a tree stay well within 64 bits."""
+
+
+class PrefixStructure(Protocol):
+    """Says which prompts begin alike. Prompts keep their lengths."""
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens per block id."""
+        ...
+
+    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
+        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGroups:
+    """Each prompt begins with the prefix of one of ``groups`` groups, as system prompts do.
+
+    Group k (from 1) is drawn with probability proportional to k^-zipf; 0 is uniform. The prompt
+    keeps its length: it is min(prefix_tokens, prompt - 1) shared tokens and a unique rest, so that
+    no two prompts are equal. Only blocks that lie within the shared part carry shared ids.
+    """
+
+    groups: int
+    prefix_tokens: int
+    zipf: float = 1.0
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.groups, self.prefix_tokens, self.block_tokens) < 1:
+            raise TraceError(f"groups, prefix and block tokens must be at least 1: {self}")
+        _check_zipf(self.zipf)
+
+    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
+        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
+
+        Group k's prefix has the ids from k P, P = prefix_tokens // block_tokens; unique ids follow.
+        """
+        drawn = rng.choice(self.groups, size=len(prompts), p=_popularity(self.groups, self.zipf))
+        unique_ids = count(self.groups * self._prefix_blocks)
+        return [
+            tuple(self._chain(group, prompt_tokens, unique_ids))
+            for group, prompt_tokens in zip(drawn.tolist(), prompts.tolist(), strict=True)
+        ]
+
+    @property
+    def _prefix_blocks(self) -> int:
+        return self.prefix_tokens // self.block_tokens
+
+    def _chain(self, group: int, prompt_tokens: int, unique_ids: Iterator[int]) -> Iterator[int]:
+        shared = min(self.prefix_tokens, prompt_tokens - 1) // self.block_tokens
+        first = group * self._prefix_blocks
+        yield from range(first, first + shared)
+        for _ in range(-(-prompt_tokens // self.block_tokens) - shared):
+            yield next(unique_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTree:
+    """Prompts that walk down a radix tree of shared parts and then go their own way.
+
+    Each node has ``branching`` children of ``node_tokens`` tokens each, the k-th drawn with
+    probability proportional to k^-zipf. A prompt takes a child with probability ``descend``, then a
+    child of that, ``levels`` deep at most, as long as at least one token of its own remains. So how
+    deep it goes depends on how long it is: drawn apart, depth and length would keep the mean but
+    lose the spread of the prompts.
+    """
+
+    branching: int = 8
+    levels: int = 4
+    node_tokens: int = 256
+    descend: float = 0.8
+    zipf: float = 1.0
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.branching, self.levels, self.node_tokens, self.block_tokens) < 1:
+            raise TraceError(f"branching, levels, node and block tokens want 1 or more: {self}")
+        if self.node_tokens % self.block_tokens:
+            raise TraceError(
+                f"a node of {self.node_tokens} tokens is no multiple of blocks of"
+                f" {self.block_tokens}"
+            )
+        if not 0 <= self.descend <= 1:
+            raise TraceError(f"the chance to descend must be 0 to 1, not {self.descend:g}")
+        if self._nodes > MAX_NODES:
+            raise TraceError(f"a tree has at most {MAX_NODES:,} nodes, not {self._nodes:,}")
+        _check_zipf(self.zipf)
+
+    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
+        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
+
+        Node n has the ids from n B, B = node_tokens // block_tokens; unique ids follow.
+        """
+        depth_rng, child_rng = rng.spawn(2)
+        popularity = _popularity(self.branching, self.zipf)
+        children = child_rng.choice(self.branching, (len(prompts), self.levels), p=popularity)
+        unique_ids = count(self._nodes * self._node_blocks)
+        return [
+            tuple(self._chain(path[:depth], prompt_tokens, unique_ids))
+            for path, depth, prompt_tokens in zip(
+                children.tolist(),
+                self._depths(prompts, depth_rng).tolist(),
+                prompts.tolist(),
+                strict=True,
+            )
+        ]
+
+    @property
+    def _node_blocks(self) -> int:
+        return self.node_tokens // self.block_tokens
+
+    @property
+    def _nodes(self) -> int:
+        return sum(self.branching**level for level in range(1, self.levels + 1))
+
+    def _depths(self, prompts: IntArray, rng: np.random.Generator) -> IntArray:
+        stays = rng.random((len(prompts), self.levels)) >= self.descend
+        willing = np.where(stays.any(axis=1), stays.argmax(axis=1), self.levels)
+        return np.minimum(willing, (prompts - 1) // self.node_tokens)
+
+    def _chain(
+        self, path: list[int], prompt_tokens: int, unique_ids: Iterator[int]
+    ) -> Iterator[int]:
+        node = -1  # the root, which holds nothing; b nodes from (n + 1) b on are the children of n
+        for child in path:
+            node = (node + 1) * self.branching + child
+            yield from range(node * self._node_blocks, (node + 1) * self._node_blocks)
+        blocks = -(-prompt_tokens // self.block_tokens)
+        yield from islice(unique_ids, blocks - len(path) * self._node_blocks)
+
+
+def _popularity(choices: int, zipf: float) -> NDArray[np.float64]:
+    weights = np.arange(1, choices + 1, dtype=np.float64) ** -zipf
+    popularity: NDArray[np.float64] = weights / weights.sum()
+    return popularity
+
+
+def _check_zipf(exponent: float) -> None:
+    if not (isfinite(exponent) and exponent >= 0):
+        raise TraceError(f"the Zipf exponent must be 0 or positive, not {exponent:g}")

@@ -1,0 +1,182 @@
+"""What a trace is like: arrivals, lengths, what prefix caches would save, and sessions.
+
+Percentiles interpolate linearly; standard deviations are the population's; what is undefined (a
+ratio of nothing) is None.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.generators.sessions import session_samples
+from workloads.request import Request
+from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
+from workloads.trace import Trace
+
+FloatArray = NDArray[np.float64]
+
+LOCAL_WINDOW_S = 300.0
+LOCAL_MIN_GAPS = 3
+DISPERSION_WINDOWS_S = (1, 10, 60, 300)
+COARSER = (2, 4, 8)
+LRU_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
+
+
+def statistics(trace: Trace) -> dict[str, Any]:
+    """The figures of a trace, ready for JSON.
+
+    ``ties`` is the share of gaps that are 0; ``prefix`` is None where no request has ids,
+    ``sessions`` where none has a session.
+    """
+    arrivals_s = np.array([r.arrival_s for r in trace], np.float64)
+    prompts = np.array([r.prompt_tokens for r in trace], np.float64)
+    outputs = np.array([r.output_tokens for r in trace], np.float64)
+    gaps_s = np.diff(arrivals_s)
+    return {
+        "rows": len(trace),
+        "span_s": trace.span_s,
+        "rate_per_s": trace.rate_per_s,
+        "cv_iat": coefficient_of_variation(gaps_s),
+        "local_cv": local_cv(arrivals_s),
+        "ties": float((gaps_s == 0).mean()) if len(gaps_s) else None,
+        **{f"idc_{w}s": index_of_dispersion(arrivals_s, w) for w in DISPERSION_WINDOWS_S},
+        "prompt_tokens": _summary(prompts),
+        "output_tokens": _summary(outputs),
+        "spearman_rho": spearman_rho(prompts, outputs),
+        "prefix": _prefix_figures(trace.requests),
+        "sessions": _session_figures(trace.requests),
+    }
+
+
+def coefficient_of_variation(values: FloatArray) -> float | None:
+    """Standard deviation over mean."""
+    mean = values.mean() if len(values) else 0.0
+    return float(values.std() / mean) if mean else None
+
+
+def local_cv(arrivals_s: FloatArray) -> float | None:
+    """Median over 300 s windows of the CV of the gaps within each: blind to slow rate drift.
+
+    Windows start at the first arrival; the last may be cut short; 3 gaps at least.
+    """
+    if len(arrivals_s) == 0:
+        return None
+    windows = (arrivals_s - arrivals_s[0]) // LOCAL_WINDOW_S
+    starts = np.flatnonzero(np.diff(windows)) + 1
+    gaps = [np.diff(part) for part in np.split(arrivals_s, starts)]
+    cvs = [coefficient_of_variation(part) for part in gaps if len(part) >= LOCAL_MIN_GAPS]
+    defined = [cv for cv in cvs if cv is not None]
+    return float(np.median(defined)) if defined else None
+
+
+def index_of_dispersion(arrivals_s: FloatArray, window_s: float) -> float | None:
+    """Variance over mean of the arrivals per window, over the whole windows of the trace.
+
+    1 for a Poisson process at every window. None where fewer than two windows fit.
+    """
+    if len(arrivals_s) == 0:
+        return None
+    since_s = arrivals_s - arrivals_s[0]
+    windows = int(since_s[-1] // window_s)
+    if windows < 2:
+        return None
+    index = since_s // window_s
+    _, counts = np.unique(index[index < windows], return_counts=True)  # empty windows add 0
+    mean = counts.sum() / windows
+    return float(((counts**2).sum() / windows - mean**2) / mean)
+
+
+def spearman_rho(left: FloatArray, right: FloatArray) -> float | None:
+    """Correlation of the ranks, ties sharing their mean rank."""
+    if len(left) < 2 or not (np.ptp(left) and np.ptp(right)):
+        return None
+    return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
+
+
+def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
+    """Hits of an unlimited prefix cache: look up the leading run of known ids, then add all.
+
+    Per block; per token, the part of a last block counting as its tokens; and per token with full
+    blocks only, which is what a block cache can serve.
+    """
+    seen: set[int] = set()
+    blocks = hit_blocks = hit_tokens = full_hit_tokens = 0
+    for request in requests:
+        ids, block_tokens = request.prefix_block_ids, request.block_tokens or 0
+        hits = _leading_hits(ids, seen)
+        seen.update(ids)
+        blocks += len(ids)
+        hit_blocks += hits
+        hit_tokens += min(hits * block_tokens, request.prompt_tokens)
+        if block_tokens:
+            full_hit_tokens += min(hits, request.prompt_tokens // block_tokens) * block_tokens
+    if not blocks:
+        return None
+    tokens = sum(request.prompt_tokens for request in requests)
+    return {
+        "blocks": blocks,
+        "unique_blocks": len(seen),
+        "hit_per_block": hit_blocks / blocks,
+        "hit_per_token": hit_tokens / tokens,
+        "full_block_hit_per_token": full_hit_tokens / tokens,
+    }
+
+
+def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
+    """Those of ``prefix_statistics``, of coarser blocks, of smaller caches, and of reuse."""
+    ideal = prefix_statistics(requests)
+    if ideal is None:
+        return None
+    reused, top_reuse = reuse_shares(requests)
+    return {
+        **ideal,
+        "coarser": {f"{factor}x": _ideal_hits(reblocked(requests, factor)) for factor in COARSER},
+        "lru": {
+            f"{share:.0%}": {"hit_per_block": by_block, "hit_per_token": by_token}
+            for share, (by_block, by_token) in zip(
+                LRU_SHARES, lru_hits(requests, LRU_SHARES), strict=True
+            )
+        },
+        "reused_blocks": reused,
+        "top_1%_reuse": top_reuse,
+    }
+
+
+def _ideal_hits(requests: Sequence[Request]) -> dict[str, float] | None:
+    figures = prefix_statistics(requests)
+    return figures and {name: figures[name] for name in ("hit_per_block", "hit_per_token")}
+
+
+def _session_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
+    samples = session_samples(requests)
+    if not len(samples.turns):
+        return None
+    return {
+        "count": len(samples.turns),
+        "turns": _summary(samples.turns),
+        "gap_s": _summary(samples.gaps_s),
+        "fresh_tokens": _summary(samples.fresh_tokens),
+    }
+
+
+def _leading_hits(ids: tuple[int, ...], seen: set[int]) -> int:
+    for index, block_id in enumerate(ids):
+        if block_id not in seen:
+            return index
+    return len(ids)
+
+
+def _summary(values: FloatArray) -> dict[str, float | None]:
+    names = ("mean", "p50", "p90", "p99", "max")
+    if len(values) == 0:
+        return dict.fromkeys(names)
+    figures = (values.mean(), *np.percentile(values, (50, 90, 99)), values.max())
+    return dict(zip(names, map(float, figures), strict=True))
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
