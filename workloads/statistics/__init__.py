@@ -1,0 +1,5 @@
+"""Figures of a trace: arrivals, lengths, prefix reuse, sessions."""
+
+from workloads.statistics.statistics import prefix_statistics, statistics
+
+__all__ = ["prefix_statistics", "statistics"]
