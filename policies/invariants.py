@@ -1,7 +1,7 @@
-"""Checks the laws at every step of whatever scheduler and memory it wraps.
+"""Check the invariants at every step of a scheduler and its memory.
 
-Policies of one's own run under it always, the shipped ones in their tests. A broken law stops the
-run with the law's name, the step and the sequence.
+Policies loaded by path always run under this check, the shipped ones in their tests. A broken
+invariant stops the run with its name, the step and the sequence.
 """
 
 import traceback
@@ -23,12 +23,12 @@ TOKENS = "tokens out = tokens asked"
 WORK = "no idle step while something could run"
 
 
-class LawBroken(PolicyError):
-    """A policy did what no policy may do."""
+class InvariantBroken(PolicyError):
+    """A policy broke an invariant."""
 
 
-class LawChecked:
-    """A scheduler under supervision; it decides as the one inside does."""
+class InvariantChecked:
+    """A scheduler that decides as the one inside does, and checks what it decided."""
 
     def __init__(self, inner: Scheduler, config: PolicyConfig) -> None:
         self.memory = inner.memory
@@ -202,11 +202,11 @@ class LawChecked:
                 f"{self._step}: {error!r} ({_where(error)})"
             ) from error
 
-    def _fail(self, law: str, seq: Sequence | None, detail: str) -> NoReturn:
+    def _fail(self, invariant: str, seq: Sequence | None, detail: str) -> NoReturn:
         who = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"
-        raise LawBroken(
-            f"{self._config.batching} over {self._config.kv} broke a law at step {self._step}: "
-            f"{law!r}; {who}: {detail}"
+        raise InvariantBroken(
+            f"{self._config.batching} over {self._config.kv} broke an invariant at step "
+            f"{self._step}: {invariant!r}; {who}: {detail}"
         )
 
 

@@ -108,10 +108,10 @@ class KVMemory(Protocol):
 
 @runtime_checkable
 class CheckedMemory(Protocol):
-    """A memory that can check its own laws."""
+    """A memory that can check its own invariants."""
 
     def check(self, seqs: Iterable[Sequence]) -> None:
-        """Assert the laws, given all sequences that hold any of it."""
+        """Assert the invariants, given all sequences that hold any of it."""
 
 
 class Scheduler(Protocol):

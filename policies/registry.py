@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import cast
 
 from policies.config import PolicyConfig
-from policies.invariants import LawChecked
+from policies.invariants import InvariantChecked
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
 from policies.kv.windowed import WindowedKV
@@ -41,7 +41,7 @@ MEMORIES: dict[str, MemoryFactory] = {
 def build_scheduler(config: PolicyConfig) -> Scheduler:
     """The scheduler of ``config``, over the memory of ``config``.
 
-    One's own policies run under ``LawChecked``.
+    One's own policies run under ``InvariantChecked``.
 
     Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
     """
@@ -50,7 +50,7 @@ def build_scheduler(config: PolicyConfig) -> Scheduler:
     scheduler = build(memory, config)
     if config.batching in SCHEDULERS and config.kv in MEMORIES:
         return scheduler
-    return LawChecked(scheduler, config)
+    return InvariantChecked(scheduler, config)
 
 
 def find_policy(role: str, name: str, known: Mapping[str, object]) -> object:

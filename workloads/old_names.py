@@ -127,7 +127,9 @@ OLD_MODULES = {
     "workloads.servegen_files": "workloads.generators.servegen_files",
     "workloads.sessions": "workloads.generators.sessions",
 }
-OLD_CLASSES: dict[str, dict[str, str]] = {}
+OLD_CLASSES: dict[str, dict[str, str]] = {
+    "policies.law_check": {"LawBroken": "InvariantBroken", "LawChecked": "InvariantChecked"},
+}
 
 
 class OldModules(MetaPathFinder, Loader):

@@ -102,7 +102,7 @@ class ContiguousKV:
         )
 
     def check(self, seqs: Iterable[Sequence]) -> None:
-        """Assert the laws of the regions against the sequences that should hold them."""
+        """Assert the invariants of the regions against the sequences that should hold them."""
         held = [(s.region_start, s.region_tokens) for s in seqs if s.region_start >= 0]
         pieces = sorted(held + self._regions.pieces())
         ends = [start + length for start, length in pieces]

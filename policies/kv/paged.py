@@ -197,7 +197,7 @@ class PagedKV:
         )
 
     def check(self, seqs: Iterable[Sequence]) -> None:
-        """Assert the laws of the pool against all sequences that hold blocks."""
+        """Assert the invariants of the pool against all sequences that hold blocks."""
         index = self._index or self._forks
         tables: set[int] = set()
         shared: set[int] = set()

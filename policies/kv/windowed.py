@@ -160,7 +160,7 @@ class WindowedKV:
         )
 
     def check(self, seqs: Iterable[Sequence]) -> None:
-        """Assert the laws of the pool against all sequences that hold blocks."""
+        """Assert the invariants of the pool against all sequences that hold blocks."""
         held = sum(self._held(seq) for seq in seqs)
         assert self._free + held == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"

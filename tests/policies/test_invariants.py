@@ -1,4 +1,4 @@
-"""The law checker: own policies that break a law are stopped, and told which, when and by whom."""
+"""A policy loaded by path that breaks an invariant is stopped with its name, step and sequence."""
 
 import re
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ from policies.invariants import (
     POSITIONS,
     TOKENS,
     WORK,
-    LawBroken,
-    LawChecked,
+    InvariantBroken,
+    InvariantChecked,
 )
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
@@ -53,8 +53,8 @@ def own(policy: type) -> str:
     return f"{__file__}:{policy.__name__}"
 
 
-class Lawful(ContinuousBatching):
-    """One at a time: slow, but no law forbids it."""
+class Correct(ContinuousBatching):
+    """One at a time: slow, but no invariant forbids it."""
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
@@ -181,12 +181,12 @@ class AlwaysFull(PagedKV):
 
 def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
     scheduler = build_scheduler(PolicyConfig(**{**SMALL, **policies}))
-    assert isinstance(scheduler, LawChecked)
+    assert isinstance(scheduler, InvariantChecked)
     return simulate(requests, scheduler, ONE_SECOND)
 
 
 @pytest.mark.parametrize(
-    ("policy", "law", "step", "who", "detail"),
+    ("policy", "invariant", "step", "who", "detail"),
     [
         (AdmitsTwice, POSITIONS, 0, "sequence 'a'", "it is in the batch twice"),
         (EndsTwice, ONCE, 4, "sequence 'a'", "it has ended already, or never came"),
@@ -202,18 +202,20 @@ def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
         (NoStepAtAll, WORK, 0, "the batch", "quiet_steps is 0"),
     ],
 )
-def test_a_scheduler_that_breaks_a_law_is_stopped(
-    policy: type, law: str, step: int, who: str, detail: str
+def test_a_scheduler_that_breaks_an_invariant_is_stopped(
+    policy: type, invariant: str, step: int, who: str, detail: str
 ) -> None:
-    with pytest.raises(LawBroken) as caught:
+    with pytest.raises(InvariantBroken) as caught:
         replay(batching=own(policy))
     said = str(caught.value)
-    assert f"{own(policy)} over paged broke a law at step {step}: {law!r}; {who}" in said
+    assert (
+        f"{own(policy)} over paged broke an invariant at step {step}: {invariant!r}; {who}" in said
+    )
     assert detail in said
 
 
 @pytest.mark.parametrize(
-    ("policy", "law", "step", "who", "detail"),
+    ("policy", "invariant", "step", "who", "detail"),
     [
         (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
         (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
@@ -223,24 +225,27 @@ def test_a_scheduler_that_breaks_a_law_is_stopped(
         (AlwaysFull, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
     ],
 )
-def test_a_memory_that_breaks_a_law_is_stopped(
-    policy: type, law: str, step: int, who: str, detail: str
+def test_a_memory_that_breaks_an_invariant_is_stopped(
+    policy: type, invariant: str, step: int, who: str, detail: str
 ) -> None:
-    with pytest.raises(LawBroken) as caught:
+    with pytest.raises(InvariantBroken) as caught:
         replay(kv=own(policy))
     said = str(caught.value)
-    assert f"continuous over {own(policy)} broke a law at step {step}: {law!r}; {who}" in said
+    assert (
+        f"continuous over {own(policy)} broke an invariant at step {step}: {invariant!r}; {who}"
+        in said
+    )
     assert detail in said
 
 
 def test_nobody_may_be_in_a_scheduler_twice() -> None:
     twice = [request("a", 0.0, prompt=5, output=4), request("a", 1.0)]
-    with pytest.raises(LawBroken, match="sequence 'a': it is in the scheduler already"):
-        replay(twice, batching=own(Lawful))
+    with pytest.raises(InvariantBroken, match="sequence 'a': it is in the scheduler already"):
+        replay(twice, batching=own(Correct))
 
 
-def test_a_lawful_policy_of_ones_own_runs_to_the_end() -> None:
-    run = replay(batching=own(Lawful))
+def test_a_correct_policy_runs_to_the_end() -> None:
+    run = replay(batching=own(Correct))
     assert run.requests["status"].tolist() == ["finished"] * 4
     assert run.requests["output_tokens"].tolist() == [4, 3, 5, 2]
     steps = [4, 3, 1 + 5, 2]  # a prompt of 9 under a budget of 8 takes two
@@ -249,14 +254,14 @@ def test_a_lawful_policy_of_ones_own_runs_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "policy", "law"),
+    ("role", "policy", "invariant"),
     [("--batching", NeverRuns, WORK), ("--kv", LeaksABlock, CONSERVED)],
 )
-def test_replay_stops_in_one_line(role: str, policy: type, law: str) -> None:
+def test_replay_stops_in_one_line(role: str, policy: type, invariant: str) -> None:
     said = refused("replay", SAMPLE, role, own(policy), "--replications", 0)
     assert said.startswith("servetwin: ")
     assert own(policy) in said
-    assert re.search(rf"broke a law at step \d+: {re.escape(repr(law))}; ", said)
+    assert re.search(rf"broke an invariant at step \d+: {re.escape(repr(invariant))}; ", said)
 
 
 def test_a_scheduler_without_a_checker_that_never_runs_is_found_by_the_replica() -> None:
@@ -323,11 +328,11 @@ def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
         replay(batching=own(Raises))
     said = str(caught.value)
     assert "failed in schedule() at step 0: KeyError('no such thing')" in said
-    assert "test_policies_law_check.py:" in said
+    assert "test_invariants.py:" in said
 
 
 def test_an_overbooked_memory_is_found() -> None:
-    with pytest.raises(LawBroken, match="blocks leak"):
+    with pytest.raises(InvariantBroken, match="blocks leak"):
         replay(kv=own(Overbooks))
 
 

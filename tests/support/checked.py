@@ -1,13 +1,13 @@
 """Shipped policies under supervision, and requests in one line."""
 
 from policies.config import PolicyConfig
-from policies.invariants import LawChecked
+from policies.invariants import InvariantChecked
 from policies.registry import build_scheduler
 from workloads.request import Request
 
 
-class CheckedScheduler(LawChecked):
-    """The scheduler of a configuration; every law is checked around every call."""
+class CheckedScheduler(InvariantChecked):
+    """The scheduler of a configuration; every invariant is checked around every call."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(build_scheduler(config), config)

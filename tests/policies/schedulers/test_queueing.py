@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from policies.config import PolicyConfig
-from policies.invariants import LawChecked
+from policies.invariants import InvariantChecked
 from policies.kv.paged import PagedKV
 from policies.protocols import KVMemory
 from policies.schedulers.continuous import ContinuousBatching
@@ -100,7 +100,7 @@ SERVER = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=1)
 
 
 def run(build: Build, config: PolicyConfig, requests: list[Request], macro: bool = True) -> Run:
-    scheduler = LawChecked(build(PagedKV(config), config), config)
+    scheduler = InvariantChecked(build(PagedKV(config), config), config)
     return simulate(requests, scheduler, ONE_SECOND, macro=macro)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from policies.batch import Batch
 from policies.config import PolicyConfig
-from policies.invariants import BUDGETS, POSITIONS, TOKENS, LawBroken, LawChecked
+from policies.invariants import BUDGETS, POSITIONS, TOKENS, InvariantBroken, InvariantChecked
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
 from policies.schedulers.speculative import SpeculativeBatching
@@ -355,9 +355,9 @@ def test_a_broken_scheduler_of_drafts_is_stopped(
 ) -> None:
     """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
     config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
-    scheduler = LawChecked(policy(ContiguousKV(config), config), config)
+    scheduler = InvariantChecked(policy(ContiguousKV(config), config), config)
     requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
-    with pytest.raises(LawBroken) as broken:
+    with pytest.raises(InvariantBroken) as broken:
         simulate(requests, scheduler, ONE_SECOND, verifier=Verifier(Scripted(3, 2, 1, 3)))
     assert f"{law!r}" in str(broken.value)
 
