@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from app.scenario.scenario_file import (
     PROFILE,
@@ -62,7 +62,6 @@ def test_an_empty_file_is_the_default() -> None:
 
 
 @given(scenarios())
-@settings(max_examples=60, deadline=None)
 def test_yaml_keeps_a_scenario(scenario: ScenarioFile) -> None:
     assert parse_scenario(scenario.as_yaml(), "s.yaml") == scenario
 

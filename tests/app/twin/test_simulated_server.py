@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.scenario.options import PolicyOptions
@@ -209,7 +209,6 @@ def test_after_a_rest_a_step_begins_when_it_is_decided() -> None:
     assert clock.now_s == pytest.approx(2.05)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     prompt=st.lists(st.integers(0, 999), min_size=1, max_size=50),
     seed=st.none() | st.integers(-(1 << 63), (1 << 63) - 1),

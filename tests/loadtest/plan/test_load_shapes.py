@@ -316,7 +316,7 @@ def test_a_ramp_has_the_arrivals_of_its_line(steps: str) -> None:
 @given(
     st.sampled_from(["poisson", "gamma:cv=2", "constant", "mmpp2:on=1,off=1"]), st.integers(0, 9)
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_generated_loads_end_with_the_duration_and_come_again(law: str, seed: int) -> None:
     choice = LoadChoice(arrivals=law, rate_per_s=20.0, duration_s=5.0, seed=seed)
     trace = choice.trace()

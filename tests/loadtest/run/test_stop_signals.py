@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.run.stop_signals import signals_wait
@@ -265,7 +265,6 @@ SIZES = sizes()
 LARGEST = max(SIZES.values())
 
 
-@settings(deadline=None)
 @given(room=st.integers(0, LARGEST + 1))
 def test_whatever_fits_is_whole_and_nothing_else_is_there(room: int) -> None:
     run = a_run()

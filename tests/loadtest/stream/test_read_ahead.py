@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from httpx_sse import EventSource
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.http.exchange import Exchange, Failure
@@ -120,7 +120,6 @@ def of_shapes(shapes: tuple[Shape, Shape]) -> st.SearchStrategy[list[bytes]]:
     return st.lists(payload | payload | payload | RAW, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
 @given(payloads=st.tuples(SHAPES, SHAPES).flatmap(of_shapes))
 def test_events_like_the_one_before_are_what_decoding_them_says(payloads: list[bytes]) -> None:
     """However odd the texts: with patterns and without, the same stream."""

@@ -19,7 +19,7 @@ from policies.lockstep import Lockstep
 from policies.sequence import Sequence
 from workloads.errors import PolicyError
 
-STATEFUL = settings(max_examples=40, stateful_step_count=40, deadline=None)
+STATEFUL = settings(stateful_step_count=40)
 
 
 class PagedMachine(RuleBasedStateMachine):
@@ -158,7 +158,6 @@ def test_paged_blocks(prefix_index: PrefixIndexName, eviction: Eviction) -> None
     run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) -> None:
     """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""

@@ -211,9 +211,7 @@ def held_tokens(memory: WindowedKV, seq: Sequence) -> int:
 def test_nothing_leaks_and_no_window_is_exceeded(block: int, state: int, share: float) -> None:
     config = replace(WINDOWED, block_tokens=block, kv_state_tokens=state, kv_window_share=share)
     machine = type("Machine", (WindowedMachine,), {"config": config})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=30))
 
 
 WINDOWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -237,7 +235,6 @@ def without_sharing(config: PolicyConfig, kv: str) -> PolicyConfig:
 
 
 @every_scheduler
-@settings(max_examples=40, deadline=None)
 @given(data=st.data(), requests=workloads(), window=WINDOWS)
 def test_macro_steps_equal_single_steps_and_every_law_holds(
     batching: str, data: st.DataObject, requests: list[Request], window: dict[str, Any]
@@ -252,7 +249,7 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
 
 
 @every_scheduler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), requests=workloads(), window=NO_WINDOW)
 def test_without_a_window_it_decides_as_paged_memory_does(
     batching: str, data: st.DataObject, requests: list[Request], window: dict[str, Any]

@@ -210,7 +210,6 @@ def laws(draw: st.DrawFn, config: PolicyConfig) -> Acceptance:
     return blocks if draw(st.booleans()) else row
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_and_every_law_holds(
     data: st.DataObject, requests: list[Request]
@@ -237,7 +236,6 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
     assert (macro.steps["rows"] <= config.token_budget).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(config=policies("speculative"), requests=workloads())
 def test_without_drafts_it_is_continuous_batching_with_full_admission(
     config: PolicyConfig, requests: list[Request]
@@ -250,7 +248,7 @@ def test_without_drafts_it_is_continuous_batching_with_full_admission(
     pd.testing.assert_frame_equal(ours.steps, theirs.steps, check_exact=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     outputs=st.lists(st.integers(1, 40), min_size=1, max_size=10),
     alphas=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.config import PolicyConfig
@@ -186,7 +186,6 @@ def families(draw: st.DrawFn) -> list[Request]:
     return requests
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests=families(), queue_limit=st.sampled_from([None, 1]), replicas=st.integers(1, 3))
 def test_every_follower_waits_for_its_parent_and_steps_do_not_matter(
     requests: list[Request], queue_limit: int | None, replicas: int

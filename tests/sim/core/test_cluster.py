@@ -93,7 +93,6 @@ def check_stamps(run: Run, requests: list[Request]) -> None:
     assert (frame["queue_s"].dropna() >= 0).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(requests=workloads(), queue_limit=st.sampled_from([None, 0, 2]))
 def test_a_cluster_of_one_is_exactly_one_server(
     requests: list[Request], queue_limit: int | None
@@ -113,7 +112,7 @@ BATCHINGS = ["static", "insertion", "continuous", "prefill-first", "chunked"]
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     requests=workloads(),
     staleness_s=st.sampled_from([0.0, 0.02]),
@@ -146,7 +145,6 @@ def test_macro_steps_equal_single_steps_on_many_replicas(
     assert runs[0].extra["simulation"]["steps"] == runs[1].extra["simulation"]["steps"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     requests=workloads(),
     link=st.sampled_from([KVLink(), KVLink(0.02), KVLink(0.005, 0.001)]),

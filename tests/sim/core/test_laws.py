@@ -126,7 +126,6 @@ def run_checked(
 
 
 @every_scheduler
-@settings(max_examples=80, deadline=None)
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_and_every_law_holds(
     batching: str, data: st.DataObject, requests: list[Request]
@@ -141,7 +140,7 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
 
 
 @every_scheduler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), requests=workloads())
 def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
     batching: str, data: st.DataObject, requests: list[Request]
@@ -169,7 +168,6 @@ def test_the_same_seed_gives_the_same_bytes(batching: str, kv: str) -> None:
     assert first == run_checked(small, requests, macro=True).requests.to_csv()
 
 
-@settings(max_examples=30, deadline=None)
 @given(requests=workloads(), factor=st.sampled_from([0.5, 2.0, 8.0]))
 def test_scaling_all_times_scales_all_latencies(requests: list[Request], factor: float) -> None:
     config = PolicyConfig(kv_tokens=160, max_model_len=70, token_budget=16, max_seqs=4)

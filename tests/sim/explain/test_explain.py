@@ -272,7 +272,7 @@ def test_the_parts_are_those_that_every_step_record_shows(
 # --- laws
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(["static", "insertion", "continuous", "prefill-first", "chunked"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.shapes import find_hardware, find_model, model_from_hf_config
@@ -243,7 +243,6 @@ KEYS = (
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.sampled_from(["llama", "mamba", "x"]))
 def test_any_config_is_a_shape_or_a_shape_error(changes: dict[str, Any], model_type: str) -> None:
     config = {**HF, "model_type": model_type, **changes}

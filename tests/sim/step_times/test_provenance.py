@@ -191,7 +191,6 @@ def cut(shape: BatchShape, largest: MeasuredRange) -> np.ndarray:
     return np.array([of[name] for name in FEATURES])
 
 
-@settings(max_examples=200)
 @given(shapes, st.floats(0.2, 5.0), st.integers(1, 30))
 def test_what_lies_beyond_the_measured_costs_the_factor(
     shape: BatchShape, factor: float, steps: int
@@ -224,7 +223,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
 
 
 @pytest.mark.parametrize("batching", ["continuous", "chunked", "static", "prefill-first"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(workloads(), st.floats(0.2, 5.0), st.booleans())
 def test_macro_steps_equal_single_steps_outside_the_range_too(
     batching: str, requests: list[Request], factor: float, noisy: bool

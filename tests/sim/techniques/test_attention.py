@@ -270,7 +270,7 @@ CLAIMS: list[tuple[Technique, Callable[[int], float]]] = [
 
 @pytest.mark.parametrize("efficiency", [IDEAL, DEFAULT], ids=["ideal", "default"])
 @pytest.mark.parametrize(("technique", "ratio"), CLAIMS, ids=lambda value: type(value).__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(batch=st.integers(1, 300), context=st.integers(1, 30_000))
 def test_no_speed_up_exceeds_its_ratio_of_bytes(
     technique: Technique,
@@ -416,7 +416,7 @@ def test_less_memory_per_sequence_serves_a_crowd_sooner(technique: Technique) ->
     assert set(runs[1].requests["output_tokens"]) == {40}
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(windows=st.lists(st.integers(1, 800), min_size=2, max_size=3, unique=True))
 def test_a_longer_window_never_serves_an_unhurried_client_sooner(windows: list[int]) -> None:
     """One request at a time: no memory is short, and a longer window is more to read."""

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -215,7 +215,6 @@ def test_orca_is_continuous_batching() -> None:
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=60), st.integers(1, 8))
-@settings(max_examples=40)
 def test_insertion_gains_no_more_than_static_batches_waste(lengths: list[int], slots: int) -> None:
     """Every batch lasts as long as its longest: sum of max over mean of slots, to the step."""
     static_s, inserted_s = insertion_spans_s(lengths, slots)
@@ -331,7 +330,6 @@ def test_answers_of_one_request_share_its_prompt() -> None:
 
 
 @given(st.integers(1, 120), st.integers(1, 80), st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
 def test_shared_or_copied_blocks_are_those_of_the_formula(
     prompt: int, output: int, samples: int
 ) -> None:
@@ -395,7 +393,6 @@ JOBS = st.lists(
 
 
 @given(JOBS, st.integers(4, 20))
-@settings(max_examples=60, deadline=None)
 def test_no_gap_between_tokens_is_longer_than_a_step_of_the_budget(
     jobs: list[tuple[float, int, int]], budget: int
 ) -> None:

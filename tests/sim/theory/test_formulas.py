@@ -7,7 +7,7 @@ from math import comb, exp, factorial, inf, nan, sqrt
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
@@ -399,7 +399,6 @@ def simulated_batches_s(rng: np.random.Generator, bound: int) -> float:
 
 
 @given(LOADS, TIMES, SHARES)
-@settings(max_examples=30)
 def test_batches_of_one_are_md1(load: float, service: float, part: float) -> None:
     rate = load / service
     queue = theory.bounded_batch_service(rate, part * service, (1 - part) * service, 1)

@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from app.dashboard.formatting import escaped, plain, signed, three_digits
 from app.dashboard.scenario import uploads
@@ -21,7 +21,6 @@ GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
 
 
 @given(scenarios())
-@settings(max_examples=60, deadline=None)
 def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
     assert from_controls(as_controls(scenario)) == scenario
 

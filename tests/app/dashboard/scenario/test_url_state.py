@@ -3,7 +3,7 @@
 from urllib.parse import parse_qs
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from app.dashboard.scenario.controls import CONTROLS, as_controls
 from app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
@@ -57,7 +57,6 @@ def test_pages_do_not_shadow_the_scenario() -> None:
 
 
 @given(scenarios())
-@settings(max_examples=60, deadline=None)
 def test_the_query_of_a_scenario_holds_what_differs(scenario: ScenarioFile) -> None:
     found = parse_qs(query_of(scenario), keep_blank_values=True)
     assert list(problems(found, WORKLOADS)) == []

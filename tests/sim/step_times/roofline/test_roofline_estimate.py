@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batch import BatchShape
@@ -102,7 +102,6 @@ def by_name(step: CoarseStep) -> dict[str, Operator]:
     return {operator.name: operator for operator in step.operators}
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(MODELS),
     st.lists(st.integers(1, 32_768), max_size=64),

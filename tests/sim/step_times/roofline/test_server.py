@@ -132,7 +132,7 @@ def test_step_times_of_every_model_on_every_device_grow_with_the_batch() -> None
             assert 0 < model.seconds(few)[0] < model.seconds(many)[0]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.sampled_from(["continuous", "chunked", "static", "prefill-first", "insertion"]),
     st.integers(2, 64),

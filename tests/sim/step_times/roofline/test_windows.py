@@ -119,7 +119,6 @@ def grown(shape: BatchShape, steps: int) -> BatchShape:
     return shape._replace(decode_contexts=contexts, decode_context_tokens=sum(contexts))
 
 
-@settings(max_examples=150, deadline=None)
 @given(deployment=deployments(), shape=shapes(), steps=st.integers(1, 40))
 def test_a_run_of_steps_is_its_single_steps_to_the_last_bit(
     deployment: Deployment, shape: BatchShape, steps: int
@@ -201,7 +200,6 @@ def rounding(contexts: list[int]) -> float:
     return (sum(contexts) + 3) * 2.0**-49
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     contexts=st.lists(st.integers(1, 5000), min_size=1, max_size=8),
     windows=st.lists(st.integers(1, 5000), min_size=2, max_size=4),
@@ -339,7 +337,7 @@ def run(
 
 
 @pytest.mark.parametrize("batching", BATCHING)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_where_every_context_counts(
     batching: str, data: st.DataObject, requests: list[Request]

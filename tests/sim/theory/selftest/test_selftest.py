@@ -60,7 +60,7 @@ def test_busier_slots_wait_as_pollaczek_and_khinchine_say(
     assert all(outcome.holds for outcome in judge(busy))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0.05, 3), st.integers(0, 2**32))
 def test_waits_of_one_slot_are_lindleys_request_by_request(load: float, seed: int) -> None:
     """The wait of the next: max(0, wait + service - gap) (Lindley 1952)."""
@@ -74,7 +74,7 @@ def test_waits_of_one_slot_are_lindleys_request_by_request(load: float, seed: in
     assert run.requests["queue_s"].to_numpy() == pytest.approx(np.array(expected_s), abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 5), st.integers(0, 2**32))
 def test_slots_without_a_queue_refuse_whom_they_find_no_room_for(slots: int, seed: int) -> None:
     """Arrivals far from the steps' ends: each is refused exactly when all slots are held."""
