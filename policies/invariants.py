@@ -88,20 +88,20 @@ class InvariantChecked:
         self._check_memory(finished[0] if finished else None)
         return finished
 
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         """As the scheduler, at least 1."""
-        steps = self._inner.quiet_steps(batch)
+        steps = self._inner.repeatable_steps(batch)
         if steps < 1:
-            self._fail(WORK, None, f"quiet_steps is {steps}")
+            self._fail(WORK, None, f"repeatable_steps is {steps}")
         return steps
 
-    def may_cut(self) -> bool:
+    def arrival_may_change_batch(self) -> bool:
         """As the scheduler."""
-        return self._inner.may_cut()
+        return self._inner.arrival_may_change_batch()
 
-    def cut_by(self, seq: Sequence) -> bool:
+    def changes_batch(self, seq: Sequence) -> bool:
         """As the scheduler."""
-        return self._inner.cut_by(seq)
+        return self._inner.changes_batch(seq)
 
     def wake_s(self) -> float | None:
         """As the scheduler."""

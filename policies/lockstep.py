@@ -46,11 +46,11 @@ class Lockstep:
     def join(self, seq: Sequence) -> None:
         """A sequence has its first token (or its memory again) and decodes from now on."""
         steps, block = self.steps, self._block
-        computed = seq.settled_computed_tokens
+        computed = seq.base_computed_tokens
         self._joins = join = self._joins + 1
         self._members[seq] = join
         self.size += 1
-        heappush(self._ends, (steps + seq.max_tokens - seq.settled_generated_tokens, join, seq))
+        heappush(self._ends, (steps + seq.max_tokens - seq.base_generated_tokens, join, seq))
         self.context_tokens += computed
         place = (computed - steps) % block
         self._places[place] += 1
@@ -65,8 +65,8 @@ class Lockstep:
         steps, block = self.steps, self._block
         done = steps - seq.joined_step
         seq.lockstep = None
-        seq.settled_generated_tokens += done
-        seq.settled_computed_tokens = computed = seq.settled_computed_tokens + done
+        seq.base_generated_tokens += done
+        seq.base_computed_tokens = computed = seq.base_computed_tokens + done
         self.context_tokens -= computed
         place = (computed - steps) % block
         self._places[place] -= 1

@@ -83,7 +83,7 @@ class KVMemory(Protocol):
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Room for ``steps`` more positions of every member; False, unchanged, without it."""
 
-    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """How many more steps (at most ``limit``) ``grow`` would grant."""
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
@@ -134,13 +134,13 @@ class Scheduler(Protocol):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; returns the finished."""
 
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         """How often this very batch repeats if nothing arrives (at least 1)."""
 
-    def may_cut(self) -> bool:
+    def arrival_may_change_batch(self) -> bool:
         """Whether somebody who comes now could change the batch of the next step."""
 
-    def cut_by(self, seq: Sequence) -> bool:
+    def changes_batch(self, seq: Sequence) -> bool:
         """Whether ``seq``, just added, could change the batch of the next step."""
 
     def wake_s(self) -> float | None:

@@ -11,6 +11,7 @@ from policies.invariants import InvariantChecked
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
 from policies.kv.windowed import WindowedKV
+from policies.old_methods import adopt_old_methods
 from policies.protocols import KVMemory, Scheduler
 from policies.schedulers.chunked import ChunkedPrefill
 from policies.schedulers.continuous import ContinuousBatching
@@ -74,6 +75,8 @@ def _load(role: str, path: Path, class_name: str) -> object:
     found = getattr(module, class_name, None)
     if not callable(found):
         raise PolicyError(f"{role}: {path} has no class {class_name!r}")
+    if isinstance(found, type):
+        adopt_old_methods(found)
     return cast(object, found)
 
 

@@ -33,7 +33,10 @@ class Sequence:
     """
 
     __slots__ = (
+        "arrival_number",
         "arrival_s",
+        "base_computed_tokens",
+        "base_generated_tokens",
         "block_keys",
         "blocks",
         "cached_tokens",
@@ -57,11 +60,8 @@ class Sequence:
         "region_tokens",
         "request_id",
         "samples",
-        "settled_computed_tokens",
-        "settled_generated_tokens",
         "stopped",
         "tenant",
-        "ticket",
     )
 
     def __init__(
@@ -97,8 +97,8 @@ class Sequence:
         self.number = number
         """Row of the request in a run; the scheduler's order of arrival is its own."""
 
-        self.settled_computed_tokens = 0
-        self.settled_generated_tokens = 0
+        self.base_computed_tokens = 0
+        self.base_generated_tokens = 0
         """Both counters as they were when it joined its lockstep group; the truth outside one."""
         self.lockstep: Lockstep | None = None
         self.joined_step = 0
@@ -107,7 +107,7 @@ class Sequence:
         self.preemptions = 0
         self.stopped = False
         """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
-        self.ticket = 0
+        self.arrival_number = 0
         """Place in the scheduler's order of arrival."""
         self.on_host = False
         """Preempted with its keys and values kept in host memory."""
@@ -138,24 +138,24 @@ class Sequence:
         """Positions whose keys and values are in KV memory."""
         group = self.lockstep
         if group is None:
-            return self.settled_computed_tokens
-        return self.settled_computed_tokens + group.steps - self.joined_step
+            return self.base_computed_tokens
+        return self.base_computed_tokens + group.steps - self.joined_step
 
     @computed_tokens.setter
     def computed_tokens(self, tokens: int) -> None:
-        self.settled_computed_tokens = tokens
+        self.base_computed_tokens = tokens
 
     @property
     def generated_tokens(self) -> int:
         """Output tokens so far."""
         group = self.lockstep
         if group is None:
-            return self.settled_generated_tokens
-        return self.settled_generated_tokens + group.steps - self.joined_step
+            return self.base_generated_tokens
+        return self.base_generated_tokens + group.steps - self.joined_step
 
     @generated_tokens.setter
     def generated_tokens(self, tokens: int) -> None:
-        self.settled_generated_tokens = tokens
+        self.base_generated_tokens = tokens
 
     @property
     def total_tokens(self) -> int:
@@ -188,7 +188,7 @@ class Sequence:
             deadline_s=self.deadline_s,
         )
         child.group = self.group
-        child.settled_generated_tokens = self.settled_generated_tokens
+        child.base_generated_tokens = self.base_generated_tokens
         return child
 
     def stop(self) -> None:

@@ -128,7 +128,10 @@ OLD_MODULES = {
     "workloads.sessions": "workloads.generators.sessions",
 }
 OLD_CLASSES: dict[str, dict[str, str]] = {
+    "policies.fleet": {"Fleet": "ReplicaLoads"},
+    "policies.iteration": {"last_of_groups": "finished_requests"},
     "policies.law_check": {"LawBroken": "InvariantBroken", "LawChecked": "InvariantChecked"},
+    "policies.queueing": {"Reception": "AdmissionQueue", "is_steady": "has_stable_head"},
 }
 
 

@@ -72,7 +72,7 @@ class ContiguousKV:
         """True: what a sequence may grow to is reserved already."""
         return True
 
-    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """``limit``: what a sequence may grow to is reserved already."""
         return limit
 

@@ -96,7 +96,7 @@ class PagedKV:
         lockstep.granted_step += steps
         return True
 
-    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """How many more steps (at most ``limit``) ``grow`` would grant."""
         available = self._free if self._index is None else self._available()
         if lockstep.size * (limit // self.block_tokens + 1) <= available:
@@ -125,7 +125,7 @@ class PagedKV:
         if own > self._free and not self._evict(own):
             return False
         child.blocks = list(index.share(seq, child))
-        child.settled_computed_tokens = seq.computed_tokens
+        child.base_computed_tokens = seq.computed_tokens
         child.held_blocks = needed
         self._free -= own
         self.table(child, seq.computed_tokens)
@@ -133,7 +133,7 @@ class PagedKV:
 
     def release(self, seq: Sequence) -> None:
         """Give back every block; the sequence does not decode any more."""
-        held = -(-seq.settled_computed_tokens // self.block_tokens)
+        held = -(-seq.base_computed_tokens // self.block_tokens)
         held = max(held, seq.held_blocks)
         if self._index is not None:
             self._release_shared(self._index, seq, held)
@@ -150,7 +150,8 @@ class PagedKV:
     def table(self, seq: Sequence, tokens: int) -> list[int]:
         """The block table (``seq.blocks``), long enough for the first ``tokens`` positions.
 
-        They must have been granted by ``reserve`` or ``grow``, or be what ``quiet_steps`` promised.
+        They must have been granted by ``reserve`` or ``grow``, or be what
+        ``repeatable_steps`` promised.
         """
         missing = -(-tokens // self.block_tokens) - len(seq.blocks)
         if missing > 0:

@@ -101,7 +101,7 @@ class WindowedKV:
         lockstep.granted_step += steps
         return True
 
-    def quiet_steps(self, lockstep: Lockstep, limit: int) -> int:
+    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """How many more steps (at most ``limit``) ``grow`` would grant."""
         if lockstep.size * (limit // self.block_tokens + 1) <= self._free:
             return limit  # even if nothing left a window
@@ -119,7 +119,7 @@ class WindowedKV:
         if needed > self._free:
             return False
         self._hold(child, needed)
-        child.settled_computed_tokens = seq.computed_tokens
+        child.base_computed_tokens = seq.computed_tokens
         return True
 
     def release(self, seq: Sequence) -> None:
@@ -131,7 +131,7 @@ class WindowedKV:
         """As many blocks, all nowhere, as ``tokens`` positions have; none if it has no such room.
 
         It says that the positions were granted, by ``reserve``, ``grow`` or the promise of
-        ``quiet_steps``. An executor cannot use it: every kind of layer keeps tokens of its own.
+        ``repeatable_steps``. An executor cannot use it: every kind of layer keeps its own tokens.
         """
         if self._blocks(tokens) - self._held(seq) > self._free:
             return []
@@ -193,5 +193,5 @@ class WindowedKV:
 
 def _granted(lockstep: Lockstep) -> IntArray:
     """Positions of each member up to the step that all have room for."""
-    offsets = (seq.settled_computed_tokens - seq.joined_step for seq in lockstep)
+    offsets = (seq.base_computed_tokens - seq.joined_step for seq in lockstep)
     return np.fromiter(offsets, np.int64, lockstep.size) + lockstep.granted_step

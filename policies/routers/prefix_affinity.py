@@ -8,27 +8,27 @@ from bisect import bisect_left
 
 import numpy as np
 
-from policies.routers.replica_loads import Fleet, LeastLoaded, RouterConfig
+from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
 from workloads.request import Request
 
 
 class PrefixAffinity:
     """By the longest known prefix; by least load where little is known or balance is lost."""
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._fleet = fleet
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._loads = loads
         self._config = config
-        self._least = LeastLoaded(fleet)
+        self._least = LeastLoaded(loads)
         self._seen: dict[int, int] = {}
         """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
         so that what is known of a prompt is always a prefix of it."""
 
     def choose(self, request: Request, now_s: float) -> int:
         """The replica that gets the request."""
-        loads = self._fleet.requests(now_s)
-        place = None if self._unbalanced(min(loads), max(loads)) else self._holder(request)
+        requests = self._loads.requests(now_s)
+        place = None if self._unbalanced(min(requests), max(requests)) else self._holder(request)
         if place is None:
-            place = self._least.choose(loads, 1)
+            place = self._least.choose(requests, 1)
         self._remember(request.prefix_block_ids, place)
         return place
 

@@ -36,7 +36,7 @@ class RouterConfig:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
 
 
-class Fleet:
+class ReplicaLoads:
     """The load of each replica: requests sent and not ended, and their tokens.
 
     Whoever carries the requests calls ``sent`` and ``ended``; a router reads ``requests`` and
@@ -49,7 +49,7 @@ class Fleet:
         self.speeds = tuple(speeds)
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
-        self._told_requests, self._told_tokens = self._requests, self._tokens
+        self._reported_requests, self._reported_tokens = self._requests, self._tokens
         self._report_s = inf
         if staleness_s:
             self._report(0.0)
@@ -62,13 +62,13 @@ class Fleet:
         """Requests in each replica, prompt and decode, waiting and running, as last reported."""
         if now_s >= self._report_s:
             self._report(now_s)
-        return self._told_requests
+        return self._reported_requests
 
     def tokens(self, now_s: float) -> Listed[int]:
         """The prompt and declared output tokens of those requests."""
         if now_s >= self._report_s:
             self._report(now_s)
-        return self._told_tokens
+        return self._reported_tokens
 
     def sent(self, place: int, tokens: int, now_s: float) -> None:
         """A request of ``tokens`` tokens went to the replica at ``place``."""
@@ -86,7 +86,7 @@ class Fleet:
 
     def _report(self, now_s: float) -> None:
         """Nothing has changed since the report was due, so the loads are those of that moment."""
-        self._told_requests, self._told_tokens = self._requests.copy(), self._tokens.copy()
+        self._reported_requests, self._reported_tokens = self._requests.copy(), self._tokens.copy()
         due_s = (now_s // self._staleness_s + 1) * self._staleness_s
         self._report_s = max(due_s, nextafter(now_s, inf))
 
@@ -94,8 +94,8 @@ class Fleet:
 class LeastLoaded:
     """The least load for the speed, the newcomer's own included; equal replicas take turns."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._speeds = fleet.speeds
+    def __init__(self, loads: ReplicaLoads) -> None:
+        self._speeds = loads.speeds
         self._next = 0
 
     def choose(self, loads: Listed[int], own: int) -> int:

@@ -14,15 +14,15 @@ import numpy as np
 
 from policies.registry import find_policy
 from policies.routers.prefix_affinity import PrefixAffinity
-from policies.routers.replica_loads import Fleet, LeastLoaded, RouterConfig
+from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
 from workloads.request import Request
 
 
 class Router(Protocol):
-    """Sends requests to replicas. Built as ``MyRouter(fleet, config, rng)``."""
+    """Sends requests to replicas. Built as ``MyRouter(loads, config, rng)``."""
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The place of the replica that gets the request, from 0 to ``len(fleet) - 1``.
+        """The place of the replica that gets the request, from 0 to ``len(loads) - 1``.
 
         ``request.output_tokens`` is what the client declared, not what will come.
         """
@@ -31,8 +31,8 @@ class Router(Protocol):
 class RoundRobin:
     """One after the other."""
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._count = len(fleet)
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._count = len(loads)
         self._next = 0
 
     def choose(self, request: Request, now_s: float) -> int:
@@ -44,8 +44,8 @@ class RoundRobin:
 class RandomChoice:
     """Each with the same chance."""
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._count = len(fleet)
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._count = len(loads)
         self._rng = rng
 
     def choose(self, request: Request, now_s: float) -> int:
@@ -56,25 +56,25 @@ class RandomChoice:
 class LeastOutstanding:
     """The fewest requests that are not answered yet, for the replica's speed."""
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._fleet = fleet
-        self._least = LeastLoaded(fleet)
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._loads = loads
+        self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
         """The least busy by requests."""
-        return self._least.choose(self._fleet.requests(now_s), 1)
+        return self._least.choose(self._loads.requests(now_s), 1)
 
 
 class LeastTokens:
     """The fewest outstanding tokens, prompts and declared outputs, for the replica's speed."""
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._fleet = fleet
-        self._least = LeastLoaded(fleet)
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._loads = loads
+        self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
         """The least busy by tokens."""
-        return self._least.choose(self._fleet.tokens(now_s), request.total_tokens)
+        return self._least.choose(self._loads.tokens(now_s), request.total_tokens)
 
 
 class PowerOfTwo:
@@ -83,19 +83,19 @@ class PowerOfTwo:
     Mitzenmacher, The Power of Two Choices in Randomized Load Balancing (IEEE TPDS 2001).
     """
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._fleet = fleet
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._loads = loads
         self._rng = rng
 
     def choose(self, request: Request, now_s: float) -> int:
         """The less busy of two, by requests for the replica's speed."""
-        count = len(self._fleet)
+        count = len(self._loads)
         if count == 1:
             return 0
-        loads, speeds = self._fleet.requests(now_s), self._fleet.speeds
+        requests, speeds = self._loads.requests(now_s), self._loads.speeds
         first, step = int(self._rng.integers(count)), int(self._rng.integers(1, count))
         return min(
-            (first, (first + step) % count), key=lambda place: (loads[place] + 1) / speeds[place]
+            (first, (first + step) % count), key=lambda place: (requests[place] + 1) / speeds[place]
         )
 
 
@@ -107,8 +107,8 @@ class SessionAffinity:
     Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998).
     """
 
-    def __init__(self, fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._places = range(len(fleet))
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._places = range(len(loads))
 
     def choose(self, request: Request, now_s: float) -> int:
         """The winner for the session, the tenant, or the request alone."""
@@ -116,7 +116,7 @@ class SessionAffinity:
         return max(self._places, key=lambda place: _draw(place, name))
 
 
-ROUTERS: dict[str, Callable[[Fleet, RouterConfig, np.random.Generator], Router]] = {
+ROUTERS: dict[str, Callable[[ReplicaLoads, RouterConfig, np.random.Generator], Router]] = {
     "round-robin": RoundRobin,
     "random": RandomChoice,
     "least-outstanding": LeastOutstanding,
@@ -127,14 +127,14 @@ ROUTERS: dict[str, Callable[[Fleet, RouterConfig, np.random.Generator], Router]]
 }
 
 
-def build_router(fleet: Fleet, config: RouterConfig, rng: np.random.Generator) -> Router:
-    """The router of ``config`` before the replicas of ``fleet``; ``rng`` is its own stream.
+def build_router(loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> Router:
+    """The router of ``config`` before the replicas of ``loads``; ``rng`` is its own stream.
 
     Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
     """
     factory = find_policy("router", config.router, ROUTERS)
-    return cast(Callable[[Fleet, RouterConfig, np.random.Generator], Router], factory)(
-        fleet, config, rng
+    return cast(Callable[[ReplicaLoads, RouterConfig, np.random.Generator], Router], factory)(
+        loads, config, rng
     )
 
 

@@ -14,6 +14,6 @@ class ContinuousBatching(IterationBatching):
     """
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
-        if not batch.chunks or head.settled_computed_tokens:
+        if not batch.chunks or head.base_computed_tokens:
             return True
         return head.total_tokens - self.memory.cached_prefix(head) <= left

@@ -13,10 +13,10 @@ from policies.protocols import KVMemory, Load
 from policies.schedulers.host_memory import HostMemory
 from policies.schedulers.preemption_victim import choose_victim
 from policies.schedulers.queueing import (
+    AdmissionQueue,
     ArrivalOrder,
-    Reception,
     WaitingQueue,
-    is_steady,
+    has_stable_head,
     queue_in_order,
 )
 from policies.sequence import SampleGroup, Sequence
@@ -37,21 +37,21 @@ class IterationBatching:
         self._grows = not self._reserves_all and memory.layout == "paged"
         self._victim = config.victim
         self._waiting = self.build_queue(config)
-        self._reception = Reception(memory, config, self._waiting)
-        self.dropped = self._reception.dropped
-        self.add = self._reception.add
+        self._admission = AdmissionQueue(memory, config, self._waiting)
+        self.dropped = self._admission.dropped
+        self.add = self._admission.add
         self._sheds = config.shed_ttft_s is not None
         self._bounded = config.queue_limit is not None
         self._shares = memory.shares_prefixes
         self._in_order = type(self._waiting) is ArrivalOrder
-        self._volatile = not is_steady(self._waiting)
+        self._volatile = not has_stable_head(self._waiting)
         self._host = HostMemory(config) if config.preemption == "swap" else None
         self._decodes = Lockstep(memory.block_tokens)
         self._forked = False
-        self._line_moved = False
-        self._plain = Batch((), self._decodes)
+        self._head_changed = False
+        self._decodes_only = Batch((), self._decodes)
         self._free_tokens = memory.free_tokens
-        self._quiet = 0
+        self._decode_repeats = 0
         """How often the batch of decodes alone repeats."""
         self._prefilling: list[Sequence] = []
 
@@ -79,15 +79,17 @@ class IterationBatching:
             if not decodes.size:
                 return None
             steps = decodes.steps_to_end()
-            self._quiet = self.memory.quiet_steps(decodes, steps) if self._grows else steps
-            if self._quiet:
-                return self._plain  # the room of its run is taken when it has run
+            self._decode_repeats = (
+                self.memory.repeatable_steps(decodes, steps) if self._grows else steps
+            )
+            if self._decode_repeats:
+                return self._decodes_only  # the room of its run is taken when it has run
         batch = Batch((), decodes)
         if decodes.size and self._grows and not self.memory.grow(decodes, 1):
             self._make_room(batch)
         if joined:
             self._add_prompts(batch, now_s)
-            self._line_moved = self._bounded and self._reception.keep_bound()
+            self._head_changed = self._bounded and self._admission.enforce_limit()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -98,50 +100,50 @@ class IterationBatching:
             if self._grows:
                 missing = decodes.steps + steps - decodes.granted_step
                 held = not missing or self.memory.grow(decodes, missing)
-                assert held, "quiet_steps promised room that is not there"
+                assert held, "repeatable_steps promised room that is not there"
             finished = decodes.advance(steps)
         for seq, start, tokens, samples, _ in batch.chunks:
-            seq.settled_computed_tokens = start + tokens
+            seq.base_computed_tokens = start + tokens
             if samples:
-                seq.settled_generated_tokens += 1
+                seq.base_generated_tokens += 1
                 self._prefilling.remove(seq)
                 if seq.samples > 1 and seq.group is None:
                     finished += self._fork(seq)
-                if seq.stopped or seq.settled_generated_tokens >= seq.max_tokens:
+                if seq.stopped or seq.base_generated_tokens >= seq.max_tokens:
                     finished.append(seq)
                 else:
                     self._decodes.join(seq)
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
-        return last_of_groups(finished) if self._forked else finished
+        return finished_requests(finished) if self._forked else finished
 
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         """Until a decode ends or a block is missing; a step with a chunk never repeats."""
-        if batch is self._plain:
-            return self._quiet
+        if batch is self._decodes_only:
+            return self._decode_repeats
         if batch.chunks or batch.preempted or batch.swapped_tokens:
             return 1
-        if self._waiting.size and (self._volatile or self._line_moved) and self._has_slot():
+        if self._waiting.size and (self._volatile or self._head_changed) and self._has_slot():
             return 1  # somebody else may be next: the cache changed, or others were given up
         decodes = self._decodes
         limit = decodes.steps_to_end()
         if limit == 1 or not self._grows:
             return limit
         granted = decodes.granted_step - decodes.steps
-        return granted + self.memory.quiet_steps(decodes, limit - granted)
+        return granted + self.memory.repeatable_steps(decodes, limit - granted)
 
-    def may_cut(self) -> bool:
+    def arrival_may_change_batch(self) -> bool:
         """Whether a place is free and whoever comes now could be next; or the queue is full."""
-        if self._bounded and self._reception.is_full():
+        if self._bounded and self._admission.is_full():
             return True
         if self._in_order and self._waiting.size:
             return False
         return self._decodes.size + len(self._prefilling) < self._max_seqs
 
-    def cut_by(self, seq: Sequence) -> bool:
+    def changes_batch(self, seq: Sequence) -> bool:
         """Whether the newcomer is next in line and a place is free; or one too many waits."""
-        if self._bounded and self._reception.is_beyond_bound():
+        if self._bounded and self._admission.over_limit():
             return True
         return self._has_slot() and self._waiting.head() is seq
 
@@ -196,8 +198,8 @@ class IterationBatching:
         ended = []
         for _ in range(seq.samples - 1):
             child = seq.fork()
-            child.ticket = self._reception.next_ticket()
-            if child.settled_generated_tokens >= child.max_tokens:
+            child.arrival_number = self._admission.next_arrival_number()
+            if child.base_generated_tokens >= child.max_tokens:
                 ended.append(child)
             elif self._has_slot_beside(seq) and self._share(seq, child):
                 self._decodes.join(child)
@@ -206,7 +208,7 @@ class IterationBatching:
         return ended
 
     def _share(self, seq: Sequence, child: Sequence) -> bool:
-        tokens = seq.final_kv_tokens if self._reserves_all else seq.settled_computed_tokens
+        tokens = seq.final_kv_tokens if self._reserves_all else seq.base_computed_tokens
         return self.memory.fork(seq, child, tokens)
 
     def _has_slot_beside(self, seq: Sequence) -> bool:
@@ -222,19 +224,19 @@ class IterationBatching:
         A sequence that waits with computed tokens has them elsewhere (in host memory, or on another
         server that computed its prompt); it joins the decodes. One that is late is given up.
         """
-        if seq.settled_computed_tokens:
+        if seq.base_computed_tokens:
             return self._resume(seq, batch)
         memory = self.memory
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
-        needed = seq.prompt_tokens + seq.settled_generated_tokens
+        needed = seq.prompt_tokens + seq.base_generated_tokens
         if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else needed):
             return False
-        if self._sheds and self._reception.is_late(seq, now_s):
+        if self._sheds and self._admission.is_late(seq, now_s):
             memory.release(seq)
         else:
             if not seq.preemptions:
                 seq.cached_tokens = cached_tokens
-            seq.settled_computed_tokens = cached_tokens
+            seq.base_computed_tokens = cached_tokens
             batch.swapped_tokens += seq.loaded_tokens
             self._prefilling.append(seq)
         self._waiting.pop()
@@ -242,8 +244,8 @@ class IterationBatching:
 
     def _add_chunk(self, batch: Batch, seq: Sequence, limit: int) -> int:
         """Compute the next part of a prompt, at most ``limit`` rows; how many they are."""
-        start = seq.settled_computed_tokens
-        total = seq.prompt_tokens + seq.settled_generated_tokens
+        start = seq.base_computed_tokens
+        total = seq.prompt_tokens + seq.base_generated_tokens
         tokens = min(total - start, limit)
         if tokens > 0:
             end = start + tokens
@@ -300,7 +302,7 @@ class IterationBatching:
             self._host.fetch(seq)
 
 
-def last_of_groups(finished: list[Sequence]) -> list[Sequence]:
+def finished_requests(finished: list[Sequence]) -> list[Sequence]:
     """Requests that have ended: of several answers to a prompt, the first stands for all."""
     ended = []
     for seq in finished:

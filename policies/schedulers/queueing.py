@@ -47,7 +47,7 @@ class ArrivalOrder:
 
     def __init__(self) -> None:
         self.size = 0
-        self._line: deque[Sequence] = deque()  # by ticket
+        self._line: deque[Sequence] = deque()  # by arrival number
 
     def __iter__(self) -> Iterator[Sequence]:
         """Those who wait."""
@@ -56,7 +56,7 @@ class ArrivalOrder:
     def push(self, seq: Sequence) -> None:
         """A sequence waits (again)."""
         self.size += 1
-        if self._line and self._line[-1].ticket > seq.ticket:
+        if self._line and self._line[-1].arrival_number > seq.arrival_number:
             _insert(self._line, seq)
         else:
             self._line.append(seq)
@@ -98,7 +98,7 @@ class RankedQueue:
     def push(self, seq: Sequence) -> None:
         """A sequence waits (again)."""
         self.size += 1
-        heappush(self._heap, (self.rank(seq), seq.ticket, seq))
+        heappush(self._heap, (self.rank(seq), seq.arrival_number, seq))
 
     def head(self) -> Sequence | None:
         """The sequence that is next."""
@@ -152,7 +152,7 @@ class LongestPrefixFirst:
 
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
-        self._waiting: list[Sequence] = []  # by ticket
+        self._waiting: list[Sequence] = []  # by arrival number
 
     @property
     def size(self) -> int:
@@ -245,7 +245,9 @@ class FairShare:
         self._served[seq.tenant] += OUTPUT_WEIGHT * seq.generated_tokens
 
     def _poorest(self) -> str | None:
-        return min(self._waiting, key=lambda t: (self._served[t], self._waiting[t][0].ticket))
+        return min(
+            self._waiting, key=lambda t: (self._served[t], self._waiting[t][0].arrival_number)
+        )
 
     def _close_if_empty(self, tenant: str | None) -> None:
         if not self._waiting[tenant]:
@@ -269,12 +271,12 @@ def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
     return ArrivalOrder()
 
 
-def is_steady(queue: WaitingQueue) -> bool:
+def has_stable_head(queue: WaitingQueue) -> bool:
     """Whether its head is sure to be the same until somebody comes or goes."""
     return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
 
 
-class Reception:
+class AdmissionQueue:
     """Takes sequences into a waiting queue, says why not, and who is given up."""
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, waiting: WaitingQueue) -> None:
@@ -286,7 +288,7 @@ class Reception:
         longest = Sequence("", 0.0, config.max_model_len, 1)
         self._holds_any = memory.refusal(longest) is None
         """Whether whatever the model's length allows fits the memory."""
-        self._tickets = 0
+        self._last_arrival_number = 0
         self.dropped: list[tuple[Sequence, Refusal]] = []
         """Who was given up; whoever reads it empties it."""
 
@@ -298,14 +300,14 @@ class Reception:
             return Refusal("too_long", reason)
         if not self._holds_any and (reason_ := self._memory.refusal(seq)):
             return Refusal("too_long", reason_)
-        self._tickets = seq.ticket = self._tickets + 1
+        self._last_arrival_number = seq.arrival_number = self._last_arrival_number + 1
         self.waiting.push(seq)
         return None
 
-    def next_ticket(self) -> int:
+    def next_arrival_number(self) -> int:
         """The place of one that comes now."""
-        self._tickets += 1
-        return self._tickets
+        self._last_arrival_number += 1
+        return self._last_arrival_number
 
     def is_late(self, seq: Sequence, now_s: float) -> bool:
         """Give a sequence up that waited longer than its TTFT limit.
@@ -323,11 +325,11 @@ class Reception:
         """Whether the next to come would be one too many, and be given up at the next step."""
         return self._queue_limit is not None and self.waiting.size >= self._queue_limit
 
-    def is_beyond_bound(self) -> bool:
+    def over_limit(self) -> bool:
         """Whether somebody will be given up at the next step."""
         return self._queue_limit is not None and self.waiting.size > self._queue_limit
 
-    def keep_bound(self) -> bool:
+    def enforce_limit(self) -> bool:
         """After admission, give up the newest of those who wait beyond the queue's bound.
 
         True where somebody else may be next in line now.
@@ -335,7 +337,7 @@ class Reception:
         limit = self._queue_limit
         if limit is None or self.waiting.size <= limit:
             return False
-        newest = sorted((seq for seq in self.waiting if not _has_run(seq)), key=_ticket)
+        newest = sorted((seq for seq in self.waiting if not _has_run(seq)), key=_arrival_number)
         for seq in newest[limit - self.waiting.size :]:
             self.waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
@@ -345,17 +347,17 @@ class Reception:
 
 def _has_run(seq: Sequence) -> bool:
     """Whether its request has been served in part: it is not turned away any more."""
-    return seq.preemptions > 0 or seq.group is not None or seq.settled_computed_tokens > 0
+    return seq.preemptions > 0 or seq.group is not None or seq.base_computed_tokens > 0
 
 
-def _ticket(seq: Sequence) -> int:
-    return seq.ticket
+def _arrival_number(seq: Sequence) -> int:
+    return seq.arrival_number
 
 
 def _insert(line: "list[Sequence] | deque[Sequence]", seq: Sequence) -> None:
-    """Keep a line in the order of tickets."""
+    """Keep a line by arrival number."""
     place = len(line)
-    while place and line[place - 1].ticket > seq.ticket:
+    while place and line[place - 1].arrival_number > seq.arrival_number:
         place -= 1
     line.insert(place, seq)
 

@@ -64,10 +64,10 @@ class SpeculativeBatching(ContinuousBatching):
             reason = self.memory.refusal(seq)
         if reason:
             return Refusal("too_long", f"{reason}; {self._drafts} of its positions are for drafts")
-        return self._reception.add(seq)
+        return self._admission.add(seq)
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
-        if head.settled_computed_tokens:  # it decodes at once
+        if head.base_computed_tokens:  # it decodes at once
             return left > self._drafts
         return super()._may_join(head, left, batch)
 
@@ -118,9 +118,9 @@ class Drafting(Lockstep):
     def advance(self, steps: int) -> list[Sequence]:
         """One pass is over; takes out and returns the members that ended."""
         for seq, emitted in zip(self, self.emitted, strict=True):
-            tokens = min(emitted, seq.max_tokens - seq.settled_generated_tokens)
-            seq.settled_generated_tokens += tokens
-            seq.settled_computed_tokens += tokens
+            tokens = min(emitted, seq.max_tokens - seq.base_generated_tokens)
+            seq.base_generated_tokens += tokens
+            seq.base_computed_tokens += tokens
         ended = [seq for seq in self if seq.finished]
         for seq in ended:
             self.leave(seq)

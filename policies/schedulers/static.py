@@ -10,7 +10,7 @@ from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Load, Refusal
-from policies.schedulers.queueing import Reception, WaitingQueue, queue_in_order
+from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
 from policies.sequence import Sequence
 
 
@@ -27,8 +27,8 @@ class StaticBatching:
         self._max_seqs = config.max_seqs
         self._wait_limit_s = config.wait_limit_s
         self._waiting = self.build_queue(config)
-        self._reception = Reception(memory, config, self._waiting)
-        self.dropped = self._reception.dropped
+        self._admission = AdmissionQueue(memory, config, self._waiting)
+        self.dropped = self._admission.dropped
         self._decodes = Lockstep(memory.block_tokens)
         self._forming: list[Sequence] = []
         self._ended: list[ScheduledSequence] = []
@@ -42,7 +42,7 @@ class StaticBatching:
         if seq.samples > 1:
             reason = f"static batching gives one answer to a prompt, not {seq.samples}"
             return Refusal("unsupported", reason)
-        return self._reception.add(seq)
+        return self._admission.add(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a waiting sequence; one in the batch stops, its row is held to the end."""
@@ -59,7 +59,7 @@ class StaticBatching:
     def schedule(self, now_s: float) -> Batch | None:
         """The held batch's next step, or a new batch when one is due."""
         batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
-        self._reception.keep_bound()
+        self._admission.enforce_limit()
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -68,17 +68,17 @@ class StaticBatching:
         self._end(finished)
         return finished
 
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         """Until the next member ends; the step of the first tokens never repeats."""
         return 1 if self._forming else self._decodes.steps_to_end()
 
-    def may_cut(self) -> bool:
+    def arrival_may_change_batch(self) -> bool:
         """Nobody joins a running batch; but a full queue gives newcomers up at the next step."""
-        return self._reception.is_full()
+        return self._admission.is_full()
 
-    def cut_by(self, seq: Sequence) -> bool:
+    def changes_batch(self, seq: Sequence) -> bool:
         """Whether one too many waits."""
-        return self._reception.is_beyond_bound()
+        return self._admission.over_limit()
 
     def wake_s(self) -> float | None:
         """When the next in line will have waited long enough."""
@@ -110,7 +110,7 @@ class StaticBatching:
         return _padded_prefill(self._forming) if self._forming else None
 
     def _admit(self, seq: Sequence, now_s: float) -> bool:
-        if self._reception.is_late(seq, now_s):
+        if self._admission.is_late(seq, now_s):
             self._waiting.pop()
             return True
         cached_tokens = self.memory.cached_prefix(seq)

@@ -9,7 +9,7 @@ import numpy as np
 from policies.config import PolicyConfig
 from policies.protocols import Scheduler
 from policies.registry import build_scheduler
-from policies.routers.replica_loads import Fleet, RouterConfig
+from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import build_router
 from sim.core.clients import Clients
 from sim.core.environment import Environment
@@ -120,10 +120,10 @@ def _behind(
     recorder: Recorder,
     seed: np.random.SeedSequence,
 ) -> RoutedReplicas:
-    fleet = Fleet([member.pool.speed for member in members], config.staleness_s)
-    router = build_router(fleet, config, np.random.default_rng(seed))
+    replica_loads = ReplicaLoads([member.pool.speed for member in members], config.staleness_s)
+    router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
-    return RoutedReplicas(env, replicas, fleet, router, recorder)
+    return RoutedReplicas(env, replicas, replica_loads, router, recorder)
 
 
 def _check_roles(pools: Listed[Pool]) -> None:

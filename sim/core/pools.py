@@ -10,7 +10,7 @@ from policies.block_keys import BlockKeys, PrefixKeys
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal
 from policies.registry import build_scheduler
-from policies.routers.replica_loads import Fleet
+from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.routing import Router
 from policies.sequence import Sequence
 from sim.core.environment import Environment
@@ -81,13 +81,13 @@ class RoutedReplicas:
         self,
         env: Environment,
         replicas: Listed[Replica],
-        fleet: Fleet,
+        replica_loads: ReplicaLoads,
         router: Router,
         recorder: Recorder,
     ) -> None:
         self.replicas = replicas
         self._env = env
-        self._fleet = fleet
+        self._replica_loads = replica_loads
         self._router = router
         self._recorder = recorder
         self._keys = [_keys(replica.scheduler.memory) for replica in replicas]
@@ -106,7 +106,7 @@ class RoutedReplicas:
         replica = self.replicas[place]
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self._recorder.arrived)(seq, replica.index)
-        self._fleet.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        self._replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
         if refusal := replica.submit(seq):
             self._recorder.refused(seq, refusal)
             for listener in replica.listeners:
@@ -123,7 +123,7 @@ class RoutedReplicas:
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         now_s = self._env.now * SECONDS_PER_TICK
-        self._fleet.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        self._replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
 
 
 def _keys(memory: KVMemory) -> BlockKeys | None:

@@ -130,13 +130,13 @@ class Recorder:
                 self._admitted_s[number] = started_s
             elif number in self._paused:
                 self._paused.pop(number).append(started_s)
-            if samples and seq.settled_generated_tokens == 1:
+            if samples and seq.base_generated_tokens == 1:
                 self._first_s[number] = ended_s
         for seq in finished:
             number = seq.number
             self._last_s[number] = ended_s
             self._status[number] = _FINISHED
-            self._output_tokens[number] = seq.settled_generated_tokens * seq.samples
+            self._output_tokens[number] = seq.base_generated_tokens * seq.samples
             if seq.cached_tokens:
                 self._cached_tokens[number] = seq.cached_tokens
             if seq.preemptions:

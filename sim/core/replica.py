@@ -78,7 +78,7 @@ class Replica:
         if refusal is None:
             if self._plan is None:
                 self._decide_at(self._env.now)
-            elif self._may_be_cut and self.scheduler.cut_by(seq):
+            elif self._may_be_cut and self.scheduler.changes_batch(seq):
                 end = self._cut(self._plan, self._env.now)
                 if end:
                     self._decide_at(end)
@@ -124,7 +124,7 @@ class Replica:
                 return
             if batch.preempted or batch.resumed:
                 recorder.moved(batch, now_s)
-            steps = scheduler.quiet_steps(batch) if macro else 1
+            steps = scheduler.repeatable_steps(batch) if macro else 1
             shape = batch.shape()
             if self._wants_contexts:
                 shape = shape._replace(decode_contexts=batch.decode_contexts())
@@ -141,7 +141,7 @@ class Replica:
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Decide again at the end of the plan, or where the next arrival may cut it."""
         self._may_be_cut = plan[1] > 1
-        if self._may_be_cut and horizon and self.scheduler.may_cut():
+        if self._may_be_cut and horizon and self.scheduler.arrival_may_change_batch():
             self._may_be_cut = False
             end = self._cut(plan, horizon) or end
         self._decide_at(end)
@@ -221,7 +221,7 @@ class Replica:
 
 def _what_is_stuck(scheduler: Scheduler, now_s: float) -> str:
     running, waiting, free = scheduler.load()
-    head = min(scheduler.waiting(), key=lambda seq: seq.ticket, default=None)
+    head = min(scheduler.waiting(), key=lambda seq: seq.arrival_number, default=None)
     seq = head or scheduler.holders()[0]
     needed = seq.total_tokens
     lacks = "KV memory" if needed > free else "nothing but its turn"

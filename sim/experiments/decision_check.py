@@ -69,17 +69,17 @@ class WakesAsRecorded:
         """As the scheduler."""
         return self._scheduler.complete(batch, steps)
 
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         """As the scheduler."""
-        return self._scheduler.quiet_steps(batch)
+        return self._scheduler.repeatable_steps(batch)
 
-    def may_cut(self) -> bool:
+    def arrival_may_change_batch(self) -> bool:
         """As the scheduler."""
-        return self._scheduler.may_cut()
+        return self._scheduler.arrival_may_change_batch()
 
-    def cut_by(self, seq: Sequence) -> bool:
+    def changes_batch(self, seq: Sequence) -> bool:
         """As the scheduler."""
-        return self._scheduler.cut_by(seq)
+        return self._scheduler.changes_batch(seq)
 
     def load(self) -> Load:
         """As the scheduler."""

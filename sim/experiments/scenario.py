@@ -8,7 +8,7 @@ import numpy as np
 
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from policies.routers.replica_loads import Fleet, RouterConfig
+from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import ROUTERS, build_router
 from sim.core.cluster import simulate_cluster
 from sim.core.kv_transfer import KVLink
@@ -65,7 +65,7 @@ class ClusterConfig:
         """Build routers and link, so that a wrong one is an error also where nothing needs it."""
         for router in (self.router, self.decode_router):
             config = RouterConfig(router, self.staleness_s)
-            build_router(Fleet([1.0], self.staleness_s), config, np.random.default_rng(0))
+            build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
         KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
 
     @property

@@ -122,8 +122,8 @@ class EndsEarly(ContinuousBatching):
 
 
 class RunsTooLong(ContinuousBatching):
-    def quiet_steps(self, batch: Batch) -> int:
-        return super().quiet_steps(batch) + 2
+    def repeatable_steps(self, batch: Batch) -> int:
+        return super().repeatable_steps(batch) + 2
 
 
 class NeverRuns(ContinuousBatching):
@@ -138,7 +138,7 @@ class ForgetsTheDone(ContinuousBatching):
 
 
 class NoStepAtAll(ContinuousBatching):
-    def quiet_steps(self, batch: Batch) -> int:
+    def repeatable_steps(self, batch: Batch) -> int:
         return 0
 
 
@@ -199,7 +199,7 @@ def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
         (RunsTooLong, TOKENS, 9, "sequence 'b'", "4 out, 3 asked"),
         (NeverRuns, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
         (ForgetsTheDone, WORK, 10, "sequence 'a'", "it waits, and 64 KV tokens are free"),
-        (NoStepAtAll, WORK, 0, "the batch", "quiet_steps is 0"),
+        (NoStepAtAll, WORK, 0, "the batch", "repeatable_steps is 0"),
     ],
 )
 def test_a_scheduler_that_breaks_an_invariant_is_stopped(

@@ -73,7 +73,7 @@ class PagedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.decodes.size)
     @rule(steps=st.integers(1, 9))
     def grow(self, steps: int) -> None:
-        promised = self.memory.quiet_steps(self.decodes, steps)
+        promised = self.memory.repeatable_steps(self.decodes, steps)
         assert self.memory.grow(self.decodes, promised)
         ended = self.decodes.advance(promised)
         for seq in ended:

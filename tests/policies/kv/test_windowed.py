@@ -163,7 +163,7 @@ class WindowedMachine(RuleBasedStateMachine):
     def grow(self, limit: int) -> None:
         """The promise is what one step after the other would get, neither more nor less."""
         limit = min(limit, self.decodes.steps_to_end())
-        promised = self.memory.quiet_steps(self.decodes, limit)
+        promised = self.memory.repeatable_steps(self.decodes, limit)
         for _ in range(promised):
             assert self.memory.grow(self.decodes, 1)
             for seq in self.decodes:
@@ -364,7 +364,7 @@ def test_a_table_says_which_positions_have_room_and_nothing_else() -> None:
     memory = WindowedKV(replace(WINDOWED, kv_tokens=8, kv_window_tokens=None))
     seq = Sequence("a", 0.0, 4, 9)
     assert memory.reserve(seq, 4)
-    assert memory.table(seq, 8) == [-1, -1], "a block is free for what quiet_steps promised"
+    assert memory.table(seq, 8) == [-1, -1], "a block is free for what repeatable_steps promised"
     assert memory.table(seq, 9) == []
 
 

@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
-from policies.routers.replica_loads import Fleet, RouterConfig
+from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import ROUTERS, Router, build_router
 from tests.support.checked import request
 from workloads.errors import PolicyError
 from workloads.request import Request
 
 
-def router_of(config: RouterConfig, fleet: Fleet, seed: int = 0) -> Router:
-    return build_router(fleet, config, np.random.default_rng(seed))
+def router_of(config: RouterConfig, replicas: ReplicaLoads, seed: int = 0) -> Router:
+    return build_router(replicas, config, np.random.default_rng(seed))
 
 
-def send(router: Router, fleet: Fleet, sent: Request, now_s: float = 0.0) -> int:
+def send(router: Router, replicas: ReplicaLoads, sent: Request, now_s: float = 0.0) -> int:
     place = router.choose(sent, now_s)
-    fleet.sent(place, sent.total_tokens, now_s)
+    replicas.sent(place, sent.total_tokens, now_s)
     return place
 
 
@@ -40,10 +40,10 @@ def send(router: Router, fleet: Fleet, sent: Request, now_s: float = 0.0) -> int
 def test_choices_while_nothing_ends(
     name: str, speeds: tuple[float, ...], prompts: list[int], places: list[int] | None
 ) -> None:
-    fleet = Fleet(speeds)
-    router = router_of(RouterConfig(name), fleet)
+    replicas = ReplicaLoads(speeds)
+    router = router_of(RouterConfig(name), replicas)
     chosen = [
-        send(router, fleet, request(str(i), prompt=prompt, output=2))
+        send(router, replicas, request(str(i), prompt=prompt, output=2))
         for i, prompt in enumerate(prompts)
     ]
     if places is None:  # two random ones of two are both: the second goes to the other
@@ -53,29 +53,29 @@ def test_choices_while_nothing_ends(
 
 
 def test_what_has_ended_counts_no_more() -> None:
-    fleet = Fleet((1, 1))
-    router = router_of(RouterConfig("least-tokens"), fleet)
+    replicas = ReplicaLoads((1, 1))
+    router = router_of(RouterConfig("least-tokens"), replicas)
     first = request("a", prompt=90)
-    assert send(router, fleet, first) == 0
-    fleet.ended(0, first.total_tokens, 1.0)
-    assert send(router, fleet, request("b"), 1.0) == 1
-    assert send(router, fleet, request("c"), 1.0) == 0
+    assert send(router, replicas, first) == 0
+    replicas.ended(0, first.total_tokens, 1.0)
+    assert send(router, replicas, request("b"), 1.0) == 1
+    assert send(router, replicas, request("c"), 1.0) == 0
 
 
 @given(loads=st.lists(st.integers(0, 9), min_size=2, max_size=6), seed=st.integers(0, 99))
 def test_power_of_two_never_takes_the_only_busiest(loads: list[int], seed: int) -> None:
-    fleet = Fleet([1.0] * len(loads))
+    replicas = ReplicaLoads([1.0] * len(loads))
     for place, load in enumerate(loads):
         for _ in range(load):
-            fleet.sent(place, 1, 0.0)
-    place = router_of(RouterConfig("power-of-two"), fleet, seed).choose(request("a"), 0.0)
+            replicas.sent(place, 1, 0.0)
+    place = router_of(RouterConfig("power-of-two"), replicas, seed).choose(request("a"), 0.0)
     others = loads[:place] + loads[place + 1 :]
     assert loads[place] <= max(others)
 
 
 @pytest.mark.parametrize("name", ["random", "power-of-two"])
 def test_equal_replicas_have_equal_chances(name: str) -> None:
-    router = router_of(RouterConfig(name), Fleet([1.0] * 5))
+    router = router_of(RouterConfig(name), ReplicaLoads([1.0] * 5))
     chosen = [router.choose(request("a"), 0.0) for _ in range(5000)]
     assert chisquare(np.bincount(chosen, minlength=5)).pvalue > 0.001
 
@@ -85,7 +85,7 @@ def by_name(name: str, session: str | None, tenant: str | None) -> Request:
 
 
 def test_a_session_stays_and_else_its_tenant_does() -> None:
-    router = router_of(RouterConfig("session-affinity"), Fleet([1.0] * 50))
+    router = router_of(RouterConfig("session-affinity"), ReplicaLoads([1.0] * 50))
     session = {router.choose(by_name(str(i), "s", str(i)), 0.0) for i in range(20)}
     tenant = {router.choose(by_name(str(i), None, "s"), 0.0) for i in range(20)}
     alone = {router.choose(by_name(str(i), None, None), 0.0) for i in range(20)}
@@ -98,7 +98,8 @@ def test_one_more_replica_takes_its_share_of_the_sessions_and_moves_no_other() -
     sessions = [by_name("r", f"session-{i}", None) for i in range(4000)]
     config = RouterConfig("session-affinity")
     before, after = (
-        [router_of(config, Fleet([1.0] * n)).choose(s, 0.0) for s in sessions] for n in (4, 5)
+        [router_of(config, ReplicaLoads([1.0] * n)).choose(s, 0.0) for s in sessions]
+        for n in (4, 5)
     )
     moved = [new for old, new in zip(before, after, strict=True) if new != old]
     assert set(moved) == {4}
@@ -107,33 +108,33 @@ def test_one_more_replica_takes_its_share_of_the_sessions_and_moves_no_other() -
 
 
 def test_a_prompt_follows_its_longest_known_prefix() -> None:
-    fleet = Fleet((1, 1, 1))
-    router = router_of(RouterConfig("prefix-affinity"), fleet)
+    replicas = ReplicaLoads((1, 1, 1))
+    router = router_of(RouterConfig("prefix-affinity"), replicas)
     short = request("a", prompt=8, ids=(1, 2))
     longer = request("b", prompt=40, ids=(1, 3, 4, 5, 6, 7, 8, 9, 10, 11))
-    assert send(router, fleet, short) == 0
-    assert send(router, fleet, longer) == 1  # one block of ten is too little to follow
-    assert send(router, fleet, request("c", prompt=12, ids=(1, 2, 12))) == 0
-    assert send(router, fleet, request("d", prompt=12, ids=(1, 3, 13))) == 1
-    assert send(router, fleet, request("e", prompt=4)) == 2
+    assert send(router, replicas, short) == 0
+    assert send(router, replicas, longer) == 1  # one block of ten is too little to follow
+    assert send(router, replicas, request("c", prompt=12, ids=(1, 2, 12))) == 0
+    assert send(router, replicas, request("d", prompt=12, ids=(1, 3, 13))) == 1
+    assert send(router, replicas, request("e", prompt=4)) == 2
 
 
 def test_balance_comes_before_affinity() -> None:
     config = RouterConfig("prefix-affinity", imbalance_requests=3, imbalance_ratio=1.5)
-    fleet = Fleet((1, 1))
-    router = router_of(config, fleet)
-    chosen = [send(router, fleet, request(str(i), ids=(1,))) for i in range(7)]
+    replicas = ReplicaLoads((1, 1))
+    router = router_of(config, replicas)
+    chosen = [send(router, replicas, request(str(i), ids=(1,))) for i in range(7)]
     assert chosen == [0, 0, 0, 0, 1, 1, 1]  # four apart, then with the last holder again
 
 
 def test_the_prefix_memory_is_bounded_and_forgets_continuations_first() -> None:
     config = RouterConfig("prefix-affinity", remembered_blocks=3, prefix_share=0.0)
-    fleet = Fleet((1, 1, 1))
-    router = router_of(config, fleet)
-    assert send(router, fleet, request("a", prompt=8, ids=(1, 2))) == 0
-    assert send(router, fleet, request("b", prompt=8, ids=(3, 4))) == 1
-    assert send(router, fleet, request("c", prompt=8, ids=(1, 5))) == 0  # 2 is forgotten, 1 not
-    assert send(router, fleet, request("d", prompt=8, ids=(3, 6))) == 1
+    replicas = ReplicaLoads((1, 1, 1))
+    router = router_of(config, replicas)
+    assert send(router, replicas, request("a", prompt=8, ids=(1, 2))) == 0
+    assert send(router, replicas, request("b", prompt=8, ids=(3, 4))) == 1
+    assert send(router, replicas, request("c", prompt=8, ids=(1, 5))) == 0  # 2 is forgotten, 1 not
+    assert send(router, replicas, request("d", prompt=8, ids=(3, 6))) == 1
 
 
 @given(
@@ -147,31 +148,31 @@ def test_the_prefix_memory_is_bounded_and_forgets_continuations_first() -> None:
 def test_stale_loads_are_those_at_the_last_multiple(
     events: list[tuple[float, int]], staleness_s: float, after_s: float
 ) -> None:
-    fleet = Fleet((1, 1, 1), staleness_s)
+    replicas = ReplicaLoads((1, 1, 1), staleness_s)
     now_s = 0.0
     sent: list[tuple[float, int]] = []
     for gap_s, place in events:
         now_s += gap_s
-        fleet.sent(place, 10, now_s)
+        replicas.sent(place, 10, now_s)
         sent.append((now_s, place))
     now_s += after_s
     report_s = now_s // staleness_s * staleness_s
     seen = [sum(at == place and when < report_s for when, at in sent) for place in range(3)]
-    assert list(fleet.requests(now_s)) == seen
-    assert list(fleet.tokens(now_s)) == [10 * count for count in seen]
+    assert list(replicas.requests(now_s)) == seen
+    assert list(replicas.tokens(now_s)) == [10 * count for count in seen]
 
 
 def test_stale_signals_herd_and_true_ones_spread() -> None:
     spread = []
     for staleness_s in (0.0, 1.0):
-        fleet = Fleet((1, 1, 1, 1), staleness_s)
-        fleet.sent(2, 1, 0.0)
-        fleet.requests(1.0)
-        router = router_of(RouterConfig("least-tokens", staleness_s), fleet)
-        fleet.sent(0, 1, 1.0)
-        fleet.sent(1, 2, 1.0)
-        fleet.sent(3, 3, 1.0)
-        spread.append([send(router, fleet, request(str(i)), 1.5) for i in range(4)])
+        replicas = ReplicaLoads((1, 1, 1, 1), staleness_s)
+        replicas.sent(2, 1, 0.0)
+        replicas.requests(1.0)
+        router = router_of(RouterConfig("least-tokens", staleness_s), replicas)
+        replicas.sent(0, 1, 1.0)
+        replicas.sent(1, 2, 1.0)
+        replicas.sent(3, 3, 1.0)
+        spread.append([send(router, replicas, request(str(i)), 1.5) for i in range(4)])
     true, stale = spread
     assert len(set(true)) == 4
     assert 2 not in stale  # the report says that it alone is busy
@@ -179,7 +180,7 @@ def test_stale_signals_herd_and_true_ones_spread() -> None:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_one_replica_gets_everything(name: str) -> None:
-    router = router_of(RouterConfig(name), Fleet((1,)))
+    router = router_of(RouterConfig(name), ReplicaLoads((1,)))
     assert {router.choose(request(str(i), ids=(i,)), float(i)) for i in range(5)} == {0}
 
 
@@ -187,10 +188,10 @@ def test_one_replica_gets_everything(name: str) -> None:
 def test_the_same_seed_gives_the_same_choices(name: str) -> None:
     chosen = []
     for _ in range(2):
-        fleet = Fleet((1, 2, 3), 0.5)
-        router = router_of(RouterConfig(name, 0.5), fleet, seed=7)
+        replicas = ReplicaLoads((1, 2, 3), 0.5)
+        router = router_of(RouterConfig(name, 0.5), replicas, seed=7)
         requests = [request(str(i), prompt=4 + i % 9, ids=(i % 5,)) for i in range(60)]
-        chosen.append([send(router, fleet, r, 0.1 * i) for i, r in enumerate(requests)])
+        chosen.append([send(router, replicas, r, 0.1 * i) for i, r in enumerate(requests)])
     assert chosen[0] == chosen[1]
     assert set(chosen[0]) <= {0, 1, 2}
 
@@ -205,19 +206,21 @@ def test_the_same_seed_gives_the_same_choices(name: str) -> None:
 )
 def test_an_unknown_router_is_named(name: str, message: str) -> None:
     with pytest.raises(PolicyError, match=message.replace("?", r"\?")):
-        router_of(RouterConfig(name), Fleet((1,)))
+        router_of(RouterConfig(name), ReplicaLoads((1,)))
 
 
 def test_a_router_of_ones_own_is_loaded_by_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "class Last:\n"
-        "    def __init__(self, fleet, config, rng):\n"
-        "        self.fleet = fleet\n"
+        "    def __init__(self, replicas, config, rng):\n"
+        "        self.replicas = replicas\n"
         "    def choose(self, request, now_s):\n"
-        "        return len(self.fleet) - 1\n"
+        "        return len(self.replicas) - 1\n"
     )
-    assert router_of(RouterConfig(f"{path}:Last"), Fleet((1, 1))).choose(request("a"), 0.0) == 1
+    assert (
+        router_of(RouterConfig(f"{path}:Last"), ReplicaLoads((1, 1))).choose(request("a"), 0.0) == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,4 +243,4 @@ def test_an_impossible_setting_is_named(setting: str, value: float) -> None:
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_impossible_speed_is_named(speed: float) -> None:
     with pytest.raises(PolicyError, match=r"^speed: "):
-        Fleet((1.0, speed))
+        ReplicaLoads((1.0, speed))
