@@ -1,7 +1,7 @@
 """Old module names, importable for one version with a warning that names the new ones.
 
-``OLD_MODULES`` maps a module of version 0.1 to its present name, ``OLD_CLASSES`` a class of an old
-module to its present name in the new module.
+``OLD_MODULES`` maps a module of version 0.1 to its present name, ``OLD_CLASSES`` a class or
+function of an old module to its present name in the new module.
 """
 
 import importlib
@@ -49,8 +49,8 @@ OLD_MODULES = {
     "sim.frontier": "sim.experiments.frontier",
     "sim.handover": "sim.core.kv_transfer",
     "sim.metrics": "sim.records.metrics",
-    "sim.outside_fit": "sim.step_times.outside_fit",
-    "sim.outside_steps": "sim.step_times.outside_steps",
+    "sim.outside_fit": "sim.step_times.black_box_fit",
+    "sim.outside_steps": "sim.step_times.black_box_steps",
     "sim.pools": "sim.core.pools",
     "sim.predict": "sim.experiments.predict",
     "sim.pressure": "sim.explain.bottleneck",
@@ -132,6 +132,32 @@ OLD_CLASSES: dict[str, dict[str, str]] = {
     "policies.iteration": {"last_of_groups": "finished_requests"},
     "policies.law_check": {"LawBroken": "InvariantBroken", "LawChecked": "InvariantChecked"},
     "policies.queueing": {"Reception": "AdmissionQueue", "is_steady": "has_stable_head"},
+    "sim.acceptance": {"Verification": "OrderedAcceptance"},
+    "sim.capacity": {"Target": "SLOTarget", "Tried": "TriedRate"},
+    "sim.crossing": {"Crossing": "RateBracket", "find_crossing": "bisect_rate"},
+    "sim.deliveries": {"Deliveries": "TickQueue"},
+    "sim.fidelity": {
+        "Fidelity": "DecisionCheck",
+        "RecordedTimes": "RecordedStepTimes",
+        "WakesAsRecorded": "RecordedTimers",
+        "check_fidelity": "check_decisions",
+    },
+    "sim.outside_fit": {"OutsideFit": "BlackBoxFit", "fit_outside": "fit_black_box"},
+    "sim.outside_steps": {
+        "Answer": "ObservedRequest",
+        "Interval": "StepInterval",
+        "SeenStep": "ObservedStep",
+        "seen_steps": "observed_steps",
+    },
+    "sim.pressure": {"Pressure": "Bottleneck", "pressure": "find_bottleneck"},
+    "sim.provenance": {"Rests": "RunProvenance", "rests_on": "run_provenance"},
+    "sim.side_by_side": {"on_processes": "map_on_processes", "on_ray": "map_on_ray"},
+    "sim.sweep": {"Conditions": "GridConditions", "Point": "GridPoint"},
+    "sim.widened": {
+        "Widened": "ExtrapolatedStepTime",
+        "Widens": "ExtrapolatingSource",
+        "draw_factor": "draw_extrapolation_factor",
+    },
 }
 
 

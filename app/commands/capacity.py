@@ -8,7 +8,7 @@ from app.scenario import options
 from app.scenario.scenario_arguments import Asked, takes_scenario
 
 if TYPE_CHECKING:
-    from sim.experiments.capacity import Capacity, Target
+    from sim.experiments.capacity import Capacity, SLOTarget
     from sim.experiments.scenario import Scenario
     from workloads.trace import Trace
 
@@ -49,20 +49,20 @@ def capacity(
         typer.echo(line)
 
 
-def _target(slo: str, attainment: float) -> "Target":
+def _target(slo: str, attainment: float) -> "SLOTarget":
     from loadtest.report.slo import parse_slo
-    from sim.experiments.capacity import Target
+    from sim.experiments.capacity import SLOTarget
     from workloads.errors import PolicyError
 
     if not 0 < attainment <= 1:
         raise PolicyError(f"--attainment: {attainment:g} is no share; 0.99 is 99 of 100 requests")
-    return Target(parse_slo(slo), attainment)
+    return SLOTarget(parse_slo(slo), attainment)
 
 
 def _searched(
     trace: "Trace",
     scenario: "Scenario",
-    target: "Target",
+    target: "SLOTarget",
     seed: int,
     replications: int,
     precision: float,

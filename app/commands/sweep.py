@@ -11,7 +11,7 @@ from app.scenario.scenario_arguments import Asked, takes_scenario
 
 if TYPE_CHECKING:
     from app.scenario.sweep_file import SweepFile
-    from sim.experiments.sweep import Conditions, Point, Row
+    from sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
 @takes_scenario
@@ -44,7 +44,7 @@ def sweep(
     from app.scenario.sweep_axes import grid, parse_axis, parse_rates
     from app.scenario.sweep_file import RATE, SweepFile, identity
     from loadtest.report.slo import parse_slo
-    from sim.experiments.sweep import Conditions
+    from sim.experiments.sweep import GridConditions
 
     axes = [parse_axis(text) for text in vary or ()]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
@@ -56,7 +56,7 @@ def sweep(
     missing = [point for point in wanted if point not in found]
     if len(missing) < len(wanted):
         typer.echo(f"{len(wanted) - len(missing)} of {len(wanted)} points are in {out}", err=True)
-    conditions = Conditions(trace, limits, asked.seed)
+    conditions = GridConditions(trace, limits, asked.seed)
     _simulate(missing, asked, conditions, found, ray, processes)
     _print(found, keys, attainment, json, out)
 
@@ -64,7 +64,7 @@ def sweep(
 def _simulate(
     missing: Sequence[dict[str, Any]],
     asked: Asked,
-    conditions: "Conditions",
+    conditions: "GridConditions",
     found: "SweepFile",
     ray: bool,
     processes: int | None,
@@ -72,10 +72,10 @@ def _simulate(
     from app.scenario.sweep_axes import scenario_at
     from app.scenario.sweep_file import RATE
     from app.text.progress import progress
-    from sim.experiments.sweep import PROBLEM, Point
+    from sim.experiments.sweep import PROBLEM, GridPoint
     from workloads.errors import ServetwinError
 
-    ready: list[tuple[dict[str, Any], Point]] = []
+    ready: list[tuple[dict[str, Any], GridPoint]] = []
     for place in missing:
         values = {key: value for key, value in place.items() if key != RATE}
         try:
@@ -83,7 +83,7 @@ def _simulate(
         except ServetwinError as error:
             found.add(place, {PROBLEM: str(error)})
         else:
-            ready.append((place, Point(scenario, place[RATE])))
+            ready.append((place, GridPoint(scenario, place[RATE])))
     with progress("sweep, points", total=len(ready)) as advance:
         points = [point for _, point in ready]
         for done, (number, row) in enumerate(_rows(conditions, points, ray, processes), 1):
@@ -92,17 +92,17 @@ def _simulate(
 
 
 def _rows(
-    conditions: "Conditions", points: Sequence["Point"], ray: bool, processes: int | None
+    conditions: "GridConditions", points: Sequence["GridPoint"], ray: bool, processes: int | None
 ) -> Iterator[tuple[int, "Row"]]:
     import os
 
-    from sim.experiments.parallel_map import on_processes, on_ray
+    from sim.experiments.parallel_map import map_on_processes, map_on_ray
     from sim.experiments.sweep import simulate_point
 
     if ray:
-        return on_ray(simulate_point, conditions, points)
+        return map_on_ray(simulate_point, conditions, points)
     workers = processes or os.cpu_count() or 1
-    return on_processes(simulate_point, conditions, points, workers)
+    return map_on_processes(simulate_point, conditions, points, workers)
 
 
 def _print(

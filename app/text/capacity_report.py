@@ -8,7 +8,7 @@ from app.scenario.scenario_arguments import Asked
 from app.scenario.scenarios import scenario_record
 from app.text.metric_labels import METRICS
 from app.text.tables import note_lines
-from sim.experiments.capacity import Capacity, Target, Tried
+from sim.experiments.capacity import Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
 from sim.experiments.scenario import Scenario
 from sim.records.metrics import LATENCIES, SLO, figure
@@ -18,7 +18,7 @@ _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "s
 _FEW = 10
 
 
-def report_lines(found: Capacity, target: Target, trace: Trace, scenario: Scenario) -> list[str]:
+def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario) -> list[str]:
     """What ``servetwin capacity`` prints."""
     return [
         f"{trace.source}: {scenario.name}, {scenario.policies.kv_tokens} KV tokens, at most "
@@ -36,7 +36,9 @@ def report_lines(found: Capacity, target: Target, trace: Trace, scenario: Scenar
     ]
 
 
-def as_json(found: Capacity, target: Target, trace: Trace, scenario: Scenario, asked: Asked) -> str:
+def as_json(
+    found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario, asked: Asked
+) -> str:
     """The same for machines; rates in requests per second."""
     return json.dumps(
         {
@@ -76,12 +78,12 @@ def _limit_words(found: Capacity) -> str:
     return f"{_LABELS[found.limit]}: at {found.missed.rate_per_s:.4g} requests/s {words}"
 
 
-def _table(found: Capacity, target: Target) -> list[str]:
+def _table(found: Capacity, target: SLOTarget) -> list[str]:
     heads = ("requests/s", "within SLO", "TTFT p99 ms", "TPOT p99 ms", "goodput/s")
     return ["".join(f"{head:>13}" for head in heads), *(_row(t, target) for t in found.tried)]
 
 
-def _row(tried: Tried, target: Target) -> str:
+def _row(tried: TriedRate, target: SLOTarget) -> str:
     share, summary = tried.shares["all"], tried.summary
     cells = (
         _number(tried.rate_per_s),
@@ -97,7 +99,9 @@ def _number(value: float | None, factor: float = 1.0) -> str:
     return "-" if value is None else f"{value * factor:.4g}"
 
 
-def _closing_lines(found: Capacity, target: Target, requests: int, scenario: Scenario) -> list[str]:
+def _closing_lines(
+    found: Capacity, target: SLOTarget, requests: int, scenario: Scenario
+) -> list[str]:
     lines = ["* the SLO is missed; this table has the fitted step times"]
     if (may_miss := (1 - target.attainment) * requests) < _FEW:
         lines.append(
@@ -116,7 +120,7 @@ def _interval_dict(rate: Interval, replications: int) -> dict[str, float]:
     return {"median": rate.value, **ends}
 
 
-def _tried_dict(tried: Tried) -> dict[str, Any]:
+def _tried_dict(tried: TriedRate) -> dict[str, Any]:
     figures = ("ttft_s", "tpot_s", "e2e_s", "goodput_per_s", "output_throughput_tokens_per_s")
     shares = {name: share for name, share in tried.shares.items() if name != "all"}
     return {

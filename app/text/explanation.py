@@ -44,7 +44,7 @@ def explanation_lines(found: Explanation) -> list[str]:
         f"tokens), scheduled at {found.scheduled_s:.3f} s on replica {found.replica}",
         *wrap(verdict(found), WIDTH),
         *(["", *parts_table(found)] if found.parts_s else []),
-        *(["", *company_words(found)] if found.company else []),
+        *(["", *neighbour_lines(found)] if found.neighbours else []),
         *note_lines(found.notes),
     ]
 
@@ -71,16 +71,16 @@ def parts_table(found: Explanation) -> list[str]:
     return [f"{'part':<12}{'seconds':>10}{'share':>9}", *rows, f"{'E2E latency':<12}{e2e_s:>10.4f}"]
 
 
-def company_words(found: Explanation) -> list[str]:
+def neighbour_lines(found: Explanation) -> list[str]:
     """Who was beside it, and what it had of the prefix cache; nothing where that is not known."""
-    company = found.company
-    if company is None:
+    neighbours = found.neighbours
+    if neighbours is None:
         return []
-    waiting = "" if company.waiting is None else f", {company.waiting} waiting"
-    batch = company.mean_batch
+    waiting = "" if neighbours.waiting is None else f", {neighbours.waiting} waiting"
+    batch = neighbours.mean_batch
     decoded = f"; it decoded in batches of {batch:.1f} on average" if batch else ""
     return [
-        f"beside it on arrival: {company.running} running{waiting}{decoded}",
+        f"beside it on arrival: {neighbours.running} running{waiting}{decoded}",
         f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from the prefix cache, "
         f"{found.preemptions} preemptions",
     ]
@@ -94,7 +94,9 @@ def as_json(found: Explanation | Sequence[Explanation]) -> str:
 
 
 def _as_dict(found: Explanation) -> dict[str, object]:
-    return {**asdict(found), "verdict": verdict(found)}
+    fields = asdict(found)
+    fields["company"] = fields.pop("neighbours")  # the key of version 0.1
+    return {**fields, "verdict": verdict(found)}
 
 
 def _complaint(found: Explanation, part: str) -> str:
@@ -124,8 +126,8 @@ def _waited(found: Explanation) -> str:
     if waited_s < queue_s / 2:
         return f"waited {queue_s - waited_s:.3g} s for a place on the replica that decodes"
     reasons = [_CAUSES[found.cause]] if found.cause else []
-    if found.company and found.company.waiting:
-        before = found.company.waiting
+    if found.neighbours and found.neighbours.waiting:
+        before = found.neighbours.waiting
         reasons.insert(0, f"{before} request{'s were' if before > 1 else ' was'} before it")
     because = f" because {' and '.join(reasons)}" if reasons else ""
     return f"waited {waited_s:.3g} s of its {ttft_s:.3g} s TTFT{because}"

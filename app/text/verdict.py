@@ -9,7 +9,7 @@ from loadtest.report.comparison_report import comparison_table
 
 
 def verdict_lines(found: Verification) -> list[str]:
-    """One verification: what ran, the table, the fidelity of the batches, the verdict."""
+    """One verification: what ran, the table, the decision_check of the batches, the verdict."""
     fit = next(iter(found.profile.layouts.values()))
     span = f"{len(found.trace)} requests at {found.trace.rate_per_s:.2f}/s"
     return [
@@ -20,7 +20,7 @@ def verdict_lines(found: Verification) -> list[str]:
         f"drift between rounds {100 * fit.drift:.1f} %",
         comparison_table(found.comparison),
         f"batches: given the engine's own step times, the simulator decides "
-        f"{found.fidelity.agreeing} of {found.fidelity.steps} steps identically",
+        f"{found.decision_check.agreeing} of {found.decision_check.steps} steps identically",
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in found.measured)}",
         "VERDICT: the prediction holds" if found.comparison.holds else _failure_line(found),
     ]

@@ -20,7 +20,7 @@ from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.experiments.capacity import saturation_rate_per_s
-from sim.experiments.decision_check import Fidelity, check_fidelity
+from sim.experiments.decision_check import DecisionCheck, check_decisions
 from sim.experiments.predict import Prediction, predict
 from sim.records.run import NotSaved, Run, machine_facts, save_files
 from sim.records.run_folder import Files, within
@@ -56,13 +56,13 @@ class Verification:
     prediction: Prediction
     measured: list[Run]
     comparison: Comparison
-    fidelity: Fidelity
+    decision_check: DecisionCheck
     """Of all that the engine did since its start, calibration included."""
     seed: int = 0
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What the prediction rests on (``sim.step_times.provenance.Rests``)."""
+        """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
         found: dict[str, Any] = self.prediction.run.extra["provenance"]
         return found
 
@@ -97,8 +97,8 @@ class Verification:
             "capacity_per_s": self.capacity_per_s,
             "provenance": self.provenance,
             "comparison": self.comparison.as_dict(),
-            "identical_steps": self.fidelity.agreeing,
-            "steps": self.fidelity.steps,
+            "identical_steps": self.decision_check.agreeing,
+            "steps": self.decision_check.steps,
         }
 
 
@@ -136,7 +136,7 @@ def verify(
     intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
     comparison = compare(intervals, measured)
     log = read_step_log(engine.step_log)[1]
-    fidelity = check_fidelity(read_arrivals(engine.step_log), config, log)
+    decision_check = check_decisions(read_arrivals(engine.step_log), config, log)
     return Verification(
         config,
         profile,
@@ -145,7 +145,7 @@ def verify(
         prediction,
         measured,
         comparison,
-        fidelity,
+        decision_check,
         plan.seed,
     )
 

@@ -8,7 +8,7 @@ from policies.protocols import Refusal
 from policies.sequence import Sequence
 from sim.core.environment import Environment
 from sim.core.recorder import Recorder
-from sim.core.tick_queue import Deliveries
+from sim.core.tick_queue import TickQueue
 from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.errors import TraceError
 from workloads.generators.parents import broken_links
@@ -45,8 +45,8 @@ class Clients:
         self._recorder = recorder
         self._receive = receive
         self._on_arrival = on_arrival
-        self._sendings: Deliveries[_Sending] = Deliveries(env, self._send)
-        self._inbox: Deliveries[tuple[Request, int]] = Deliveries(env, self._arrive)
+        self._sendings: TickQueue[_Sending] = TickQueue(env, self._send)
+        self._inbox: TickQueue[tuple[Request, int]] = TickQueue(env, self._arrive)
         self._received_tick = 0
         self._roots: Iterator[tuple[int, Request]] = iter(())
         self._followers: dict[str, list[tuple[int, Request]]] = {}

@@ -16,7 +16,7 @@ from sim.core.environment import Environment
 from sim.core.pools import RoutedReplicas
 from sim.core.recorder import Recorder
 from sim.core.replica import Listener
-from sim.core.tick_queue import Deliveries
+from sim.core.tick_queue import TickQueue
 from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.errors import PolicyError
 from workloads.request import Request
@@ -76,7 +76,7 @@ class PrefillDecode:
         self._token_s = link.token_s
         self._free_ticks = [0] * len(prefill.replicas)
         """When each prefill replica's link has sent all that it was given."""
-        self._transfers: Deliveries[_Arrival] = Deliveries(env, self._arrive)
+        self._transfers: TickQueue[_Arrival] = TickQueue(env, self._arrive)
         self._listeners: list[Listener] = []
         for place, replica in enumerate(prefill.replicas):
             replica.listeners.append(partial(self._prefilled, place))

@@ -11,7 +11,7 @@ from sim.core.environment import NEVER, Alarm, Environment
 T = TypeVar("T")
 
 
-class Deliveries(Generic[T]):
+class TickQueue(Generic[T]):
     """Brings things at their tick, before any server decides; those of one tick by rank.
 
     What a server causes must be posted for a later tick than its own (``soon``). Then everything

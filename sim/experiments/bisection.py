@@ -9,7 +9,7 @@ _HALVINGS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class RateBracket:
     """The condition held at ``holds_per_s`` and failed at ``fails_per_s``.
 
     ``holds_per_s`` is 0 where it held nowhere, ``fails_per_s`` None where it failed nowhere.
@@ -19,9 +19,9 @@ class Crossing:
     fails_per_s: float | None
 
 
-def find_crossing(
+def bisect_rate(
     holds: Callable[[float], bool], rungs: Sequence[float], precision: float
-) -> Crossing:
+) -> RateBracket:
     """The first crossing from below: every rung under it holds.
 
     ``rungs`` ascend, the last one is the ceiling. The two rates of the answer differ by the factor
@@ -29,11 +29,11 @@ def find_crossing(
     """
     below, above = _bracket(holds, rungs)
     if below == 0 or above is None:
-        return Crossing(below, above)
+        return RateBracket(below, above)
     while above > below * (1 + precision):
         middle = sqrt(below * above)
         below, above = (middle, above) if holds(middle) else (below, middle)
-    return Crossing(below, above)
+    return RateBracket(below, above)
 
 
 def _bracket(holds: Callable[[float], bool], rungs: Sequence[float]) -> tuple[float, float | None]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from policies.config import PolicyConfig
-from sim.experiments.bisection import find_crossing
-from sim.experiments.parallel_map import on_processes
+from sim.experiments.bisection import bisect_rate
+from sim.experiments.parallel_map import map_on_processes
 from sim.experiments.predict import INTERVAL, REPLICATIONS, Interval, run_once
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import LATENCIES, SLO, figure
@@ -26,7 +26,7 @@ _NEARBY = (0.8, 0.95, 1.05, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SLOTarget:
     """At least the share ``attainment`` of all requests meets ``slo``."""
 
     slo: SLO
@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedRate:
     """A rate that was tried, and what came of it with the fitted coefficients."""
 
     rate_per_s: float
@@ -63,9 +63,9 @@ class Capacity:
 
     rate_per_s: Interval
     saturation_per_s: Interval
-    missed: Tried | None
+    missed: TriedRate | None
     servers: int
-    tried: Sequence[Tried]
+    tried: Sequence[TriedRate]
     replications: int
 
     @property
@@ -86,7 +86,7 @@ class Capacity:
 def find_capacity(
     trace: Trace,
     scenario: Scenario,
-    target: Target,
+    target: SLOTarget,
     *,
     seed: int = 0,
     replications: int = REPLICATIONS,
@@ -103,20 +103,22 @@ def find_capacity(
     at_once = run_once(_at_once(trace), _admitting_all(scenario), seed=seed)
     ceiling_per_s = _completions_per_s(at_once, trace.source)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    tried: dict[float, Tried] = {}
+    tried: dict[float, TriedRate] = {}
 
     def holds(rate_per_s: float) -> bool:
         run = run_once(at_rate(trace, rate_per_s), scenario, seed=seed)
-        tried[rate_per_s] = Tried(rate_per_s, target.shares(run), run.summary(target.slo))
+        tried[rate_per_s] = TriedRate(rate_per_s, target.shares(run), run.summary(target.slo))
         return tried[rate_per_s].shares["all"] >= target.attainment
 
-    found = find_crossing(holds, rungs, precision)
-    widen = "extrapolated" in at_once.extra["provenance"]["shares"]
-    job = _Replications(trace, scenario, target, seed, precision, found.holds_per_s, widen)
+    found = bisect_rate(holds, rungs, precision)
+    extrapolate = "extrapolated" in at_once.extra["provenance"]["shares"]
+    job = _Replications(trace, scenario, target, seed, precision, found.holds_per_s, extrapolate)
     drawn = []
     if not scenario.is_repeatable():
         numbers = range(1, replications + 1)
-        for done, (_, rates) in enumerate(on_processes(_replicated, job, numbers, processes), 1):
+        for done, (_, rates) in enumerate(
+            map_on_processes(_replicated, job, numbers, processes), 1
+        ):
             drawn.append(rates)
             if on_replication:
                 on_replication(done)
@@ -147,16 +149,16 @@ class _Replications:
 
     trace: Trace
     scenario: Scenario
-    target: Target
+    target: SLOTarget
     seed: int
     precision: float
     guess_per_s: float
-    widen: bool
+    extrapolate: bool
 
     def run(self, number: int, trace: Trace, scenario: Scenario) -> Run:
         """Replication ``number``: a seed sequence is spent by its use, so each run has its own."""
         drawn = np.random.SeedSequence(self.seed).spawn(number + 1)[number]
-        return replicate(trace, scenario, drawn, draw=True, widen=self.widen)
+        return replicate(trace, scenario, drawn, draw=True, extrapolate=self.extrapolate)
 
 
 def _replicated(job: _Replications, number: int) -> tuple[float, float]:
@@ -170,7 +172,7 @@ def _replicated(job: _Replications, number: int) -> tuple[float, float]:
 
     near = [factor * job.guess_per_s for factor in _NEARBY if job.guess_per_s]
     rungs = [*(rate for rate in near if rate < ceiling_per_s), ceiling_per_s]
-    return find_crossing(holds, rungs, job.precision).holds_per_s, ceiling_per_s
+    return bisect_rate(holds, rungs, job.precision).holds_per_s, ceiling_per_s
 
 
 def _interval(rates: Sequence[float]) -> Interval:

@@ -22,7 +22,7 @@ from sim.step_times.step_time import FloatArray
 from workloads.request import Request
 
 
-class RecordedTimes:
+class RecordedStepTimes:
     """A step-time model that repeats a log: step ``k`` lasts until step ``k + 1`` was decided."""
 
     def __init__(self, log: list[StepRecord]) -> None:
@@ -41,10 +41,10 @@ class RecordedTimes:
         return self._log[self._next].now_s if self._next < len(self._log) else None
 
 
-class WakesAsRecorded:
+class RecordedTimers:
     """A scheduler whose timers fire when the engine's did: a real timer is always a little late."""
 
-    def __init__(self, scheduler: Scheduler, times: RecordedTimes) -> None:
+    def __init__(self, scheduler: Scheduler, times: RecordedStepTimes) -> None:
         self._scheduler = scheduler
         self._times = times
         self.memory: KVMemory = scheduler.memory
@@ -100,7 +100,7 @@ class WakesAsRecorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Fidelity:
+class DecisionCheck:
     """How many steps agree before the first that differs, and how both logs read there."""
 
     steps: int
@@ -124,16 +124,16 @@ class _RecordedKeys:
         return self._keys[request.request_id], 1
 
 
-def check_fidelity(
+def check_decisions(
     arrivals: list[Sequence], config: PolicyConfig, log: list[StepRecord]
-) -> Fidelity:
+) -> DecisionCheck:
     """Replay what the engine's scheduler was given, when it was given it, and compare each step.
 
     ``arrivals`` and ``log`` come from a step log that starts and ends with an idle engine; every
     request must have run to its declared length.
     """
-    times = RecordedTimes(log)
-    scheduler = WakesAsRecorded(build_scheduler(config), times)
+    times = RecordedStepTimes(log)
+    scheduler = RecordedTimers(build_scheduler(config), times)
     requests = [Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens) for s in arrivals]
     run = simulate(requests, scheduler, times, keep_records=True, keys=_RecordedKeys(arrivals))
     steps = max(len(log), len(run.records))
@@ -141,5 +141,5 @@ def check_fidelity(
         engine = log[index] if index < len(log) else None
         simulator = run.records[index] if index < len(run.records) else None
         if not (engine and simulator and engine.decisions() == simulator.decisions()):
-            return Fidelity(steps, index, engine, simulator)
-    return Fidelity(steps, steps)
+            return DecisionCheck(steps, index, engine, simulator)
+    return DecisionCheck(steps, steps)

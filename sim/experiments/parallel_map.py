@@ -22,7 +22,7 @@ _here: list[Any] = []
 """In a worker process: the function, and what all its calls have in common."""
 
 
-def on_processes(
+def map_on_processes(
     function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
     """``function(shared, item)`` of every item with its place, as they end.
@@ -43,10 +43,10 @@ def on_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def on_ray(
+def map_on_ray(
     function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item]
 ) -> Iterator[tuple[int, Result]]:
-    """``on_processes`` on the Ray cluster of the environment, or one of this machine.
+    """``map_on_processes`` on the Ray cluster of the environment, or one of this machine.
 
     Raises ``ServetwinError`` where Ray is not installed.
     """

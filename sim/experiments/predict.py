@@ -20,7 +20,7 @@ from policies.registry import build_scheduler
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import SLO, figure
 from sim.records.run import Run
-from sim.step_times.provenance import Formula, Source, Sourced, rests_on
+from sim.step_times.provenance import Formula, Source, Sourced, run_provenance
 from sim.step_times.server_model import ServerModel
 from workloads.trace import Trace
 
@@ -167,8 +167,8 @@ def runs_over_seeds(
 ) -> list[Run]:
     """Whole runs over drawn coefficients and noise: seed by seed the same for every policy."""
     may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
-    widen = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
-    draws = _draws(trace, scenario, seed, replications, widen)
+    extrapolate = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
+    draws = _draws(trace, scenario, seed, replications, extrapolate)
     return [_with_provenance(drawn, scenario) for drawn in draws]
 
 
@@ -177,14 +177,14 @@ def _draws(
     scenario: Scenario,
     seed: int,
     replications: int,
-    widen: bool,
+    extrapolate: bool,
     redraw: Redraw | None = None,
 ) -> Iterator[Run]:
-    widen = widen and not scenario.is_certain()
+    extrapolate = extrapolate and not scenario.is_certain()
     for child in np.random.SeedSequence(seed).spawn(replications + 1)[1:]:
         if redraw:
             trace, scenario = redraw(_workload_seed(child))
-        yield replicate(trace, scenario, child, draw=True, widen=widen)
+        yield replicate(trace, scenario, child, draw=True, extrapolate=extrapolate)
 
 
 def _workload_seed(child: np.random.SeedSequence) -> int:
@@ -193,7 +193,7 @@ def _workload_seed(child: np.random.SeedSequence) -> int:
 
 
 def _with_provenance(run: Run, scenario: Scenario) -> Run:
-    run.extra["provenance"] = rests_on(run.steps, _sources(scenario)).as_dict()
+    run.extra["provenance"] = run_provenance(run.steps, _sources(scenario)).as_dict()
     return run
 
 

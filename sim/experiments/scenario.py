@@ -17,7 +17,7 @@ from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.acceptance import Verifier
-from sim.step_times.extrapolation import Widens, draw_factor
+from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
 from sim.step_times.server_model import ServerModel
 from sim.step_times.step_time import StepNoise, StepTime
 from workloads.errors import PolicyError
@@ -122,19 +122,23 @@ def replicate(
     seed: np.random.SeedSequence,
     *,
     draw: bool = False,
-    widen: bool = False,
+    extrapolate: bool = False,
     macro: bool = True,
     keep_usage: bool = False,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
 
-    ``widen`` also draws how much these cost beyond what was measured
+    ``extrapolate`` also draws how much these cost beyond what was measured
     (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
     noise, whatever the policies: common random numbers.
     """
-    coefficient_seed, noise_seed, draft_seed, widening_seed = seed.spawn(4)
-    factor = draw_factor(np.random.default_rng(widening_seed)) if widen else None
+    coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
+    factor = (
+        draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
+        if extrapolate
+        else None
+    )
     coefficients = np.random.default_rng(coefficient_seed)
     profiles = (scenario.profile, *scenario.more_profiles)
     drawing = coefficients if draw else None
@@ -185,8 +189,8 @@ def _model(
     fit = profile.step_time(build_scheduler(policies).memory.layout)
     if rng is None:
         return fit.model()
-    if factor is not None and isinstance(fit, Widens):
-        return fit.widened(rng, factor)
+    if factor is not None and isinstance(fit, ExtrapolatingSource):
+        return fit.drawn_extrapolated(rng, factor)
     return fit.drawn(rng)
 
 

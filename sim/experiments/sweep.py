@@ -41,7 +41,7 @@ PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class GridConditions:
     """What all points of a grid have in common."""
 
     trace: Trace
@@ -50,14 +50,14 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class GridPoint:
     """A scenario at a rate in requests per second; None is the trace's own."""
 
     scenario: Scenario
     rate_per_s: float | None = None
 
 
-def simulate_point(conditions: Conditions, point: Point) -> Row:
+def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:
     """Its figures, or the problem of a point that cannot be: one impossible point does not end a
     grid."""
     trace, rate_per_s = conditions.trace, point.rate_per_s

@@ -23,7 +23,7 @@ _LEAST_RISE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class Bottleneck:
     """``waited_s`` is the mean wait of a request, ``cause`` had ``cause_share`` of all waiting.
 
     ``busy_share`` is of the time from first arrival to last token, ``running_peak`` and
@@ -51,7 +51,7 @@ class Pressure:
         return self.arrivals_per_s - self.growth_per_s
 
 
-def pressure(run: Run, policies: Mapping[str, Any], kv_tokens: int | None) -> Pressure:
+def find_bottleneck(run: Run, policies: Mapping[str, Any], kv_tokens: int | None) -> Bottleneck:
     """Of a simulated run; ``kv_tokens`` is the KV memory of each replica, None: without bound."""
     requests, steps = run.requests, run.steps
     first_s, last_s = float(requests["scheduled_s"].min()), float(requests["scheduled_s"].max())
@@ -61,7 +61,7 @@ def pressure(run: Run, policies: Mapping[str, Any], kv_tokens: int | None) -> Pr
     ended_s = max(last_s, float(steps["end_s"].max()) if len(steps) else last_s)
     replicas = max(1, steps["replica"].nunique())
     busy_s = float((steps["end_s"] - steps["start_s"]).sum())
-    return Pressure(
+    return Bottleneck(
         arrivals_per_s=(len(requests) - 1) / span_s,
         growth_per_s=_growth_per_s(steps, first_s, span_s, len(requests)),
         waited_s=total / max(1, len(requests)),

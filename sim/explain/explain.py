@@ -55,7 +55,7 @@ _OUTSIDE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Neighbours:
     """Who was there with a request.
 
     ``waiting`` and ``running`` count the others on its replica as it arrived, those aside that
@@ -91,7 +91,7 @@ class Explanation:
     parts_s: Mapping[str, float]
     waited_s: float | None
     cause: QueueCause | None
-    company: Company | None
+    neighbours: Neighbours | None
     notes: tuple[str, ...]
 
 
@@ -164,7 +164,7 @@ class Explainer:
             parts_s=self._parts_s(row, spans) if spans else {},
             waited_s=queue_s,
             cause=self._cause(row) if spans and not self._outside else None,
-            company=self._company(row, spans) if spans else None,
+            neighbours=self._neighbours(row, spans) if spans else None,
             notes=self._notes(row, spans) if spans else (),
         )
 
@@ -201,17 +201,17 @@ class Explainer:
         prompt_tokens = int(self._run.requests["prompt_tokens"].iloc[row])
         return queue_cause(rows, arrived_s, admitted_s, prompt_tokens, self._policies)
 
-    def _company(self, row: int, spans: list[Span]) -> Company:
+    def _neighbours(self, row: int, spans: list[Span]) -> Neighbours:
         stages = self.spans.stages
         now_s = float(stages.points_s[row, 1])
         present = stages.present(int(stages.replicas[row, 0]), now_s)
         present[row] = False
         if self._outside:
-            return Company(None, int(present.sum()), None)
+            return Neighbours(None, int(present.sum()), None)
         away = [self.spans.away_at(int(other), now_s) for other in np.flatnonzero(present)]
         waits = stages.stamps_s("queue")[present] > now_s
         waiting = int((waits | np.array(away, bool)).sum())
-        return Company(waiting, int(present.sum()) - waiting, self._mean_batch(row, spans))
+        return Neighbours(waiting, int(present.sum()) - waiting, self._mean_batch(row, spans))
 
     def _mean_batch(self, row: int, spans: list[Span]) -> float | None:
         decodes = [(s.start_s, s.end_s) for s in spans if s.part == "decode"]

@@ -46,7 +46,7 @@ class Acceptance(Protocol):
         """The tokens of one pass after the other, of one answer."""
 
 
-class Verification(ABC):
+class OrderedAcceptance(ABC):
     """Drafts are verified in order: the accepted ones come out, and one token of the target's.
 
     A pass draws one uniform number, so with equal draws a likelier acceptance is never fewer
@@ -90,7 +90,7 @@ class Verification(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Chain(Verification):
+class Chain(OrderedAcceptance):
     """``drafts`` tokens in a row, each accepted with probability ``alpha`` if those before it were.
 
     P(A = j) = alpha^j (1 - alpha) for j < drafts, P(A = drafts) = alpha^drafts; the mean of 1 + A
@@ -116,7 +116,7 @@ class Chain(Verification):
 
 
 @dataclass(frozen=True, slots=True)
-class Tree(Verification):
+class Tree(OrderedAcceptance):
     """``widths[i]`` proposals below each token of level i, all of them verified in one pass.
 
     A level is passed with probability 1 - (1 - alpha)^width: siblings are taken to be independent,
@@ -147,7 +147,7 @@ class Tree(Verification):
 
 
 @dataclass(frozen=True, slots=True)
-class Blockwise(Verification):
+class Blockwise(OrderedAcceptance):
     """The model predicts ``block`` tokens at once; the next pass verifies them and predicts anew.
 
     The first is its own choice and always right, each further one with probability ``alpha`` if

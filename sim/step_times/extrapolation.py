@@ -19,20 +19,20 @@ LOG_SPREAD = 0.5
 """Standard deviation of the factor's logarithm: nine of ten are between 0.44 and 2.3."""
 
 
-def draw_factor(rng: np.random.Generator) -> float:
+def draw_extrapolation_factor(rng: np.random.Generator) -> float:
     """How many times as much the unmeasured part of every step costs in one replication."""
     return float(rng.lognormal(0.0, LOG_SPREAD))
 
 
 @runtime_checkable
-class Widens(Protocol):
+class ExtrapolatingSource(Protocol):
     """Step times that know where they were not measured."""
 
-    def widened(self, rng: np.random.Generator, factor: float) -> StepTime:
+    def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
         """One of the engines that this may be; the unmeasured costs ``factor`` times as much."""
 
 
-class Widened:
+class ExtrapolatedStepTime:
     """``model``, with all that it costs beyond ``largest`` times ``factor``.
 
     The context of the decodes may pass its maximum within a run of steps, so durations are sampled.

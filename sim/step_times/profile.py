@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
-from sim.step_times.extrapolation import Widened
+from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.fit import Fit
 from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
 from sim.step_times.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime, StepTime
@@ -21,11 +21,11 @@ from workloads.errors import PolicyError, ProfileError, did_you_mean
 DEFAULT_PROFILE = "base-cpu"
 
 
-class _Part(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class StepTimeFit(_Part):
+class StepTimeFit(_StrictModel):
     """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
 
     coefficients: dict[str, float]
@@ -76,9 +76,9 @@ class StepTimeFit(_Part):
             return self.model().scaled(drift)
         return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
 
-    def widened(self, rng: np.random.Generator, factor: float) -> StepTime:
+    def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
         """As ``drawn``; what lies beyond the measured ranges costs ``factor`` times as much."""
-        return Widened(self.drawn(rng), MeasuredRange.of(self.ranges), factor)
+        return ExtrapolatedStepTime(self.drawn(rng), MeasuredRange.of(self.ranges), factor)
 
     def is_certain(self) -> bool:
         """Whether every draw of it is the same: nobody measured how uncertain it is."""
@@ -89,7 +89,7 @@ class StepTimeFit(_Part):
         return np.array(self.noise)
 
 
-class ApiLatencyFit(_Part):
+class ApiLatencyFit(_StrictModel):
     """Latency of the HTTP process (``sim.step_times.step_time.ApiLatency``), in seconds."""
 
     request_s: float = 0.0
@@ -102,7 +102,7 @@ class ApiLatencyFit(_Part):
         return ApiLatency(**self.model_dump())
 
 
-class Profile(_Part):
+class Profile(_StrictModel):
     """One engine on one machine: step time by KV layout, API latency, resolved configuration.
 
     ``origin`` says whether the figures were measured or computed. ``policies`` is the engine's

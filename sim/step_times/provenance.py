@@ -118,7 +118,7 @@ class Sourced(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
+class RunProvenance:
     """What a run rests on: ``shares`` of its busy time (they sum to 1), and what left its range."""
 
     shares: dict[Provenance, float]
@@ -139,10 +139,10 @@ class Rests:
 
 def time_shares(steps: pd.DataFrame, source: Source) -> dict[Provenance, float]:
     """Shares of busy time, of ``steps`` that all rest on ``source``; none where nothing ran."""
-    return rests_on(steps.assign(replica=0), [source]).shares
+    return run_provenance(steps.assign(replica=0), [source]).shares
 
 
-def rests_on(steps: pd.DataFrame, sources: Sequence[Source]) -> Rests:
+def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
     """What the ``Run.steps`` of replicas 0, 1 ... rest on, whose models rest on ``sources``."""
     busy_s: dict[Provenance, float] = {}
     farthest: dict[tuple[str, str], Excess] = {}
@@ -156,7 +156,7 @@ def rests_on(steps: pd.DataFrame, sources: Sequence[Source]) -> Rests:
             farthest[key] = max(excess, farthest.get(key, excess), key=lambda found: found.value)
     total_s = sum(busy_s.values())
     shares = {kind: spent_s / total_s for kind, spent_s in busy_s.items() if spent_s}
-    return Rests(shares, list(farthest.values()))
+    return RunProvenance(shares, list(farthest.values()))
 
 
 def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:

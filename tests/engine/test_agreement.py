@@ -16,7 +16,7 @@ from engine.models.model_config import model_preset
 from engine.models.sampling_params import SamplingParams
 from policies.config import PolicyConfig, Reservation
 from policies.registry import build_scheduler
-from sim.experiments.decision_check import check_fidelity
+from sim.experiments.decision_check import check_decisions
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
@@ -66,9 +66,13 @@ def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConf
     events = run_requests(core, requests)
     assert len(events) == sum(params.max_tokens for _, _, _, params in requests)
 
-    fidelity = check_fidelity(log.arrivals, config, log.records)
-    assert fidelity.identical, (fidelity.agreeing, fidelity.engine, fidelity.simulator)
-    assert fidelity.steps == len(log.records) > 50
+    decision_check = check_decisions(log.arrivals, config, log.records)
+    assert decision_check.identical, (
+        decision_check.agreeing,
+        decision_check.engine,
+        decision_check.simulator,
+    )
+    assert decision_check.steps == len(log.records) > 50
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
     on_demand = config.batching not in ("static", "insertion") and config.kv == "paged"
@@ -84,4 +88,6 @@ def test_a_different_policy_does_not_reproduce_the_log() -> None:
     log = MemoryStepLog()
     core = EngineCore(scheduler, runner, token_state, log=log)
     run_requests(core, bursty_requests(seed=3))
-    assert not check_fidelity(log.arrivals, replace(config, token_budget=20), log.records).identical
+    assert not check_decisions(
+        log.arrivals, replace(config, token_budget=20), log.records
+    ).identical

@@ -12,7 +12,7 @@ from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
 from sim.records.run import Run
-from sim.step_times.outside_steps import Answer
+from sim.step_times.black_box_steps import ObservedRequest
 from sim.step_times.profile import Profile
 from sim.step_times.step_time import ApiLatency, StepNoise
 from workloads.request import Request
@@ -46,7 +46,9 @@ class SimulatedSender:
         if trouble := self.troubles.get(self._bursts):
             return trouble
         if any(r.total_tokens > self._config.max_model_len for r in requests):
-            return Burst([Answer(0.0, 0, ())] * len(requests), {"http_4xx": "HTTP 400: too long"})
+            return Burst(
+                [ObservedRequest(0.0, 0, ())] * len(requests), {"http_4xx": "HTTP 400: too long"}
+            )
         staggered = [self._staggered(number, r) for number, r in enumerate(requests)]
         ordered = sorted(staggered, key=lambda r: r.arrival_s)
         noise = StepNoise(self._fit.noise_factors(), self._rng)
@@ -64,7 +66,7 @@ class SimulatedSender:
     def _staggered(self, number: int, request: Request) -> Request:
         return replace(request, arrival_s=request.arrival_s + 3e-4 * number)
 
-    def _answers(self, requests: Sequence[Request], run: Run) -> list[Answer]:
+    def _answers(self, requests: Sequence[Request], run: Run) -> list[ObservedRequest]:
         stamps_s = token_stamps_s(run, {r.request_id: r.prompt_tokens for r in requests}, self._api)
         cached = dict(zip(run.requests["request_id"], run.requests["cached_tokens"], strict=True))
         answers = []
@@ -72,7 +74,7 @@ class SimulatedSender:
             late_s = self._rng.exponential(self._jitter_s, len(stamps_s[request.request_id]))
             stamps = np.sort(np.array(stamps_s[request.request_id]) + late_s)
             answers.append(
-                Answer(
+                ObservedRequest(
                     request.arrival_s,
                     request.prompt_tokens,
                     tuple(stamps.tolist()),

@@ -25,7 +25,7 @@ from app.dashboard.timeline.chosen import (
 from app.dashboard.timeline.runs import Watched, changed_s, kept_runs, of_folder, of_outcome
 from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
 from app.figures.batches import MOST_BATCHES
-from app.text.explanation import company_words, verdict
+from app.text.explanation import neighbour_lines, verdict
 from sim.explain.explain import Explanation
 from workloads.errors import ServetwinError
 
@@ -211,7 +211,7 @@ def _files(watched: Watched) -> None:
 def _facts(found: Explanation) -> str:
     tokens = f"{found.prompt_tokens} prompt and {found.output_tokens} output tokens"
     where = f"{tokens}, scheduled at {found.scheduled_s:.3f} s on replica {found.replica}"
-    return " ".join(map(_sentence, [where, *company_words(found)]))
+    return " ".join(map(_sentence, [where, *neighbour_lines(found)]))
 
 
 def _sentence(text: str) -> str:

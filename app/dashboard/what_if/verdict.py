@@ -9,7 +9,7 @@ import pandas as pd
 from app.dashboard.simulated import Outcome
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
-from sim.explain.bottleneck import Pressure, pressure
+from sim.explain.bottleneck import Bottleneck, find_bottleneck
 from sim.explain.queue_cause import QueueCause
 from sim.records.metrics import LATENCIES, SLO
 
@@ -43,7 +43,7 @@ class Facts:
     mean_e2e_s: float
     replicas: int
     policies: PolicyConfig
-    pressure: Pressure
+    bottleneck: Bottleneck
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def facts(outcome: Outcome, attainment: Interval | None) -> Facts:
         mean_e2e_s=outcome.summary["e2e_s"]["mean"] or 0.0,
         replicas=len(outcome.scenario.servers()),
         policies=policies,
-        pressure=pressure(outcome.run, policies.as_dict(), policies.kv_tokens),
+        bottleneck=find_bottleneck(outcome.run, policies.as_dict(), policies.kv_tokens),
     )
 
 
@@ -103,8 +103,8 @@ def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
 
 def _kind(found: Facts) -> Kind:
     if found.attainment is None:
-        return "fails" if found.pressure.overloaded else "none"
-    if found.pressure.overloaded:
+        return "fails" if found.bottleneck.overloaded else "none"
+    if found.bottleneck.overloaded:
         return "fails"
     low, high = found.attainment, found.attainment
     if found.interval:
@@ -120,7 +120,7 @@ def _headline(found: Facts) -> str:
         "none": "No SLO is set.",
     }
     said = words[_kind(found)] if found.limits else "No SLO is set."
-    return f"Overloaded: the queue grows. {said}" if found.pressure.overloaded else said
+    return f"Overloaded: the queue grows. {said}" if found.bottleneck.overloaded else said
 
 
 def _attainment(found: Facts) -> list[str]:
@@ -138,7 +138,7 @@ def _attainment(found: Facts) -> list[str]:
 
 
 def _load(found: Facts) -> list[str]:
-    pressed = found.pressure
+    pressed = found.bottleneck
     if not pressed.overloaded:
         return []
     served = pressed.served_per_s
@@ -151,7 +151,7 @@ def _load(found: Facts) -> list[str]:
 
 
 def _bottleneck(found: Facts) -> str:
-    pressed = found.pressure
+    pressed = found.bottleneck
     state = (
         f"The server is busy {_percent(pressed.busy_share)} of the time; at most "
         f"{pressed.running_peak} of {found.policies.max_seqs} places{_memory(found)} are taken."
@@ -165,14 +165,14 @@ def _bottleneck(found: Facts) -> str:
 
 
 def _memory(found: Facts) -> str:
-    peak = found.pressure.kv_peak_share
+    peak = found.bottleneck.kv_peak_share
     return "" if peak is None else f" and {_percent(peak)} of the KV memory"
 
 
 def _short(found: Facts) -> QueueCause | None:
     """What those who wait are waiting for, where waiting matters."""
-    waits = found.pressure.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
-    return found.pressure.cause if waits or found.pressure.overloaded else None
+    waits = found.bottleneck.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
+    return found.bottleneck.cause if waits or found.bottleneck.overloaded else None
 
 
 def _too_slow(found: Facts) -> bool:
@@ -184,7 +184,7 @@ def _helps(found: Facts) -> str | None:
         return None
     cause = _short(found)
     help_ = _help_for(cause, found.policies) if cause else _FASTER
-    pressed = found.pressure
+    pressed = found.bottleneck
     if not pressed.overloaded or pressed.served_per_s <= 0:
         return f"{help_}."
     needed = -(-found.replicas * pressed.arrivals_per_s // pressed.served_per_s)

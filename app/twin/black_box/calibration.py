@@ -28,8 +28,8 @@ from app.twin.black_box.sender import Sender
 from app.twin.black_box.session import Allowance, Ask, Broken, Ended, Session
 from policies.registry import build_scheduler
 from sim.records.run import machine_facts
-from sim.step_times.outside_fit import OutsideFit, chunk_spread_s, fit_outside
-from sim.step_times.outside_steps import read_intervals
+from sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
+from sim.step_times.black_box_steps import read_intervals
 from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from workloads.errors import EndedEarly, ProfileError
 
@@ -96,7 +96,7 @@ class OutsideCalibrator:
         self._session.rounds.append([])
         self._try(f"step times, {label}", self._run_bursts)
 
-    def fit(self) -> OutsideFit:
+    def fit(self) -> BlackBoxFit:
         """The fit to all bursts so far, read with the policies that were identified.
 
         Raises ``ProfileError`` when they are too few.
@@ -108,7 +108,7 @@ class OutsideCalibrator:
         ]
         try:
             spread_s = chunk_spread_s([a for answers in rounds for a in answers])
-            return fit_outside(intervals, spread_s, self._seed)
+            return fit_black_box(intervals, spread_s, self._seed)
         except ProfileError as error:
             why = f" ({self._ended})" if self._ended else ""
             raise ProfileError(f"calibration from outside{why}: {error}") from error

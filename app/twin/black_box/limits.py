@@ -15,7 +15,7 @@ from app.twin.black_box.session import Ask, Ended, Rejected, Session
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
-from sim.step_times.outside_steps import Answer, SeenStep, seen_steps
+from sim.step_times.black_box_steps import ObservedRequest, ObservedStep, observed_steps
 from sim.step_times.step_time import StepTime
 from workloads.request import Request
 
@@ -87,7 +87,7 @@ def find_batching(session: Session, findings: Findings) -> None:
     if all(other.stamps_s[0] > runner.stamps_s[-1] for other in others):
         _static_or_single(session, findings)
         return
-    steps = seen_steps(answers)
+    steps = observed_steps(answers)
     joined = [step for step in steps if step.newcomers - {0}]
     shared = sum(0 in step.stamps_s for step in joined)
     findings.found(batching="continuous" if 2 * shared > len(joined) else "prefill-first")
@@ -95,7 +95,7 @@ def find_batching(session: Session, findings: Findings) -> None:
 
 def _static_or_single(session: Session, findings: Findings) -> None:
     answers = session.send([Ask(SMALL_PROMPT, 12)] * 4)
-    if max(len(step.stamps_s) for step in seen_steps(answers)) > 1:
+    if max(len(step.stamps_s) for step in observed_steps(answers)) > 1:
         findings.found(batching="static")
         why = "the steps of a static batch have none"
         findings.unknown(why, "token_budget")
@@ -133,14 +133,14 @@ def _pieces(session: Session, findings: Findings, prompt: int) -> tuple[int, int
     outputs = _bounded(ceil((at_s + 2 * took_s) / itl_s) + 8, findings)
     asks = [*[Ask(SMALL_PROMPT, outputs)] * runners, Ask(prompt, 2, at_s)]
     answers = session.send(asks)
-    steps = seen_steps(answers)
+    steps = observed_steps(answers)
     last = next(k for k, step in enumerate(steps) if runners in step.newcomers)
     if len(steps[last].decoders) < runners:
         raise Ended("the decodes ended before the long prompt had its first token")
     return _carrying(steps, last, answers[runners]), runners
 
 
-def _carrying(steps: Sequence[SeenStep], last: int, newcomer: Answer) -> int:
+def _carrying(steps: Sequence[ObservedStep], last: int, newcomer: ObservedRequest) -> int:
     """Steps up to ``last`` that began after the send; the first only if as long as a piece."""
     ends_s = [step.end_s for step in steps]
     took_s = [end - before for before, end in pairwise(ends_s)]
@@ -177,7 +177,7 @@ def find_filling(session: Session, findings: Findings) -> None:
     at_s = session.ttft_s(SMALL_PROMPT) + 4 * itl_s
     outputs = _bounded(ceil((at_s + 6 * session.ttft_s(prompt)) / itl_s) + 8, findings)
     answers = session.send([Ask(SMALL_PROMPT, outputs), *[Ask(prompt, 2, at_s)] * 4])
-    together = any(len(step.newcomers - {0}) > 1 for step in seen_steps(answers))
+    together = any(len(step.newcomers - {0}) > 1 for step in observed_steps(answers))
     findings.found(batching="chunked" if together else "continuous")
 
 
@@ -200,14 +200,14 @@ def find_max_seqs(session: Session, findings: Findings) -> None:
     findings.unknown(f"{ran} requests ran at once and none waited", "max_seqs")
 
 
-def at_once(answers: Sequence[Answer]) -> int:
+def at_once(answers: Sequence[ObservedRequest]) -> int:
     """The most requests that were between their first and last token at one time."""
     begins = [(a.stamps_s[0], 1) for a in answers if a.stamps_s]
     ends = [(a.stamps_s[-1], -1) for a in answers if a.stamps_s]
     return int(np.cumsum([change for _, change in sorted(begins + ends)]).max(initial=0))
 
 
-def waited_for_others(answers: Sequence[Answer]) -> bool:
+def waited_for_others(answers: Sequence[ObservedRequest]) -> bool:
     """Whether somebody, sent before the first answer ended, began only after that."""
     first_end_s = min(a.stamps_s[-1] for a in answers)
     return any(a.sent_s < first_end_s < a.stamps_s[0] for a in answers)
@@ -290,7 +290,7 @@ def _filling(session: Session, findings: Findings, step_time: StepTime, size: in
 def _expected_at_once(requests: list[Request], findings: Findings, step_time: StepTime) -> int:
     run = simulate(requests, build_scheduler(_free_memory(findings)), step_time).requests
     spans = zip(run["first_token_s"], run["last_token_s"], strict=True)
-    return at_once([Answer(0.0, 0, (first, last)) for first, last in spans])
+    return at_once([ObservedRequest(0.0, 0, (first, last)) for first, last in spans])
 
 
 def _makespan_s(requests: list[Request], findings: Findings, step_time: StepTime) -> float:
@@ -303,7 +303,7 @@ def _free_memory(findings: Findings) -> PolicyConfig:
     return replace(policies, kv_tokens=policies.max_seqs * (policies.max_model_len + 16))
 
 
-def most_held(answers: Sequence[Answer]) -> int:
+def most_held(answers: Sequence[ObservedRequest]) -> int:
     """The most tokens that running requests had in memory at one time: prompts and answers."""
     changes = []
     for answer in answers:

@@ -13,8 +13,8 @@ import pandas as pd
 from app.twin.black_box.prompt_counts import PROBED_WORDS, count_prompts
 from loadtest.endpoint import Endpoint, client_settings
 from loadtest.run.client import LoadOptions, run_load_test
+from sim.step_times.black_box_steps import ObservedRequest
 from sim.step_times.fit import fit_line
-from sim.step_times.outside_steps import Answer
 from workloads.request import Request
 from workloads.trace import Trace
 
@@ -31,7 +31,7 @@ class Burst:
     were sent beside the requests.
     """
 
-    answers: list[Answer]
+    answers: list[ObservedRequest]
     messages: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     shorter: int = 0
@@ -131,13 +131,13 @@ class LiveSender:
             return len(PROBED_WORDS)
         return 0
 
-    def _answer(self, row: pd.Series) -> Answer:
+    def _answer(self, row: pd.Series) -> ObservedRequest:
         stamps_s = tuple(row["chunk_s"].tolist()) if row["status"] == "finished" else ()
         prompt_tokens = int(row["prompt_tokens"])
         if row["tokens_from"] != "usage" and self._endpoint.prompt == "text":
             constant, per_word = self.token_line()
             prompt_tokens = max(1, round(constant + per_word * prompt_tokens))
-        return Answer(
+        return ObservedRequest(
             sent_s=float(row["sent_s"]),
             prompt_tokens=prompt_tokens,
             stamps_s=stamps_s,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from app.twin.black_box.sender import Burst, Sender
+from sim.step_times.black_box_steps import ObservedRequest, observed_steps
 from sim.step_times.fit import fit_line
-from sim.step_times.outside_steps import Answer, seen_steps
 from workloads.request import Request
 
 REFUSALS = 3
@@ -84,14 +84,14 @@ class Session:
         self._sleep = sleep
         self.rng = rng
         self.allowance = allowance
-        self.rounds: list[list[list[Answer]]] = [[]]
+        self.rounds: list[list[list[ObservedRequest]]] = [[]]
         self.shorter = 0
         self.untold = 0
         self.tokens_per_event = 1.0
         self._lone: list[tuple[int, float]] = []
         self._intervals: dict[int, list[float]] = {}
 
-    def send(self, asks: Sequence[Ask], keep: bool = True) -> list[Answer]:
+    def send(self, asks: Sequence[Ask], keep: bool = True) -> list[ObservedRequest]:
         """The answers to a burst, in the order of the asks; ``keep``: the fit may read it.
 
         Raises ``Ended`` when the allowance is used up, the server fails or Ctrl-C was pressed.
@@ -174,11 +174,11 @@ class Session:
             raise Ended(f"the server asks to wait {seconds:g} s: longer than the time limit allows")
         self._sleep(seconds)
 
-    def _remember(self, answers: list[Answer]) -> None:
+    def _remember(self, answers: list[ObservedRequest]) -> None:
         self.rounds[-1].append(answers)
         if len(answers) == 1:
             self._lone.append((answers[0].prompt_tokens, answers[0].ttft_s))
-        steps = seen_steps(answers)
+        steps = observed_steps(answers)
         for before, step in pairwise(steps):
             if before.stamps_s.keys() == step.stamps_s.keys():
                 self._took(len(step.stamps_s), step.end_s - before.end_s)

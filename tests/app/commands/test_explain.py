@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from app.text.explanation import explanation_lines, slowest_lines, verdict
-from sim.explain.explain import PARTS, Company, Explanation
+from sim.explain.explain import PARTS, Explanation, Neighbours
 from tests.support.paths import ROOT, SAMPLE
 
 
@@ -39,7 +39,7 @@ def explanation(e2e_s: float | None = 10.0, **changes: Any) -> Explanation:
         "tpot_s": 0.1, "e2e_s": e2e_s, "prompt_tokens": 100, "output_tokens": 50,
         "cached_tokens": 32, "preemptions": 0, "replica": 0,
         "parts_s": {**dict.fromkeys(PARTS, 0.0), "decode": own_s, **delays_s},
-        "waited_s": delays_s.get("queue", 0.0), "cause": None, "company": Company(14, 3, 4.5),
+        "waited_s": delays_s.get("queue", 0.0), "cause": None, "neighbours": Neighbours(14, 3, 4.5),
         "notes": (), **changes,
     }  # fmt: skip
     return Explanation(**values)
@@ -56,11 +56,11 @@ def explanation(e2e_s: float | None = 10.0, **changes: Any) -> Explanation:
             "was full",
         ),
         (
-            {"parts_s": {"queue": 1.2}, "cause": "step", "company": Company(1, 3, 4.5)},
+            {"parts_s": {"queue": 1.2}, "cause": "step", "neighbours": Neighbours(1, 3, 4.5)},
             "because 1 request was before it and a step was running",
         ),
         (
-            {"parts_s": {"queue": 1.2}, "cause": "filling", "company": Company(0, 0, 1.0)},
+            {"parts_s": {"queue": 1.2}, "cause": "filling", "neighbours": Neighbours(0, 0, 1.0)},
             "TTFT because its batch was filling",
         ),
         (

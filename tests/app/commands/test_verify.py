@@ -36,8 +36,11 @@ def found(request: pytest.FixtureRequest) -> Verification:
 
 
 def test_every_live_batch_is_the_simulators(found: Verification) -> None:
-    assert found.fidelity.steps > 500
-    assert found.fidelity.identical, (found.fidelity.engine, found.fidelity.simulator)
+    assert found.decision_check.steps > 500
+    assert found.decision_check.identical, (
+        found.decision_check.engine,
+        found.decision_check.simulator,
+    )
 
 
 def test_every_request_is_predicted_and_measured(found: Verification) -> None:

@@ -17,7 +17,7 @@ from app.twin.verification import Verification, require_complete
 from loadtest.report.comparison import METRICS, Comparison, compare
 from loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
 from policies.config import PolicyConfig
-from sim.experiments.decision_check import Fidelity
+from sim.experiments.decision_check import DecisionCheck
 from sim.experiments.predict import Prediction, interval, predict
 from sim.records.run import NotWritten, Run, RunError, load_run
 from sim.records.run_folder import within, write_elsewhere, write_files
@@ -72,7 +72,7 @@ def judged(trace: Trace) -> tuple[Prediction, list[Run], Comparison]:
 def a_verification(config: PolicyConfig = CONFIG) -> Verification:
     trace = limit(sample_trace(), REQUESTS)
     found = judged(trace)
-    return Verification(config, a_profile(), trace, 5.0, *found, Fidelity(3, 3))
+    return Verification(config, a_profile(), trace, 5.0, *found, DecisionCheck(3, 3))
 
 
 def verify(out: Path) -> None:

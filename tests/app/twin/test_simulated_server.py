@@ -38,7 +38,7 @@ from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from policies.step_record import StepRecord
 from sim.core.simulate import simulate
-from sim.experiments.decision_check import check_fidelity
+from sim.experiments.decision_check import check_decisions
 from sim.step_times.profile import load_profile
 from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise, StepTime
 from tests.support.command import refused, servetwin
@@ -169,9 +169,13 @@ def test_its_own_times_replayed_give_the_identical_batches(name: str) -> None:
         script.append((at_s, add(f"r{i}", p, o)))
     config = POLICIES[name]
     log = served(config, STEP_TIME, script)
-    fidelity = check_fidelity(log.arrivals, config, log.records)
-    assert fidelity.identical, (fidelity.agreeing, fidelity.engine, fidelity.simulator)
-    assert fidelity.steps == len(log.records) > 100
+    decision_check = check_decisions(log.arrivals, config, log.records)
+    assert decision_check.identical, (
+        decision_check.agreeing,
+        decision_check.engine,
+        decision_check.simulator,
+    )
+    assert decision_check.steps == len(log.records) > 100
     assert any(record.hits for record in log.records) == config.prefix_cache
     assert any(record.waiting for record in log.records)
 
@@ -329,9 +333,9 @@ def test_a_load_test_against_it_and_law_5_on_its_step_log(tmp_path: Path) -> Non
     header, log = read_step_log(path)
     config = PolicyConfig(**header["policies"])
     assert (config.max_seqs, config.prefix_cache) == (4, True)
-    fidelity = check_fidelity(read_arrivals(path), config, log)
-    assert fidelity.identical
-    assert fidelity.steps == len(log) > 20
+    decision_check = check_decisions(read_arrivals(path), config, log)
+    assert decision_check.identical
+    assert decision_check.steps == len(log) > 20
     assert any(step.hits for step in log)
     assert any(step.waiting for step in log)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from sim.experiments.bisection import Crossing, find_crossing
-from sim.experiments.capacity import Capacity, Target, find_capacity, saturation_rate_per_s
+from sim.experiments.bisection import RateBracket, bisect_rate
+from sim.experiments.capacity import Capacity, SLOTarget, find_capacity, saturation_rate_per_s
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
 from sim.step_times.profile import Profile, load_profile
@@ -48,9 +48,9 @@ def requests(arrivals_s: Any) -> Trace:
 def test_a_threshold_is_found_within_the_precision(
     threshold: float, rungs: list[float], precision: float
 ) -> None:
-    found = find_crossing(lambda rate: rate <= threshold, rungs, precision)
+    found = bisect_rate(lambda rate: rate <= threshold, rungs, precision)
     if rungs[-1] <= threshold:
-        assert found == Crossing(rungs[-1], None)
+        assert found == RateBracket(rungs[-1], None)
     else:
         assert found.fails_per_s is not None
         assert found.holds_per_s <= threshold < found.fails_per_s
@@ -58,8 +58,8 @@ def test_a_threshold_is_found_within_the_precision(
 
 
 def test_what_holds_nowhere_is_zero_and_what_holds_again_does_not_count() -> None:
-    assert find_crossing(lambda _: False, [1.0, 2.0], 0.01).holds_per_s == 0
-    islands = find_crossing(lambda rate: rate < 1.5 or rate > 3, [1, 2, 4], 0.01)
+    assert bisect_rate(lambda _: False, [1.0, 2.0], 0.01).holds_per_s == 0
+    islands = bisect_rate(lambda rate: rate < 1.5 or rate > 3, [1, 2, 4], 0.01)
     assert islands.holds_per_s == pytest.approx(1.5, rel=0.01)
 
 
@@ -81,7 +81,7 @@ def test_the_formula_of_the_waits_has_the_mean_of_pollaczek_and_khinchine() -> N
 def test_md1_has_the_capacity_that_its_waits_allow() -> None:
     """Waits within 1.5 s for 90 % of the requests; TTFT is the wait and a second of service."""
     exact = brentq(lambda rate: md1_wait_probability(rate, 1.5) - 0.9, 0.01, 0.99)
-    target = Target(SLO(ttft_s=2.5), 0.9)
+    target = SLOTarget(SLO(ttft_s=2.5), 0.9)
     found = [
         find_capacity(
             requests(poisson_arrivals_s(np.random.default_rng([5, draw]), 1.0, 1500)),
@@ -99,13 +99,13 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
 
 
 def test_equal_gaps_wait_for_nobody_up_to_saturation() -> None:
-    found = find_capacity(requests(np.arange(100.0)), one_second(), Target(SLO(ttft_s=1.5)))
+    found = find_capacity(requests(np.arange(100.0)), one_second(), SLOTarget(SLO(ttft_s=1.5)))
     assert (found.limit, found.missed, found.replications) == ("saturation", None, 0)
     assert found.rate_per_s.value == found.saturation_per_s.value == pytest.approx(1.0)
 
 
 def test_what_a_lonely_request_misses_has_no_capacity() -> None:
-    found = find_capacity(requests(np.arange(100.0)), one_second(), Target(SLO(ttft_s=0.9)))
+    found = find_capacity(requests(np.arange(100.0)), one_second(), SLOTarget(SLO(ttft_s=0.9)))
     assert found.rate_per_s.value == 0
     assert found.limit == "ttft_s"
     assert found.missed is not None
@@ -115,7 +115,7 @@ def test_what_a_lonely_request_misses_has_no_capacity() -> None:
 def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
     one, scenario = one_second(), one_second().policies
     two = Scenario(scenario, one.profile, ClusterConfig(replicas=2))
-    found = find_capacity(requests(np.arange(100.0)), two, Target(SLO(ttft_s=1.5)))
+    found = find_capacity(requests(np.arange(100.0)), two, SLOTarget(SLO(ttft_s=1.5)))
     assert found.servers == 2
     assert found.per_server_per_s == pytest.approx(1.0, rel=0.02)
     assert saturation_rate_per_s(
@@ -125,7 +125,7 @@ def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
 
 def sampled(**options: Any) -> Capacity:
     scenario = Scenario(MEASURED.policy_config(), MEASURED)
-    target = Target(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
+    target = SLOTarget(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
     return find_capacity(sample_trace(), scenario, target, replications=3, **options)
 
 
@@ -147,7 +147,7 @@ def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:
 )
 def test_traces_without_a_capacity_say_why(arrivals_s: Any, message: str) -> None:
     with pytest.raises(TraceError, match=message):
-        find_capacity(requests(arrivals_s), one_second(), Target(SLO(ttft_s=1.5)))
+        find_capacity(requests(arrivals_s), one_second(), SLOTarget(SLO(ttft_s=1.5)))
 
 
 def test_the_command_says_capacity_limit_and_saturation() -> None:

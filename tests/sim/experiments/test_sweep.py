@@ -25,7 +25,7 @@ from sim.experiments.frontier import (
     on_front,
     round_levels,
 )
-from sim.experiments.parallel_map import on_processes, on_ray
+from sim.experiments.parallel_map import map_on_processes, map_on_ray
 from sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
@@ -187,7 +187,7 @@ def square(shared: int, item: int) -> int:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_items_side_by_side_come_with_their_places(processes: int) -> None:
-    assert dict(on_processes(square, 1, [3, 1, 2], processes)) == {0: 10, 1: 2, 2: 5}
+    assert dict(map_on_processes(square, 1, [3, 1, 2], processes)) == {0: 10, 1: 2, 2: 5}
 
 
 def test_ray_gets_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,13 +201,13 @@ def test_ray_gets_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(side_by_side, "find_spec", lambda _: True)
     monkeypatch.setitem(sys.modules, "ray", stand_in)
-    assert dict(on_ray(square, 1, [3, 1, 2])) == {0: 10, 1: 2, 2: 5}
+    assert dict(map_on_ray(square, 1, [3, 1, 2])) == {0: 10, 1: 2, 2: 5}
 
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "find_spec", lambda _: None)
     with pytest.raises(ServetwinError, match=r"servetwin\[sweep\]"):
-        list(on_ray(square, 1, [1]))
+        list(map_on_ray(square, 1, [1]))
 
 
 VALUES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)

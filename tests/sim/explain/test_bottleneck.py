@@ -7,7 +7,7 @@ import pytest
 from app.scenario.scenario_file import parse_scenario
 from sim.core.recorder import STEP_COLUMNS
 from sim.experiments.predict import run_once
-from sim.explain.bottleneck import Pressure, pressure
+from sim.explain.bottleneck import Bottleneck, find_bottleneck
 from sim.records.run import Run
 
 POLICIES = {"batching": "continuous", "max_seqs": 4}
@@ -30,7 +30,7 @@ def test_waiting_is_weighed_by_requests_and_seconds() -> None:
         step(3, 4, waiting=5, running=3, free_kv_tokens=10),  # 5 for memory
         step(6, 8),
     ]
-    found = pressure(run_of([0.0, 2.0, 4.0], steps), POLICIES, 1000)
+    found = find_bottleneck(run_of([0.0, 2.0, 4.0], steps), POLICIES, 1000)
     assert found.cause == "memory"
     assert found.cause_share == pytest.approx(5 / 10)
     assert found.waited_s == pytest.approx(10 / 3)
@@ -43,7 +43,7 @@ def test_waiting_is_weighed_by_requests_and_seconds() -> None:
 def test_growth_is_of_the_last_quarter_over_the_second() -> None:
     line = [step(t, t + 1, waiting=2 * t) for t in range(100)]  # two more per second
     arrivals_s = [100 * i / 999 for i in range(1000)]
-    found = pressure(run_of(arrivals_s, line), POLICIES, None)
+    found = find_bottleneck(run_of(arrivals_s, line), POLICIES, None)
     assert found.growth_per_s == pytest.approx(2.0)
     assert found.served_per_s == pytest.approx(999 / 100 - 2)
     assert found.overloaded
@@ -52,20 +52,22 @@ def test_growth_is_of_the_last_quarter_over_the_second() -> None:
 
 def test_a_queue_that_ends_as_it_began_does_not_grow() -> None:
     line = [step(t, t + 1, waiting=30 + 3 * (t % 2)) for t in range(100)]
-    assert not pressure(run_of([t / 10 for t in range(1000)], line), POLICIES, None).overloaded
+    assert not find_bottleneck(
+        run_of([t / 10 for t in range(1000)], line), POLICIES, None
+    ).overloaded
 
 
 def test_nothing_ran_nothing_presses() -> None:
-    found = pressure(run_of([0.0, 1.0], []), POLICIES, 1000)
+    found = find_bottleneck(run_of([0.0, 1.0], []), POLICIES, 1000)
     assert (found.cause, found.waited_s, found.busy_share) == (None, 0.0, 0.0)
 
 
-def simulated(text: str) -> Pressure:
+def simulated(text: str) -> Bottleneck:
     file = parse_scenario(text, "test")
     trace = file.workload.trace(0)
     scenario = file.build(trace)
     policies = scenario.policies
-    return pressure(run_once(trace, scenario), policies.as_dict(), policies.kv_tokens)
+    return find_bottleneck(run_once(trace, scenario), policies.as_dict(), policies.kv_tokens)
 
 
 @pytest.mark.parametrize(

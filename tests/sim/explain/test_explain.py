@@ -112,8 +112,8 @@ def test_a_prompt_stalls_whoever_decodes_beside_it(tmp_path: Path, profiled: boo
     assert b.parts_s == parts(queue=1.5, prefill=3, decode=1)
     assert (a.e2e_s, b.e2e_s, b.waited_s, b.cause) == (9, 5.5, 1.5, "step")
     assert (len(a.notes), b.notes) == (0 if profiled else 1, ())
-    assert b.company is not None
-    assert (b.company.running, b.company.waiting, b.company.mean_batch) == (1, 0, 2)
+    assert b.neighbours is not None
+    assert (b.neighbours.running, b.neighbours.waiting, b.neighbours.mean_batch) == (1, 0, 2)
 
 
 def test_prompts_alone_stall_the_decodes_for_their_whole_step(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_handover_is_transfer_and_a_second_queue() -> None:
     run = Run("simulation", derive(stamps), steps, {}, handovers=handovers)
     found = explained(run, "x")
     assert found.parts_s == parts(queue=0.5 + 0.75, prefill=1.5, transfer=1.25, decode=2)
-    assert found.company is not None
-    assert found.company.mean_batch == 4
+    assert found.neighbours is not None
+    assert found.neighbours.mean_batch == 4
 
 
 def test_a_load_test_is_explained_as_far_as_a_client_sees() -> None:

@@ -21,14 +21,14 @@ from sim.core.simulate import simulate
 from sim.experiments.predict import Prediction, predict, predict_scenario, run_once, runs_over_seeds
 from sim.experiments.scenario import ClusterConfig, Scenario, replicate
 from sim.records.run import Run
-from sim.step_times.extrapolation import Widened, draw_factor
+from sim.step_times.extrapolation import ExtrapolatedStepTime, draw_extrapolation_factor
 from sim.step_times.profile import Profile, StepTimeFit, load_profile
 from sim.step_times.provenance import (
     Calibration,
     Excess,
     Formula,
     MeasuredRange,
-    rests_on,
+    run_provenance,
     time_shares,
 )
 from sim.step_times.step_time import FEATURES, ROW_KNOTS, LinearStepTime, StepNoise, features
@@ -110,7 +110,7 @@ def test_shares_are_of_busy_time_and_a_formula_is_all_roofline() -> None:
 def test_each_replica_rests_on_its_own_profile() -> None:
     steps = frame(decodes(5, 10), decodes(5, 10, replica=1), decodes(5, 10, replica=2))
     wide = Calibration("wide", MeasuredRange())
-    rests = rests_on(steps, [SMALL, wide, Formula()])
+    rests = run_provenance(steps, [SMALL, wide, Formula()])
     assert rests.shares == pytest.approx(
         {"interpolated": 1 / 3, "extrapolated": 1 / 3, "roofline": 1 / 3}
     )
@@ -121,7 +121,7 @@ def test_the_worst_excess_of_every_feature_is_told() -> None:
     steps = frame(
         decodes(2, 300, 11), decodes(2, 310), prefill(30), prefill(40, replica=1), decodes(3, 90)
     )
-    assert rests_on(steps, [SMALL, SMALL]).excesses == [
+    assert run_provenance(steps, [SMALL, SMALL]).excesses == [
         Excess("small", "prefill_pairs", 820, 210),
         Excess("small", "decode_context_tokens", 320, 100),
     ]
@@ -140,7 +140,7 @@ rows = st.builds(
 
 @given(st.lists(rows, min_size=1, max_size=8))
 def test_shares_sum_to_one(table: list[dict[str, float]]) -> None:
-    shares = rests_on(frame(*table), [SMALL, Formula()]).shares
+    shares = run_provenance(frame(*table), [SMALL, Formula()]).shares
     assert sum(shares.values()) == pytest.approx(1, abs=1e-12)
     assert all(0 < share <= 1 + 1e-12 for share in shares.values())
 
@@ -197,7 +197,7 @@ def test_what_lies_beyond_the_measured_costs_the_factor(
 ) -> None:
     shape = shape._replace(decode_growing=shape.decode_sequences)
     largest = replace(LARGEST, prefill_context_tokens=50, rows=100)
-    seconds = Widened(MODEL, largest, factor).seconds(shape, steps)
+    seconds = ExtrapolatedStepTime(MODEL, largest, factor).seconds(shape, steps)
     for step in (0, steps - 1):
         grown = shape.decode_context_tokens + step * shape.decode_growing
         then = shape._replace(decode_context_tokens=grown)
@@ -209,7 +209,7 @@ def test_what_lies_beyond_the_measured_costs_the_factor(
 
 @given(shapes, st.integers(1, 30))
 def test_nothing_changes_inside_the_range_to_the_last_bit(shape: BatchShape, steps: int) -> None:
-    widened = Widened(MODEL, MeasuredRange(30, 4, 3000, 2000, 10**9, 1000), 3.0)
+    widened = ExtrapolatedStepTime(MODEL, MeasuredRange(30, 4, 3000, 2000, 10**9, 1000), 3.0)
     assert widened.seconds(shape, steps).tolist() == MODEL.seconds(shape, steps).tolist()
 
 
@@ -229,7 +229,7 @@ def test_macro_steps_equal_single_steps_outside_the_range_too(
     batching: str, requests: list[Request], factor: float, noisy: bool
 ) -> None:
     config = PolicyConfig(batching=batching, kv_tokens=600, max_seqs=6, max_model_len=80)
-    model = Widened(MODEL, replace(LARGEST, decode_context_tokens=60.3), factor)
+    model = ExtrapolatedStepTime(MODEL, replace(LARGEST, decode_context_tokens=60.3), factor)
 
     def run(macro: bool) -> Run:
         noise = StepNoise(np.array([0.9, 1.3]), np.random.default_rng(0)) if noisy else None
@@ -241,7 +241,7 @@ def test_macro_steps_equal_single_steps_outside_the_range_too(
 
 def test_the_factor_has_median_one_and_the_stated_spread() -> None:
     rng = np.random.default_rng(3)
-    logs = np.log([draw_factor(rng) for _ in range(4000)])
+    logs = np.log([draw_extrapolation_factor(rng) for _ in range(4000)])
     assert abs(logs.mean()) < 3 * 0.5 / 4000**0.5
     assert abs(logs.std() - 0.5) < 3 * 0.5 / 8000**0.5
 
@@ -292,8 +292,10 @@ def test_intervals_outside_are_wider_the_farther_they_lie() -> None:
 def test_widening_draws_from_a_stream_of_its_own() -> None:
     scenario = Scenario(MEASURED.policy_config(), MEASURED)
     runs = [
-        replicate(alone(50, 20), scenario, np.random.SeedSequence(5), draw=True, widen=widen)
-        for widen in (False, True)
+        replicate(
+            alone(50, 20), scenario, np.random.SeedSequence(5), draw=True, extrapolate=extrapolate
+        )
+        for extrapolate in (False, True)
     ]
     for column in ("first_token_s", "last_token_s"):
         before, after = (run.requests[column].to_numpy() for run in runs)

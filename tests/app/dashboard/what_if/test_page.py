@@ -16,19 +16,19 @@ from app.dashboard.what_if.verdict import Facts, facts, judge
 from app.scenario.scenario_file import parse_scenario
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
-from sim.explain.bottleneck import Pressure
+from sim.explain.bottleneck import Bottleneck
 from tests.support.dashboard_app import Browser, page_test
 
 _LOG = logging.getLogger(__name__)
-CALM = Pressure(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
+CALM = Bottleneck(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
 POLICIES = PolicyConfig(max_seqs=64, token_budget=512)
 FINE = Facts("TTFT ≤ 500 ms", 0.999, None, {"TTFT": 0.001}, 0.0, 2.0, 1, POLICIES, CALM)
 
 
 def under(cause: Any, **policies: Any) -> Facts:
     """Overloaded, with most waiting for ``cause``."""
-    pressed = Pressure(15.0, 5.0, 30.0, cause, 0.9, 1.0, 64, 0.98)
-    bad = replace(FINE, attainment=0.2, missed={"TTFT": 0.8}, pressure=pressed)
+    pressed = Bottleneck(15.0, 5.0, 30.0, cause, 0.9, 1.0, 64, 0.98)
+    bad = replace(FINE, attainment=0.2, missed={"TTFT": 0.8}, bottleneck=pressed)
     return replace(bad, policies=PolicyConfig(**policies) if policies else POLICIES)
 
 

@@ -17,7 +17,7 @@ from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from sim.experiments.predict import predict_once
 from sim.records.metrics import figure
-from sim.step_times.outside_steps import Answer
+from sim.step_times.black_box_steps import ObservedRequest
 from sim.step_times.profile import Profile, StepTimeFit, load_profile
 from tests.support.simulated_sender import SimulatedSender
 from workloads.errors import EndedEarly, ProfileError
@@ -248,13 +248,13 @@ def test_the_roundest_number(low: float, high: float, value: int) -> None:
 
 
 def test_counts_of_what_ran() -> None:
-    a, b = Answer(0.0, 10, (1.0, 2.0, 3.0)), Answer(0.0, 20, (2.5, 4.0))
-    late = Answer(0.0, 5, (3.5,))
+    a, b = ObservedRequest(0.0, 10, (1.0, 2.0, 3.0)), ObservedRequest(0.0, 20, (2.5, 4.0))
+    late = ObservedRequest(0.0, 5, (3.5,))
     assert at_once([a, b]) == 2
     assert most_held([a, b]) == 10 + 1 + 20
     assert not waited_for_others([a, b])
     assert waited_for_others([a, b, late])
-    assert at_once([Answer(0.0, 5, ())]) == 0
+    assert at_once([ObservedRequest(0.0, 5, ())]) == 0
 
 
 def test_findings_say_both_sides() -> None:

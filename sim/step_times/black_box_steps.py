@@ -20,7 +20,7 @@ Chunks = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ObservedRequest:
     """One request as its client saw it; ``stamps_s`` are of its tokens, in order."""
 
     sent_s: float
@@ -40,7 +40,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class SeenStep:
+class ObservedStep:
     """Tokens that came together: their stamps by answer, and whose were first tokens."""
 
     stamps_s: dict[int, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class SeenStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class StepInterval:
     """A stretch of time and the steps that filled it.
 
     ``first_token`` marks one that began with a request's send, not with a step: the API's latency
@@ -76,7 +76,7 @@ class Interval:
         return [*summed.tolist(), float(self.first_token), float(self.waited)]
 
 
-def seen_steps(answers: Sequence[Answer]) -> list[SeenStep]:
+def observed_steps(answers: Sequence[ObservedRequest]) -> list[ObservedStep]:
     """Group the tokens of a burst by step.
 
     A token begins a new group when its request has one in the last group already, or when it comes
@@ -85,12 +85,12 @@ def seen_steps(answers: Sequence[Answer]) -> list[SeenStep]:
     gaps = [np.diff(answer.stamps_s) for answer in answers if len(answer.stamps_s) > 1]
     pause_s = float(np.median(np.concatenate(gaps))) / 2 if gaps else 0.0
     events = sorted((s, i) for i, answer in enumerate(answers) for s in answer.stamps_s)
-    steps: list[SeenStep] = []
+    steps: list[ObservedStep] = []
     begun: set[int] = set()
     last_s = -np.inf
     for stamp_s, index in events:
         if not steps or index in steps[-1].stamps_s or stamp_s - last_s > pause_s:
-            steps.append(SeenStep())
+            steps.append(ObservedStep())
         steps[-1].stamps_s[index] = last_s = stamp_s
         if index not in begun:
             begun.add(index)
@@ -98,7 +98,9 @@ def seen_steps(answers: Sequence[Answer]) -> list[SeenStep]:
     return steps
 
 
-def read_intervals(answers: Sequence[Answer], policies: PolicyConfig) -> list[Interval]:
+def read_intervals(
+    answers: Sequence[ObservedRequest], policies: PolicyConfig
+) -> list[StepInterval]:
     """What a burst, sent to an idle server with these policies, tells of its step times."""
     return list(_Reader(answers, policies).intervals())
 
@@ -106,15 +108,15 @@ def read_intervals(answers: Sequence[Answer], policies: PolicyConfig) -> list[In
 class _Reader:
     """One burst, step by step."""
 
-    def __init__(self, answers: Sequence[Answer], policies: PolicyConfig) -> None:
+    def __init__(self, answers: Sequence[ObservedRequest], policies: PolicyConfig) -> None:
         self._answers = answers
         self._policies = policies
         self._static = policies.batching == "static"
         self._alternates = policies.batching == "prefill-first"
-        self._steps = seen_steps(answers)
+        self._steps = observed_steps(answers)
         self._emitted = self._tokens_before()
 
-    def intervals(self) -> Iterator[Interval]:
+    def intervals(self) -> Iterator[StepInterval]:
         """First tokens of an idle server, then all steps that can be read."""
         if self._steps:
             yield from self._first_token()
@@ -124,7 +126,7 @@ class _Reader:
         for k in range(1, len(self._steps)):
             chunks = contents[k]
             if chunks is not None and self._is_whole(k):
-                yield Interval(self._shapes(k, chunks), self._seconds(k))
+                yield StepInterval(self._shapes(k, chunks), self._seconds(k))
 
     def _tokens_before(self) -> list[list[int]]:
         """Tokens of every answer before each step."""
@@ -235,7 +237,7 @@ class _Reader:
             return float(np.mean([step[i] - before[i] for i in both]))
         return self._steps[k].end_s - self._steps[k - 1].end_s
 
-    def _first_token(self) -> Iterator[Interval]:
+    def _first_token(self) -> Iterator[StepInterval]:
         """From a send to an idle server until its first step's end."""
         step = self._steps[0]
         chunks = [self._answers[i].chunk for i in sorted(step.newcomers)]
@@ -245,7 +247,7 @@ class _Reader:
             padded = shape([], tuple((start, rows) for start, _ in chunks))
             waited = len(chunks) < self._policies.max_seqs
             seconds = step.end_s - (min(sent_s) if waited else max(sent_s))
-            yield Interval((padded,), seconds, first_token=True, waited=waited)
+            yield StepInterval((padded,), seconds, first_token=True, waited=waited)
             return
         alone = all(
             a.sent_s > step.end_s
@@ -255,7 +257,7 @@ class _Reader:
         if alone and len(chunks) == 1:
             cut = pieces(chunks[0], self._policies.token_budget)
             shapes = tuple(shape([], (piece,)) for piece in cut)
-            yield Interval(shapes, step.end_s - sent_s[0], first_token=True)
+            yield StepInterval(shapes, step.end_s - sent_s[0], first_token=True)
 
 
 def shape(contexts: Sequence[int], chunks: Chunks) -> BatchShape:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sim.step_times.black_box_steps import ObservedRequest, StepInterval, observed_steps
 from sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
-from sim.step_times.outside_steps import Answer, Interval, seen_steps
 from sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
 
 LEAST_SHARE = 0.1
@@ -23,7 +23,7 @@ _ROWS = slice(_ROWS_FROM, _ROWS_FROM + len(ROW_KNOTS))
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideFit:
+class BlackBoxFit:
     """The fit, and what an idle server's first token takes beside its steps (seconds).
 
     ``wait_s`` is how long a static batch waits to fill; ``chunk_per_sequence_s`` what each
@@ -36,9 +36,9 @@ class OutsideFit:
     chunk_per_sequence_s: float
 
 
-def fit_outside(
-    rounds: Sequence[Sequence[Interval]], chunk_per_sequence_s: float = 0.0, seed: int = 0
-) -> OutsideFit:
+def fit_black_box(
+    rounds: Sequence[Sequence[StepInterval]], chunk_per_sequence_s: float = 0.0, seed: int = 0
+) -> BlackBoxFit:
     """Fit the intervals of all calibration rounds; the noise is that of single decode steps.
 
     Raises ``ProfileError`` when there are too few.
@@ -66,20 +66,20 @@ def fit_outside(
         ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
     )
-    return OutsideFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
+    return BlackBoxFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
 
 
-def chunk_spread_s(bursts: Sequence[Sequence[Answer]]) -> float:
+def chunk_spread_s(bursts: Sequence[Sequence[ObservedRequest]]) -> float:
     """What each sequence of a step adds to the mean delay of its tokens, from their order."""
     points = [
         (len(step.stamps_s) - 1, step.end_s - min(step.stamps_s.values()))
         for answers in bursts
-        for step in seen_steps(answers)
+        for step in observed_steps(answers)
     ]
     return fit_line(points)[1]
 
 
-def _is_decode_step(interval: Interval) -> bool:
+def _is_decode_step(interval: StepInterval) -> bool:
     return not interval.first_token and not any(s.prefill_chunks for s in interval.shapes)
 
 

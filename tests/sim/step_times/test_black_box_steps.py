@@ -7,18 +7,26 @@ import pytest
 
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
-from sim.step_times.outside_fit import chunk_spread_s, fit_outside
-from sim.step_times.outside_steps import Answer, Interval, pieces, read_intervals, seen_steps
+from sim.step_times.black_box_fit import chunk_spread_s, fit_black_box
+from sim.step_times.black_box_steps import (
+    ObservedRequest,
+    StepInterval,
+    observed_steps,
+    pieces,
+    read_intervals,
+)
 from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from tests.support.simulated_sender import SimulatedSender
 from workloads.errors import ProfileError
 from workloads.request import Request
 
 CHUNKED = PolicyConfig(batching="chunked", token_budget=100, max_seqs=8)
-RUNNER = Answer(0.0, 10, (1.0, 2.0, 3.0, 5.0, 8.0, 9.0))
+RUNNER = ObservedRequest(0.0, 10, (1.0, 2.0, 3.0, 5.0, 8.0, 9.0))
 
 
-def shapes(answers: list[Answer], config: PolicyConfig = CHUNKED) -> list[tuple[float, object]]:
+def shapes(
+    answers: list[ObservedRequest], config: PolicyConfig = CHUNKED
+) -> list[tuple[float, object]]:
     return [
         (round(i.seconds, 9), i.shapes)
         for i in read_intervals(answers, config)
@@ -32,13 +40,13 @@ def decodes(*contexts: int, chunks: tuple[tuple[int, int], ...] = ()) -> BatchSh
 
 def test_a_lone_runner_shows_every_step_and_its_context() -> None:
     (first, *others) = read_intervals([RUNNER], CHUNKED)
-    assert first == Interval((decodes(chunks=((0, 10),)),), 1.0, first_token=True)
+    assert first == StepInterval((decodes(chunks=((0, 10),)),), 1.0, first_token=True)
     assert [i.seconds for i in others] == [1.0, 1.0, 2.0, 3.0, 1.0]
     assert [i.shapes for i in others] == [(decodes(11 + j),) for j in range(5)]
 
 
 def test_a_prompt_that_joins_is_computed_beside_the_decode() -> None:
-    newcomer = Answer(2.1, 50, (5.05, 8.05))
+    newcomer = ObservedRequest(2.1, 50, (5.05, 8.05))
     assert shapes([RUNNER, newcomer])[2:4] == [
         (2.0, (decodes(13, chunks=((0, 50),)),)),
         (3.0, (decodes(14, 51),)),
@@ -46,7 +54,7 @@ def test_a_prompt_that_joins_is_computed_beside_the_decode() -> None:
 
 
 def test_a_prompt_longer_than_the_budget_is_cut_to_what_the_decode_leaves() -> None:
-    newcomer = Answer(1.1, 120, (5.05, 8.05))
+    newcomer = ObservedRequest(1.1, 120, (5.05, 8.05))
     assert shapes([RUNNER, newcomer])[:4] == [
         (1.0, (decodes(11),)),
         (1.0, (decodes(12, chunks=((0, 99),)),)),
@@ -57,7 +65,7 @@ def test_a_prompt_longer_than_the_budget_is_cut_to_what_the_decode_leaves() -> N
 
 def test_a_pause_of_the_decodes_is_a_step_of_the_newcomer_alone() -> None:
     config = replace(CHUNKED, batching="prefill-first")
-    newcomer = Answer(2.1, 120, (4.0, 5.05))
+    newcomer = ObservedRequest(2.1, 120, (4.0, 5.05))
     found = shapes([RUNNER, newcomer], config)
     assert found[2] == (
         1.0,
@@ -67,14 +75,14 @@ def test_a_pause_of_the_decodes_is_a_step_of_the_newcomer_alone() -> None:
 
 def test_what_could_be_two_things_is_left_out() -> None:
     """While B waits, unseen parts of its prompt may be in the steps of A."""
-    waiting = [Answer(1.1, 150, (8.05, 9.05)), Answer(1.2, 150, (9.06,))]
+    waiting = [ObservedRequest(1.1, 150, (8.05, 9.05)), ObservedRequest(1.2, 150, (9.06,))]
     read = [seconds for seconds, _ in shapes([RUNNER, *waiting])]
     assert read == [1.0]
 
 
 def test_tokens_that_come_late_do_not_shift_the_steps_after_them() -> None:
-    late = Answer(0.0, 10, (1.01, 2.01, 3.6, 5.01, 8.01, 9.01))
-    assert [sorted(step.stamps_s) for step in seen_steps([RUNNER, late])][-3:] == [[0, 1]] * 3
+    late = ObservedRequest(0.0, 10, (1.01, 2.01, 3.6, 5.01, 8.01, 9.01))
+    assert [sorted(step.stamps_s) for step in observed_steps([RUNNER, late])][-3:] == [[0, 1]] * 3
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_what_is_read_is_what_was_computed(batching: str, max_seqs: int) -> None
     read = steps = 0
     for number in range(60):
         answers = send(random_burst(rng, number), 60.0).answers
-        steps += len(seen_steps(answers))
+        steps += len(observed_steps(answers))
         for interval in read_intervals(answers, config):
             lasted_s = sum(float(model.seconds(shape)[0]) for shape in interval.shapes)
             if interval.first_token:
@@ -147,7 +155,7 @@ def test_the_fit_of_a_quiet_server_is_the_truth() -> None:
     config = PolicyConfig(batching="chunked", token_budget=256, max_seqs=16)
     send, rng = quiet(config), np.random.default_rng(6)
     bursts = [send(random_burst(rng, number), 60.0).answers for number in range(80)]
-    found = fit_outside([[i for a in bursts for i in read_intervals(a, config)]])
+    found = fit_black_box([[i for a in bursts for i in read_intervals(a, config)]])
     fitted, truth = StepTimeFit.of(found.fit).model(), StepTimeFit(coefficients=TRUTH).model()
     for shape in (decodes(50), decodes(*[100] * 8), decodes(20, 30, chunks=((0, 200),))):
         assert fitted.seconds(shape)[0] == pytest.approx(truth.seconds(shape)[0], rel=0.01)
@@ -159,7 +167,7 @@ def test_rows_beyond_those_seen_cost_what_those_before_them_did() -> None:
     config = PolicyConfig(batching="chunked", token_budget=128, max_seqs=16)
     send, rng = quiet(config), np.random.default_rng(6)
     bursts = [send(random_burst(rng, number), 60.0).answers for number in range(80)]
-    found = fit_outside([[i for a in bursts for i in read_intervals(a, config)]])
+    found = fit_black_box([[i for a in bursts for i in read_intervals(a, config)]])
     model = StepTimeFit.of(found.fit).model()
     twice, once = (float(model.seconds(decodes(chunks=((0, n),)))[0]) for n in (400, 200))
     assert twice - once > 200 * 0.0003
@@ -167,11 +175,11 @@ def test_rows_beyond_those_seen_cost_what_those_before_them_did() -> None:
 
 
 def test_the_order_of_a_steps_tokens_tells_what_each_sequence_adds() -> None:
-    at_once = [Answer(0.0, 10, tuple(k + 1e-3 * i for k in range(1, 6))) for i in range(8)]
-    alone = [Answer(0.0, 10, (1.0, 2.0, 3.0))]
+    at_once = [ObservedRequest(0.0, 10, tuple(k + 1e-3 * i for k in range(1, 6))) for i in range(8)]
+    alone = [ObservedRequest(0.0, 10, (1.0, 2.0, 3.0))]
     assert chunk_spread_s([at_once, alone]) == pytest.approx(0.5e-3, rel=0.01)
 
 
 def test_too_few_intervals_are_refused() -> None:
     with pytest.raises(ProfileError, match="5 measured steps are too few"):
-        fit_outside([read_intervals([RUNNER], CHUNKED)[1:]])
+        fit_black_box([read_intervals([RUNNER], CHUNKED)[1:]])
