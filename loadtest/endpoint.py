@@ -8,9 +8,9 @@ from typing import Any, Literal
 import httpx
 
 from loadtest.credentials import KEY_VARIABLE, redact, sent_headers, shown_headers
-from loadtest.dialects.dialect import Api, Ask, Dialect, Facts
+from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
-from loadtest.dialects.server import TRY, Server
+from loadtest.dialects.server_probe import TRY, ServerProbe
 from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
@@ -55,7 +55,9 @@ class Endpoint:
 
     def body(self, request: Request) -> bytes:
         """The JSON body that asks for ``request``."""
-        ask = Ask(self.model, self._prompt(request), request.output_tokens, self.force_length)
+        ask = PreparedRequest(
+            self.model, self._prompt(request), request.output_tokens, self.force_length
+        )
         fields = DIALECTS[self.dialect].body(self.api, ask)
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -84,7 +86,7 @@ def probe(
     wanted = dialect_named(dialect) if dialect else None
     base_url = _base_url(url)
     with httpx.Client(timeout=timeout_s, **client_settings(base_url)) as client:
-        server = Server(base_url.removesuffix("/v1"), client)
+        server = ServerProbe(base_url.removesuffix("/v1"), client)
         spoken = wanted or dialect_of(server)
         card = _model_card(spoken, server, model, base_url)
         facts = spoken.facts(server, card)
@@ -126,7 +128,7 @@ def _base_url(url: str) -> str:
 
 
 def _model_card(
-    dialect: Dialect, server: Server, model: str | None, base_url: str
+    dialect: Dialect, server: ServerProbe, model: str | None, base_url: str
 ) -> Mapping[str, Any]:
     cards = dialect.models(server)
     if not cards:
@@ -140,7 +142,7 @@ def _model_card(
     raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {served}")
 
 
-def _unlisted(dialect: Dialect, server: Server, model: str | None) -> Mapping[str, Any]:
+def _unlisted(dialect: Dialect, server: ServerProbe, model: str | None) -> Mapping[str, Any]:
     """A card for a server without a list of models."""
     name = model or dialect.usual_model
     if name:
@@ -164,7 +166,7 @@ def _api(dialect: Dialect, api: Api | None) -> Api:
 
 
 def _prompt_kind(
-    dialect: Dialect, api: Api, prompt: Literal["ids", "text", "auto"], facts: Facts
+    dialect: Dialect, api: Api, prompt: Literal["ids", "text", "auto"], facts: ModelFacts
 ) -> Prompt:
     if prompt == "ids" and api == "chat":
         raise LoadTestError("--prompt ids: the chat API takes text only; use --api completions")

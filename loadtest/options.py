@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from loadtest.plan.cancellation import Cancellation
-from loadtest.stream.live_answers import Answer
+from loadtest.stream.live_answers import LiveAnswer
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
@@ -86,7 +86,7 @@ class Progress:
     sent: int
     ended: int
     failed: int
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[LiveAnswer, ...] = ()
 
 
 OnProgress = Callable[[Progress], None]

@@ -86,7 +86,7 @@ def loadtest(
     from loadtest.plan.context_limit import within_context
     from loadtest.report.server_metrics import watch_server
     from loadtest.report.slo import parse_slo
-    from loadtest.run.stop_signals import signals_wait
+    from loadtest.run.stop_signals import signals_deferred
 
     if html:
         require_plotly()
@@ -122,7 +122,7 @@ def loadtest(
         run = _run(endpoint, requests, load, show)
     run.scenario |= {"seed": seed, "load": choice.record()}
     _note_prompt_lengths(run, requests)
-    with signals_wait(), saved(run, folder) as kept:
+    with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)
         found = compared(run, predicted) if predicted else None
         typer.echo((as_json if json else as_text)(run, limits, kept, found))

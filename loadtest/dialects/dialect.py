@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from loadtest.dialects.piece import count
-from loadtest.dialects.server import Server
+from loadtest.dialects.native_event import count
+from loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "native"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PreparedRequest:
     """One request, its prompt ready: token ids or text. Lengths are forced where asked for."""
 
     model: str
@@ -21,7 +21,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What a server tells about its model; None where it does not."""
 
     vocab_size: int | None = None
@@ -46,22 +46,22 @@ class Dialect:
     usual_model: ClassVar[str | None] = None
     loads_unlisted: ClassVar[bool] = False
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """Whether a page that only these servers have says that it is one."""
         return False
 
-    def models(self, server: Server) -> list[Mapping[str, Any]]:
+    def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
         """The cards of the models served, each with its ``id``."""
         return server.models
 
-    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+    def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
         """What is told about the model of this card."""
-        return Facts(count(card.get("vocab_size")), count(card.get("max_model_len")))
+        return ModelFacts(count(card.get("vocab_size")), count(card.get("max_model_len")))
 
     def path(self, api: Api, model: str) -> str:
         """Where requests are posted, below the server's root."""
         raise NotImplementedError
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """The JSON that asks for a streamed answer, greedily sampled."""
         raise NotImplementedError

@@ -10,10 +10,10 @@ a server that answers as documented, not against llama.cpp.
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.dialects.dialect import Api, Ask, Facts
+from loadtest.dialects.dialect import Api, ModelFacts, PreparedRequest
+from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import Piece, count, fields_of, usage_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "stop"
 
@@ -26,22 +26,22 @@ class LlamaCpp(OpenAI):
     apis = ("native", "completions", "chat")
     guesses_vocab = True
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """Its name in the headers, or the page of its properties."""
         named = server.headers.get("server", "").startswith("llama.cpp")
         return named or "default_generation_settings" in server.page("/props")
 
-    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+    def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
         """The vocabulary of the model and the context of one slot."""
         settings = fields_of(server.page("/props").get("default_generation_settings"))
         vocab_size = count(fields_of(card.get("meta")).get("n_vocab"))
-        return Facts(vocab_size or None, count(settings.get("n_ctx")) or None)
+        return ModelFacts(vocab_size or None, count(settings.get("n_ctx")) or None)
 
     def path(self, api: Api, model: str) -> str:
         """Native or OpenAI's."""
         return "/completion" if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """Native or OpenAI's."""
         if api != "native":
             return super().body(api, ask)
@@ -60,14 +60,14 @@ class LlamaCpp(OpenAI):
         return {"ignore_eos": True}
 
 
-def read(event: dict[str, Any]) -> Piece:
+def read(event: dict[str, Any]) -> NativeEvent:
     """An event of ``/completion``. The counts of the last one are its usage."""
     made = count(event.get("tokens_predicted"))
     if event[MARK] is True:
         cached = fields_of(event.get("timings")).get("cache_n")
-        return Piece(
+        return NativeEvent(
             tokens=0, ends=True, usage=usage_of(event.get("tokens_evaluated"), made, cached)
         )
     ids = event.get("tokens")
     listed = len(ids) if isinstance(ids, list) and ids else None
-    return Piece(tokens=listed, made=made, text=bool(event.get("content")))
+    return NativeEvent(tokens=listed, made=made, text=bool(event.get("content")))

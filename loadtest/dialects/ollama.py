@@ -10,10 +10,10 @@ Tested against a server that answers as documented, not against Ollama.
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.dialects.dialect import Api, Ask, Facts
+from loadtest.dialects.dialect import Api, ModelFacts, PreparedRequest
+from loadtest.dialects.native_event import NativeEvent, count, usage_of
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import Piece, count, usage_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "done"
 
@@ -26,26 +26,26 @@ class Ollama(OpenAI):
     takes_ids = False
     forces_length = False
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """Its own list of models, and its version."""
         listed = isinstance(server.page("/api/tags").get("models"), list)
         return listed and "version" in server.page("/api/version")
 
-    def models(self, server: Server) -> list[Mapping[str, Any]]:
+    def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
         """Its own list where there is no other."""
         return server.models or _named(server.page("/api/tags").get("models"))
 
-    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+    def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
         """The context of the model, where it is loaded."""
         loaded = _named(server.page("/api/ps").get("models"))
         lengths = [m.get("context_length") for m in loaded if m["id"] == card["id"]]
-        return Facts(max_model_len=count(lengths[0]) if lengths else None)
+        return ModelFacts(max_model_len=count(lengths[0]) if lengths else None)
 
     def path(self, api: Api, model: str) -> str:
         """Native or OpenAI's."""
         return "/api/generate" if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """Native or OpenAI's."""
         if api != "native":
             return super().body(api, ask)
@@ -61,8 +61,8 @@ def _named(models: object) -> list[Mapping[str, Any]]:
     return [{**entry, "id": entry["name"]} for entry in named]
 
 
-def read(event: dict[str, Any]) -> Piece:
+def read(event: dict[str, Any]) -> NativeEvent:
     """A line of ``/api/generate``. The counts of the last one are its usage."""
     usage = usage_of(event.get("prompt_eval_count"), event.get("eval_count"))
     text = bool(event.get("response") or event.get("thinking"))
-    return Piece(text=text, ends=event[MARK] is True, usage=usage)
+    return NativeEvent(text=text, ends=event[MARK] is True, usage=usage)

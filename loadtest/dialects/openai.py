@@ -6,7 +6,7 @@ Follows OpenAI's API reference. The length is forced as vLLM and many others all
 
 from typing import Any, ClassVar
 
-from loadtest.dialects.dialect import Api, Ask, Dialect
+from loadtest.dialects.dialect import Api, Dialect, PreparedRequest
 
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
@@ -24,7 +24,7 @@ class OpenAI(Dialect):
         """Of the API."""
         return _PATHS[api]
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """A prompt, or one message of a user."""
         chat = {"messages": [{"role": "user", "content": ask.prompt}]}
         return {

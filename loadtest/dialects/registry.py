@@ -7,10 +7,10 @@ from loadtest.dialects import llamacpp, ollama, sglang, tgi, triton
 from loadtest.dialects.dialect import Dialect
 from loadtest.dialects.llamacpp import LlamaCpp
 from loadtest.dialects.mlc import Mlc
+from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.ollama import Ollama
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import Piece
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 from loadtest.dialects.sglang import SGLang
 from loadtest.dialects.tensorrt_llm import TensorRTLLM
 from loadtest.dialects.tgi import Tgi
@@ -34,7 +34,7 @@ _ALL: tuple[Dialect, ...] = (
 )
 DIALECTS = {dialect.name: dialect for dialect in _ALL}
 
-_READERS: dict[str, Callable[[dict[str, Any]], Piece]] = {
+_READERS: dict[str, Callable[[dict[str, Any]], NativeEvent]] = {
     module.MARK: module.read for module in (sglang, tgi, llamacpp, triton, ollama)
 }
 
@@ -47,7 +47,7 @@ def dialect_named(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def dialect_of(server: Server) -> Dialect:
+def dialect_of(server: ServerProbe) -> Dialect:
     """What this server speaks: by the name on its models, else by its pages, else OpenAI's.
 
     Raises the server's own ``LoadTestError`` where that is not even so.
@@ -63,7 +63,7 @@ def dialect_of(server: Server) -> Dialect:
     return _OPENAI
 
 
-def read_native(event: dict[str, Any]) -> Piece | None:
+def read_native(event: dict[str, Any]) -> NativeEvent | None:
     """What an event of a native stream says; None for an event of OpenAI's API or of no known kind.
 
     The event itself tells its kind, so that a stream is read right whatever was thought of the

@@ -10,10 +10,10 @@ documented, not against SGLang.
 
 from typing import Any
 
-from loadtest.dialects.dialect import Api, Ask
+from loadtest.dialects.dialect import Api, PreparedRequest
+from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import Piece, count, fields_of, usage_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "meta_info"
 
@@ -26,7 +26,7 @@ class SGLang(OpenAI):
     apis = ("native", "completions", "chat")
     guesses_vocab = True
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """The page about the model, by its older or newer name."""
         pages = (server.page("/get_model_info"), server.page("/model_info"))
         return any("model_path" in page and "is_generation" in page for page in pages)
@@ -35,7 +35,7 @@ class SGLang(OpenAI):
         """Native or OpenAI's."""
         return "/generate" if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """Native or OpenAI's."""
         if api != "native":
             return super().body(api, ask)
@@ -46,12 +46,12 @@ class SGLang(OpenAI):
         return {field: ask.prompt, "sampling_params": sampling, "stream": True}
 
 
-def read(event: dict[str, Any]) -> Piece:
+def read(event: dict[str, Any]) -> NativeEvent:
     """An event of ``/generate``."""
     told = fields_of(event[MARK])
     reason = fields_of(told.get("finish_reason"))
     made = count(told.get("completion_tokens"))
-    return Piece(
+    return NativeEvent(
         made=made,
         text=bool(event.get("text")),
         ends=told.get("finish_reason") is not None,

@@ -8,10 +8,10 @@ beyond ``max_new_tokens``. Each event holds one token, special ones included; th
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.dialects.dialect import Api, Ask, Facts
+from loadtest.dialects.dialect import Api, ModelFacts, PreparedRequest
+from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import Piece, count, fields_of, usage_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "token"
 
@@ -24,25 +24,25 @@ class Tgi(OpenAI):
     takes_ids = False
     forces_length = False
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """The page about the model, with the limits of its router."""
         info = server.page("/info")
         return "model_id" in info and "max_total_tokens" in info
 
-    def models(self, server: Server) -> list[Mapping[str, Any]]:
+    def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
         """The one of the page about the model."""
         model = server.page("/info").get("model_id")
         return [{"id": model}] if isinstance(model, str) else server.models
 
-    def facts(self, server: Server, card: Mapping[str, Any]) -> Facts:
+    def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
         """The limit of prompt and output together."""
-        return Facts(max_model_len=count(server.page("/info").get("max_total_tokens")))
+        return ModelFacts(max_model_len=count(server.page("/info").get("max_total_tokens")))
 
     def path(self, api: Api, model: str) -> str:
         """Native or OpenAI's."""
         return "/generate_stream" if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """Native or OpenAI's."""
         if api != "native":
             return super().body(api, ask)
@@ -50,8 +50,8 @@ class Tgi(OpenAI):
         return {"inputs": ask.prompt, "parameters": parameters}
 
 
-def read(event: dict[str, Any]) -> Piece:
+def read(event: dict[str, Any]) -> NativeEvent:
     """An event of ``/generate_stream``."""
     details = fields_of(event.get("details"))
     usage = usage_of(details.get("input_length"), details.get("generated_tokens"))
-    return Piece(tokens=1, ends=event.get("generated_text") is not None, usage=usage)
+    return NativeEvent(tokens=1, ends=event.get("generated_text") is not None, usage=usage)

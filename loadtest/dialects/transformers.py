@@ -10,9 +10,9 @@ Tested against release 5.23, with continuous batching and without.
 import json
 from typing import Any, ClassVar
 
+from loadtest.dialects.native_event import fields_of
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.piece import fields_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 _ENDLESS = json.dumps({"eos_token_id": -1})
 
@@ -24,7 +24,7 @@ class Transformers(OpenAI):
     takes_ids = False
     loads_unlisted: ClassVar = True
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """The paths of its description: nobody else loads models at ``/load_model``."""
         paths = fields_of(server.page("/openapi.json").get("paths"))
         return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()

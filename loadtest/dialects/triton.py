@@ -9,9 +9,9 @@ usual one. Tested against a server that answers as documented, not against Trito
 
 from typing import Any, ClassVar
 
-from loadtest.dialects.dialect import Api, Ask, Dialect
-from loadtest.dialects.piece import Piece
-from loadtest.dialects.server import Server
+from loadtest.dialects.dialect import Api, Dialect, PreparedRequest
+from loadtest.dialects.native_event import NativeEvent
+from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "text_output"
 
@@ -23,7 +23,7 @@ class Triton(Dialect):
     apis: ClassVar[tuple[Api, ...]] = ("native",)
     usual_model = "ensemble"
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """The page of its metadata."""
         return server.page("/v2").get("name") == "triton"
 
@@ -31,12 +31,12 @@ class Triton(Dialect):
         """Of the model."""
         return f"/v2/models/{model}/generate_stream"
 
-    def body(self, api: Api, ask: Ask) -> dict[str, Any]:
+    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
         """The inputs of the backend's ensemble."""
         inputs = {"text_input": ask.prompt, "max_tokens": ask.output_tokens, "stream": True}
         return {**inputs, "bad_words": "", "stop_words": ""}
 
 
-def read(event: dict[str, Any]) -> Piece:
+def read(event: dict[str, Any]) -> NativeEvent:
     """An event of ``generate_stream``: any may be the last one."""
-    return Piece(text=bool(event[MARK]), ends=True)
+    return NativeEvent(text=bool(event[MARK]), ends=True)

@@ -8,7 +8,7 @@ an event holds. Tested against a server that answers as documented, not against 
 from typing import ClassVar
 
 from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 
 
 class Vllm(OpenAI):
@@ -19,7 +19,7 @@ class Vllm(OpenAI):
     guesses_vocab = True
     stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
 
-    def recognises(self, server: Server) -> bool:
+    def recognises(self, server: ServerProbe) -> bool:
         """A version, and cards with permissions, as vLLM's are."""
         versioned = isinstance(server.page("/version").get("version"), str)
         return versioned and any("permission" in card for card in server.models)

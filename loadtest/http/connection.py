@@ -7,14 +7,14 @@ from typing import Protocol, cast
 
 import httpx
 
-from loadtest.http.http_parser import AnswerParser
-from loadtest.http.recorded_reads import Reads
+from loadtest.http.http_parser import ResponseParser
+from loadtest.http.recorded_reads import RecordedReads
 
 BODY_LIMIT = 256 * 1024 * 1024
 """Bytes in one answer after which a server is taken for broken."""
 
 
-class Answer(httpx.AsyncByteStream):
+class StampedResponse(httpx.AsyncByteStream):
     """The answer to one request while it comes in: a body for httpx that knows its stamps.
 
     ``reads`` holds the body as it came, each piece with the ``time.perf_counter_ns`` at which the
@@ -30,8 +30,8 @@ class Answer(httpx.AsyncByteStream):
         self._head_here: asyncio.Future[None] = loop.create_future()
         self._end_here: asyncio.Future[None] = loop.create_future()
         self._news: asyncio.Future[None] | None = None
-        self.parser = AnswerParser(method)
-        self.reads = Reads()
+        self.parser = ResponseParser(method)
+        self.reads = RecordedReads()
         self.failure: httpx.HTTPError | None = None
         self.began = False
 
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: str, home: Home) -> None:
         self._server = server
         self._home = home
-        self._answer: Answer | None = None
+        self._answer: StampedResponse | None = None
         self._opening_since_s = time.perf_counter()
         self._opening_s = 0.0
         self._asked_at_s = 0.0
@@ -144,14 +144,14 @@ class Connection(asyncio.Protocol):
         """Whether it is still open on this side."""
         return not self._transport.is_closing()
 
-    def ask(self, method: str, message: bytes) -> Answer:
+    def ask(self, method: str, message: bytes) -> StampedResponse:
         """Send a request, all of it, and return the answer to come."""
-        self._answer = Answer(self._server, method, self.abort)
+        self._answer = StampedResponse(self._server, method, self.abort)
         self._asked_at_s = time.perf_counter()
         self._transport.write(message)
         return self._answer
 
-    def crossed(self, answer: Answer) -> bool:
+    def crossed(self, answer: StampedResponse) -> bool:
         """Whether the server had closed the connection before the request was there.
 
         So it is taken where nothing of an answer came, and the end came within the time that

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from loadtest.endpoint import redact
-from loadtest.http.recorded_reads import Reads
+from loadtest.http.recorded_reads import RecordedReads
 from loadtest.http.transport import ANSWER, SENT_NS
 from sim.records.metrics import CANCELLED_BY_TEST
 
@@ -53,7 +53,7 @@ class Exchange:
     """
 
     sent_ns: int | None = None
-    reads: Iterable[tuple[int, bytes]] = field(default_factory=Reads)
+    reads: Iterable[tuple[int, bytes]] = field(default_factory=RecordedReads)
     headers: httpx.Headers | None = None
     failure: Failure | None = None
     ended: bool = False
@@ -64,7 +64,7 @@ class Exchange:
     def begin_again(self) -> None:
         """Forget the answer: another attempt follows."""
         self.attempts += 1
-        self.reads, self.headers, self.failure, self.status_code = Reads(), None, None, None
+        self.reads, self.headers, self.failure, self.status_code = RecordedReads(), None, None, None
 
 
 Leaves = Callable[[bytes], bool]
@@ -118,7 +118,7 @@ async def _receive(
 async def _record(response: httpx.Response, exchange: Exchange, leaves: Leaves | None) -> None:
     """Keep what comes: the transport's own stamps, else those of this task's wake-ups."""
     answer = response.extensions.get(ANSWER)
-    exchange.reads = reads = answer.reads if answer else Reads()
+    exchange.reads = reads = answer.reads if answer else RecordedReads()
     if answer and leaves is None:
         await answer.whole()
         return
@@ -128,7 +128,7 @@ async def _record(response: httpx.Response, exchange: Exchange, leaves: Leaves |
             return
 
 
-async def _stamped(response: httpx.Response, reads: Reads) -> AsyncIterator[bytes]:
+async def _stamped(response: httpx.Response, reads: RecordedReads) -> AsyncIterator[bytes]:
     async for data in response.aiter_raw():
         reads.add(time.perf_counter_ns(), data)
         yield data

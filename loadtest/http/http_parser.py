@@ -25,7 +25,7 @@ class Malformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """Status line and header fields, as they came."""
 
     version: bytes
@@ -39,11 +39,11 @@ class Head:
         return [part.strip().lower() for value in found for part in value.split(b",")]
 
 
-_Read = Callable[["AnswerParser", bytes, int, list[bytes]], int]
+_Read = Callable[["ResponseParser", bytes, int, list[bytes]], int]
 """Reads from a place in the bytes, adds to the body, returns the place after what it could use."""
 
 
-class AnswerParser:
+class ResponseParser:
     """One answer: feed it what came, it gives the bytes of the body therein.
 
     Interim answers (1xx) are skipped. ``error`` says what is wrong with the bytes; what was whole
@@ -52,11 +52,11 @@ class AnswerParser:
 
     def __init__(self, method: str) -> None:
         self._without_body = method == "HEAD"
-        self._read: _Read = AnswerParser._read_head  # Not bound: no cycle to collect.
+        self._read: _Read = ResponseParser._read_head  # Not bound: no cycle to collect.
         self._pending = b""
         self._left = 0
         self._may_stay = False
-        self.head: Head | None = None
+        self.head: ResponseHead | None = None
         self.complete = False
         self.error = ""
 
@@ -85,7 +85,7 @@ class AnswerParser:
 
     def end(self) -> None:
         """The connection was closed: the end of a body without a length, a cut of any other."""
-        if self._read == AnswerParser._read_to_end and not self.error:
+        if self._read == ResponseParser._read_to_end and not self.error:
             self.complete = True
         elif not self.complete:
             self.error = self.error or f"the connection was closed {self._place()}"
@@ -93,7 +93,7 @@ class AnswerParser:
     def _place(self) -> str:
         if self.head is None:
             return "within the head of the answer" if self._pending else "without an answer"
-        if self._read == AnswerParser._read_sized:
+        if self._read == ResponseParser._read_sized:
             return f"with {self._left} bytes of the body missing"
         return "before the last chunk of the body"
 
@@ -111,7 +111,7 @@ class AnswerParser:
             raise Malformed("the server switches to a protocol that was not asked for")
         return end.end()
 
-    def _begin_body(self, head: Head) -> None:
+    def _begin_body(self, head: ResponseHead) -> None:
         codings, length = head.values(b"transfer-encoding"), _content_length(head)
         self._may_stay = head.version == b"HTTP/1.1" and b"close" not in head.values(b"connection")
         if self._without_body or head.status in _NO_BODY:
@@ -119,13 +119,13 @@ class AnswerParser:
         elif codings:
             if codings != [b"chunked"]:
                 raise Malformed(f"Transfer-Encoding {b', '.join(codings)!r} is not understood")
-            self._read = AnswerParser._read_chunk_size
+            self._read = ResponseParser._read_chunk_size
         elif length is not None:
             self._left, self.complete = length, not length
-            self._read = AnswerParser._read_sized
+            self._read = ResponseParser._read_sized
         else:
             self._may_stay = False
-            self._read = AnswerParser._read_to_end
+            self._read = ResponseParser._read_to_end
         self.head = head
 
     def _read_to_end(self, data: bytes, at: int, body: list[bytes]) -> int:
@@ -144,20 +144,20 @@ class AnswerParser:
                 raise Malformed(f"not the size of a chunk: {data[at : at + 40]!r}")
             return _unfinished(data, at, "chunk size")
         self._left = int(line[1], 16)
-        self._read = AnswerParser._read_chunk if self._left else AnswerParser._read_trailers
+        self._read = ResponseParser._read_chunk if self._left else ResponseParser._read_trailers
         # The line end stays: the trailers, which may be none, end with an empty line.
         return line.end() if self._left else line.end() - 2
 
     def _read_chunk(self, data: bytes, at: int, body: list[bytes]) -> int:
         at = self._take(data, at, body)
         if not self._left:
-            self._read = AnswerParser._read_chunk_end
+            self._read = ResponseParser._read_chunk_end
         return at
 
     def _read_chunk_end(self, data: bytes, at: int, body: list[bytes]) -> int:
         end = data[at : at + 2]
         if end == b"\r\n":
-            self._read = AnswerParser._read_chunk_size
+            self._read = ResponseParser._read_chunk_size
             return at + 2
         if end == b"\r":
             return at
@@ -183,12 +183,14 @@ def _unfinished(data: bytes, at: int, what: str) -> int:
     return at
 
 
-def _parse_head(head: bytes) -> Head:
+def _parse_head(head: bytes) -> ResponseHead:
     first, *lines = _LINE_END.split(_FOLD.sub(b" ", head))
     status = _STATUS_LINE.fullmatch(first)
     if not status:
         raise Malformed(f"not a status line: {first[:40]!r}")
-    return Head(status[1], int(status[2]), status[3] or b"", [_field(line) for line in lines])
+    return ResponseHead(
+        status[1], int(status[2]), status[3] or b"", [_field(line) for line in lines]
+    )
 
 
 def _field(line: bytes) -> Field:
@@ -198,7 +200,7 @@ def _field(line: bytes) -> Field:
     return field[1], field[2]
 
 
-def _content_length(head: Head) -> int | None:
+def _content_length(head: ResponseHead) -> int | None:
     lengths = set(head.values(b"content-length"))
     if not lengths:
         return None

@@ -6,20 +6,20 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class ReadSpan(NamedTuple):
     """Consecutive pieces: all their bytes, and of each its stamp and where in the bytes it ends."""
 
     data: bytes
     stamps_ns: list[int]
     ends: list[int]
 
-    def pieces(self) -> Iterator["Span"]:
+    def pieces(self) -> Iterator["ReadSpan"]:
         """One by one."""
         for stamp_ns, (start, end) in zip(self.stamps_ns, pairwise([0, *self.ends]), strict=True):
-            yield Span(self.data[start:end], [stamp_ns], [end - start])
+            yield ReadSpan(self.data[start:end], [stamp_ns], [end - start])
 
 
-class Reads:
+class RecordedReads:
     """Pieces of bytes in the order of their arrival, each with its ``time.perf_counter_ns``."""
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Reads:
         self._stamps_ns.append(stamp_ns)
         self._ends.append(len(self._data))
 
-    def span(self, start: int, most: int) -> Span:
+    def span(self, start: int, most: int) -> ReadSpan:
         """At most so many pieces, as many as there are, from number ``start``."""
         stop = min(start + most, len(self))
         if start >= stop:
-            return Span(b"", [], [])
+            return ReadSpan(b"", [], [])
         begin, *ends = self._ends[start : stop + 1]
         data = bytes(self._data[begin : ends[-1]])
-        return Span(data, self._stamps_ns[start:stop].tolist(), [end - begin for end in ends])
+        return ReadSpan(data, self._stamps_ns[start:stop].tolist(), [end - begin for end in ends])
 
     def __len__(self) -> int:
         return len(self._stamps_ns)

@@ -14,14 +14,14 @@ from functools import cached_property
 
 import httpx
 
-from loadtest.http.connection import Answer, Connection
+from loadtest.http.connection import Connection, StampedResponse
 from loadtest.http.connection_pool import ConnectionPool
 
 SENT_NS = "sent_ns"
 """Extension of a request: ``time.perf_counter_ns`` before its first byte went to the socket, or
 before the connection for it was opened."""
 ANSWER = "answer"
-"""Extension of a response: its body as a ``loadtest.http.connection.Answer``, with stamps."""
+"""Extension of a response: the ``StampedResponse`` behind it."""
 
 Origin = tuple[str, str, int]
 """Scheme, host, port."""
@@ -79,7 +79,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
         """Close every connection."""
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
-    async def _ask(self, origin: Origin, request: httpx.Request, message: bytes) -> Answer:
+    async def _ask(self, origin: Origin, request: httpx.Request, message: bytes) -> StampedResponse:
         pool = self._pools.setdefault(origin, ConnectionPool(self._keepalive_s))
         if idle := pool.take():
             answer = await _ask(idle, origin, request, message)
@@ -117,7 +117,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
 
 async def _ask(
     connection: Connection, origin: Origin, request: httpx.Request, message: bytes
-) -> Answer:
+) -> StampedResponse:
     """The answer once its head is here, or once it has failed."""
     answer = connection.ask(request.method, message)
     timeout_s = _timeout_s(request, "read")

@@ -5,8 +5,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loadtest.mock.answer import Answer
 from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
+from loadtest.mock.mock_answer import MockAnswer
 from loadtest.mock.parsed_request import BadRequest
 from loadtest.mock.request_handler import Reply, refusal
 from loadtest.mock.truth import Truth
@@ -78,7 +78,7 @@ class MockConnection(asyncio.Protocol):
             partial(self._end, reply.answer, keep_alive),
         )
 
-    def _end(self, answer: Answer, keep_alive: bool) -> None:
+    def _end(self, answer: MockAnswer, keep_alive: bool) -> None:
         now_ns = time.perf_counter_ns()
         if self._truth:
             self._server.truth.end(self._truth, _outcome(answer), now_ns)
@@ -91,7 +91,7 @@ class MockConnection(asyncio.Protocol):
         self._read()
 
 
-def _outcome(answer: Answer) -> str:
+def _outcome(answer: MockAnswer) -> str:
     if answer.status != 200:
         return f"status {answer.status}"
     return {"clean": "complete"}.get(answer.ending, answer.ending)

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from loadtest.mock.answer import Answer, Event, Style, encode, error, sse, told
-from loadtest.mock.fault import Count, Fault, NotNegative, OfEvery, Tokens
-from loadtest.mock.parsed_request import Ask
+from loadtest.mock.fault import Count, EveryNth, Fault, NotNegative, Tokens
+from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TimedWrite, encode, error, sse, told
+from loadtest.mock.parsed_request import ParsedRequest
 
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 _HALF = b'data: {"id":"mock","choices":[{"index":0,"te'
@@ -32,53 +32,53 @@ class SlowStart(Fault):
     requests: Count = 1
     extra_ms: NotNegative = 1000.0
 
-    def hits(self, ask: Ask) -> bool:
+    def hits(self, ask: ParsedRequest) -> bool:
         """The first to arrive."""
         return ask.index < self.requests
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """Later."""
         return answer.delayed(self.extra_ms / 1e3)
 
 
-class Cut(OfEvery):
+class Cut(EveryNth):
     """The connection closes after so many tokens."""
 
     name: ClassVar[str] = "cut"
     after: Tokens = 8
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """The beginning of it."""
         return replace(answer, events=_until(answer, self.after), ending="cut")
 
 
-class ErrorObject(OfEvery):
+class ErrorObject(EveryNth):
     """An error object after so many tokens, then the connection closes."""
 
     name: ClassVar[str] = "error"
     after: Tokens = 8
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """The beginning of it, and the error."""
         return replace(answer, events=self._events(answer), ending="cut")
 
-    def _events(self, answer: Answer) -> Iterator[Event]:
+    def _events(self, answer: MockAnswer) -> Iterator[TimedWrite]:
         at_s = 0.0
         for event in _until(answer, self.after):
             at_s = event.at_s
             yield event
         failure = {"object": "error", **error("the mock was told to fail", "server_error")}
-        yield Event(at_s, sse(encode(failure), Style()))
+        yield TimedWrite(at_s, sse(encode(failure), StreamStyle()))
 
 
-class Status(OfEvery):
+class Status(EveryNth):
     """Another HTTP status than 200, at once; ``retry_after_s`` adds the header Retry-After."""
 
     name: ClassVar[str] = "status"
     code: Annotated[int, Field(ge=400, le=599)] = 500
     retry_after_s: Tokens | None = None
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """An error object instead."""
         wait = self.retry_after_s
         headers = {} if wait is None else {"Retry-After": str(wait)}
@@ -86,27 +86,29 @@ class Status(OfEvery):
         return told(self.code, error(f"the mock was told to answer {self.code}", kind), headers)
 
 
-class Garbage(OfEvery):
+class Garbage(EveryNth):
     """Status 200 and a page of HTML, or an event that ends in the middle of its JSON."""
 
     name: ClassVar[str] = "garbage"
     kind: Literal["html", "json"] = "html"
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """That instead."""
         if self.kind == "html":
-            return Answer(headers={"Content-Type": "text/html"}, events=[Event(0.0, _PAGE)])
-        return replace(answer, events=[Event(0.0, _HALF + b"\n\n")])
+            return MockAnswer(
+                headers={"Content-Type": "text/html"}, events=[TimedWrite(0.0, _PAGE)]
+            )
+        return replace(answer, events=[TimedWrite(0.0, _HALF + b"\n\n")])
 
 
-class Never(OfEvery):
+class Never(EveryNth):
     """No answer, not even a status; the connection stays open."""
 
     name: ClassVar[str] = "never"
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """Nothing."""
-        return Answer(ending="silent")
+        return MockAnswer(ending="silent")
 
 
 class Refuse(Fault):
@@ -116,7 +118,7 @@ class Refuse(Fault):
     after: Tokens = 0
 
 
-def _until(answer: Answer, tokens: int) -> Iterator[Event]:
+def _until(answer: MockAnswer, tokens: int) -> Iterator[TimedWrite]:
     made = 0
     for event in answer.events:
         made += event.tokens

@@ -5,14 +5,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from loadtest.mock.answer import Answer, Piece, Style
-from loadtest.mock.parsed_request import Ask
+from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece
+from loadtest.mock.parsed_request import ParsedRequest
 from sim.shapes.part import Count, Part
 
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]
 
-__all__ = ["Count", "Fault", "NotNegative", "OfEvery", "Tokens"]
+__all__ = ["Count", "EveryNth", "Fault", "NotNegative", "Tokens"]
 
 
 class Fault(Part):
@@ -24,28 +24,28 @@ class Fault(Part):
 
     name: ClassVar[str]
 
-    def hits(self, ask: Ask) -> bool:
+    def hits(self, ask: ParsedRequest) -> bool:
         """Whether this request is answered with the fault."""
         return True
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """The text."""
         return pieces
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """How it is written down."""
         return style
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """What goes out."""
         return answer
 
 
-class OfEvery(Fault):
+class EveryNth(Fault):
     """A fault that hits the ``every``-th request, and each ``every`` after it."""
 
     every: Count = 1
 
-    def hits(self, ask: Ask) -> bool:
+    def hits(self, ask: ParsedRequest) -> bool:
         """Counted in the order of arrival."""
         return (ask.index + 1) % self.every == 0

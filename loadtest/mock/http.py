@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from loadtest.mock.answer import Answer, Event
+from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
 
 MAX_HEAD_BYTES = 65_536
@@ -13,7 +13,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """The head of a request; names of headers in small letters."""
 
     method: str
@@ -48,7 +48,7 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
 
     @property
     def empty(self) -> bool:
@@ -59,7 +59,7 @@ class RequestReader:
         """More bytes."""
         self._buffer += data
 
-    def take(self) -> tuple[Head, bytes] | None:
+    def take(self) -> tuple[RequestHead, bytes] | None:
         """The next request if it is whole. Raises ``BadRequest`` for what is none."""
         head = self.head()
         if head is None or len(self._buffer) < head.body_bytes:
@@ -69,13 +69,13 @@ class RequestReader:
         self._head = None
         return head, body
 
-    def head(self) -> Head | None:
+    def head(self) -> RequestHead | None:
         """The head of the next request once it is here, its body may be missing."""
         if self._head is None:
             self._head = self._take_head()
         return self._head
 
-    def _take_head(self) -> Head | None:
+    def _take_head(self) -> RequestHead | None:
         end = self._buffer.find(b"\r\n\r\n")
         if (len(self._buffer) if end < 0 else end) > MAX_HEAD_BYTES:
             raise BadRequest(431, f"the headers are longer than {MAX_HEAD_BYTES} bytes")
@@ -86,7 +86,7 @@ class RequestReader:
         return _head(text)
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> RequestHead:
     first, *lines = text.split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or words[2] != "HTTP/1.1":
@@ -97,22 +97,22 @@ def _head(text: str) -> Head:
         if not colon:
             raise BadRequest(400, f"{line[:80]!r} is no header")
         headers[name.strip().lower()] = value.strip()
-    return Head(words[0], words[1].partition("?")[0], headers)
+    return RequestHead(words[0], words[1].partition("?")[0], headers)
 
 
-def on_the_wire(answer: Answer, *, keep_alive: bool) -> Iterator[Event]:
+def on_the_wire(answer: MockAnswer, *, keep_alive: bool) -> Iterator[TimedWrite]:
     """Head, chunks and end of the answer, each at its time."""
     if answer.ending == "silent":
         return
-    yield Event(0.0, _answer_head(answer, keep_alive))
+    yield TimedWrite(0.0, _answer_head(answer, keep_alive))
     at_s = 0.0
     for at_s, data, tokens in answer.events:
-        yield Event(at_s, b"%x\r\n%b\r\n" % (len(data), data), tokens)
+        yield TimedWrite(at_s, b"%x\r\n%b\r\n" % (len(data), data), tokens)
     if answer.ending == "clean":
-        yield Event(at_s, b"0\r\n\r\n")
+        yield TimedWrite(at_s, b"0\r\n\r\n")
 
 
-def _answer_head(answer: Answer, keep_alive: bool) -> bytes:
+def _answer_head(answer: MockAnswer, keep_alive: bool) -> bytes:
     headers = {**answer.headers, "Transfer-Encoding": "chunked"}
     if not keep_alive:
         headers["Connection"] = "close"

@@ -17,7 +17,7 @@ class BadRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ParsedRequest:
     """One request for text, by the order of arrival (``index``, from 0)."""
 
     index: int
@@ -33,14 +33,14 @@ class Ask:
         return f"mock-{self.index}"
 
 
-def read_ask(index: int, chat: bool, body: bytes, model: str) -> Ask:
+def parse_request(index: int, chat: bool, body: bytes, model: str) -> ParsedRequest:
     """The request in the JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
     fields = _fields(body)
     asked = fields.get("model", model)
     if asked != model:
         raise BadRequest(404, f"the model {asked!r} does not exist; served is {model!r}")
     options = fields.get("stream_options")
-    return Ask(
+    return ParsedRequest(
         index,
         chat,
         stream=fields.get("stream") is True,

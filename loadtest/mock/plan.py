@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from loadtest.mock.answer import Answer, Piece, Style, streamed, whole
 from loadtest.mock.failures import Freeze, Refuse
 from loadtest.mock.fault import Fault, NotNegative
-from loadtest.mock.parsed_request import Ask
+from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, streamed, whole
+from loadtest.mock.parsed_request import ParsedRequest
 from sim.shapes.part import Count, Part
 
 
@@ -34,10 +34,10 @@ class MockPlan(Part):
         limits = (fault.after for fault in self.faults if isinstance(fault, Refuse))
         return min(limits, default=None)
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: ParsedRequest) -> MockAnswer:
         """What this request gets."""
         hits = [fault for fault in self.faults if fault.hits(ask)]
-        pieces, style = self._pieces(ask), Style()
+        pieces, style = self._pieces(ask), StreamStyle()
         for fault in hits:
             pieces, style = fault.pieces(pieces, ask), fault.style(style)
         if ask.stream:
@@ -52,10 +52,10 @@ class MockPlan(Part):
         """Of ``/v1/models``. A mock has no vocabulary to tell: prompts come as text."""
         return {"id": self.model, "object": "model", "created": 0, "owned_by": "servetwin"}
 
-    def _pieces(self, ask: Ask) -> Iterator[Piece]:
+    def _pieces(self, ask: ParsedRequest) -> Iterator[TextPiece]:
         count = min(ask.max_tokens, self.tokens or ask.max_tokens)
         finish = "length" if count == ask.max_tokens else "stop"
         for index in range(count):
             at_s = (self.ttft_ms + index * self.itl_ms) / 1e3
             ends = finish if index == count - 1 else None
-            yield Piece(at_s, {"content": f" t{index}"}, 1, ends)
+            yield TextPiece(at_s, {"content": f" t{index}"}, 1, ends)

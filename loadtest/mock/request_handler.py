@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from loadtest.mock.answer import Answer, error, told
-from loadtest.mock.http import Head
-from loadtest.mock.parsed_request import BadRequest, read_ask
+from loadtest.mock.http import RequestHead
+from loadtest.mock.mock_answer import MockAnswer, error, told
+from loadtest.mock.parsed_request import BadRequest, parse_request
 from loadtest.mock.plan import MockPlan
 from loadtest.mock.truth import Truth
 
@@ -14,18 +14,18 @@ _CHAT = {"/v1/completions": False, "/v1/chat/completions": True}
 class Reply(NamedTuple):
     """An answer; requests for text have a ``truth``."""
 
-    answer: Answer
+    answer: MockAnswer
     truth: Truth | None = None
 
 
-class Desk:
+class RequestHandler:
     """Answers requests by the plan and counts those for text, good or bad, in ``asked``."""
 
     def __init__(self, plan: MockPlan) -> None:
         self._plan = plan
         self.asked = 0
 
-    def reply(self, head: Head, body: bytes, arrival_ns: int) -> Reply:
+    def reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         """What a request gets."""
         try:
             if head.path in _CHAT:
@@ -34,7 +34,7 @@ class Desk:
         except BadRequest as bad:
             return refusal(bad)
 
-    def _fact(self, head: Head) -> Answer:
+    def _fact(self, head: RequestHead) -> MockAnswer:
         known = {
             "/v1/models": {"object": "list", "data": [self._plan.card()]},
             "/health": {"status": "ok"},
@@ -45,11 +45,11 @@ class Desk:
             raise BadRequest(405, f"{head.path} takes GET")
         return told(200, known[head.path])
 
-    def _text(self, head: Head, body: bytes, arrival_ns: int) -> Reply:
+    def _text(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         if head.method != "POST":
             raise BadRequest(405, f"{head.path} takes POST")
         index, self.asked = self.asked, self.asked + 1
-        ask = read_ask(index, _CHAT[head.path], body, self._plan.model)
+        ask = parse_request(index, _CHAT[head.path], body, self._plan.model)
         return Reply(self._plan.answer(ask), Truth(ask.request_id, arrival_ns, ask.max_tokens))
 
 

@@ -5,9 +5,9 @@ import socket
 
 from loadtest.mock.connection import MockConnection
 from loadtest.mock.errors import MockError
-from loadtest.mock.http import Head
+from loadtest.mock.http import RequestHead
 from loadtest.mock.plan import MockPlan
-from loadtest.mock.request_handler import Desk, Reply
+from loadtest.mock.request_handler import Reply, RequestHandler
 from loadtest.mock.server_clock import ServerClock
 from loadtest.mock.timeline import Timeline
 from loadtest.mock.truth import TruthLog
@@ -20,7 +20,7 @@ class MockServer:
 
     def __init__(self, plan: MockPlan, truth: TruthLog | None = None) -> None:
         self._plan = plan
-        self._desk = Desk(plan)
+        self._desk = RequestHandler(plan)
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
         self.truth = truth or TruthLog()
@@ -55,7 +55,7 @@ class MockServer:
             self._socket.close()
         await asyncio.sleep(0)
 
-    def reply(self, head: Head, body: bytes, arrival_ns: int) -> Reply:
+    def reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         """The answer to a request that came at ``arrival_ns``."""
         reply = self._desk.reply(head, body, arrival_ns)
         if reply.truth:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import ClassVar, Literal
 
-from loadtest.mock.answer import Answer, Event, Piece, Style
 from loadtest.mock.fault import Count, Fault, NotNegative
-from loadtest.mock.parsed_request import Ask
+from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, TimedWrite
+from loadtest.mock.parsed_request import ParsedRequest
 
 
 class Role(Fault):
@@ -16,7 +16,7 @@ class Role(Fault):
     name: ClassVar[str] = "role"
     at_ms: NotNegative = 50.0
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """One more, and never after the first token."""
         if not ask.chat:
             return pieces
@@ -30,7 +30,7 @@ class Empty(Fault):
     count: Count = 2
     at_ms: NotNegative = 0.0
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """Before the first token."""
         return _before(pieces, self.at_ms / 1e3, [{"content": ""}] * self.count)
 
@@ -42,11 +42,11 @@ class Reasoning(Fault):
     tokens: Count = 8
     channel: Literal["reasoning_content", "reasoning"] = "reasoning_content"
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """The channel of the first ones changed."""
         return self._renamed(pieces) if ask.chat else pieces
 
-    def _renamed(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _renamed(self, pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
         made = 0
         for piece in pieces:
             reasons = piece.tokens and made < self.tokens
@@ -65,9 +65,9 @@ class Chunks(Fault):
     tokens: Count = 4
     ids: bool = False
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """Joined."""
-        group: list[Piece] = []
+        group: list[TextPiece] = []
         for piece in pieces:
             if not piece.tokens:
                 yield piece
@@ -77,7 +77,7 @@ class Chunks(Fault):
                 yield _joined(group)
                 group = []
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """With ids or without."""
         return replace(style, token_ids=self.ids)
 
@@ -88,7 +88,7 @@ class Usage(Fault):
     name: ClassVar[str] = "usage"
     send: Literal["never", "each"] = "never"
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """Other usage."""
         return replace(style, usage=self.send)
 
@@ -98,7 +98,7 @@ class Comments(Fault):
 
     name: ClassVar[str] = "comments"
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """With comments."""
         return replace(style, comments=True)
 
@@ -108,7 +108,7 @@ class CRLF(Fault):
 
     name: ClassVar[str] = "crlf"
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """Other line ends."""
         return replace(style, crlf=True)
 
@@ -118,7 +118,7 @@ class NoDone(Fault):
 
     name: ClassVar[str] = "no-done"
 
-    def style(self, style: Style) -> Style:
+    def style(self, style: StreamStyle) -> StreamStyle:
         """Without it."""
         return replace(style, done=False)
 
@@ -129,37 +129,37 @@ class Split(Fault):
     name: ClassVar[str] = "split"
     gap_ms: NotNegative = 5.0
 
-    def pieces(self, pieces: Iterator[Piece], ask: Ask) -> Iterator[Piece]:
+    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
         """Text with something to cut."""
         for piece in pieces:
             channels = {channel: f"{text}\N{FOX FACE}" for channel, text in piece.channels.items()}
             yield piece._replace(channels=channels) if piece.tokens else piece
 
-    def answer(self, answer: Answer) -> Answer:
+    def answer(self, answer: MockAnswer) -> MockAnswer:
         """Each event in two."""
         return replace(answer, events=self._halves(iter(answer.events)))
 
-    def _halves(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _halves(self, events: Iterator[TimedWrite]) -> Iterator[TimedWrite]:
         before_s = 0.0
         for event in events:
             middle = _within_a_character(event.data)
-            yield Event(max(before_s, event.at_s - self.gap_ms / 1e3), event.data[:middle])
+            yield TimedWrite(max(before_s, event.at_s - self.gap_ms / 1e3), event.data[:middle])
             yield event._replace(data=event.data[middle:])
             before_s = event.at_s
 
 
 def _before(
-    pieces: Iterator[Piece], at_s: float, channels: list[dict[str, str]]
-) -> Iterator[Piece]:
+    pieces: Iterator[TextPiece], at_s: float, channels: list[dict[str, str]]
+) -> Iterator[TextPiece]:
     first = next(pieces)
     at_s = min(at_s, first.at_s)
-    return chain((Piece(at_s, channel) for channel in channels), [first], pieces)
+    return chain((TextPiece(at_s, channel) for channel in channels), [first], pieces)
 
 
-def _joined(group: list[Piece]) -> Piece:
+def _joined(group: list[TextPiece]) -> TextPiece:
     first, text = group[0], "".join(piece.text for piece in group)
     channels = dict.fromkeys(first.channels, text)
-    return Piece(first.at_s, channels, sum(piece.tokens for piece in group), group[-1].finish)
+    return TextPiece(first.at_s, channels, sum(piece.tokens for piece in group), group[-1].finish)
 
 
 def _within_a_character(data: bytes) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from loadtest.mock.answer import Event
+from loadtest.mock.mock_answer import TimedWrite
 from loadtest.mock.timeline import Timeline
 from loadtest.mock.truth import Truth
 
@@ -14,7 +14,7 @@ class Writing:
 
     def __init__(
         self,
-        events: Iterator[Event],
+        events: Iterator[TimedWrite],
         transport: asyncio.Transport,
         timeline: Timeline,
         due_ns: Callable[[float], int],

@@ -12,7 +12,7 @@ Followers = Mapping[str, Sequence[Request]]
 """The requests that wait for the answer to another, by its id, in the order of the trace."""
 
 
-def families(trace: Trace, *, closed_loop: bool) -> tuple[list[Request], Followers]:
+def roots_and_followers(trace: Trace, *, closed_loop: bool) -> tuple[list[Request], Followers]:
     """The roots in the order of their arrival (ties keep that of the trace), and the followers.
 
     In an open loop all are roots. A request whose parent is not in the trace, or that has no
@@ -39,23 +39,23 @@ def descendants(request: Request, followers: Followers) -> Iterator[Request]:
         rest.extend(children)
 
 
-def shared_out(trace: Trace, parts: int, *, closed_loop: bool) -> list[Trace]:
+def split_among(trace: Trace, parts: int, *, closed_loop: bool) -> list[Trace]:
     """The trace in so many parts: family i is in part i mod ``parts``."""
-    roots, followers = families(trace, closed_loop=closed_loop)
-    return [_with_families(trace, roots[part::parts], followers) for part in range(parts)]
+    roots, followers = roots_and_followers(trace, closed_loop=closed_loop)
+    return [_with_descendants(trace, roots[part::parts], followers) for part in range(parts)]
 
 
 def begun_before(trace: Trace, end_s: float, *, closed_loop: bool) -> Trace:
     """The families whose root arrives before ``end_s``."""
-    roots, followers = families(trace, closed_loop=closed_loop)
-    kept = _with_families(trace, [r for r in roots if r.arrival_s < end_s], followers)
+    roots, followers = roots_and_followers(trace, closed_loop=closed_loop)
+    kept = _with_descendants(trace, [r for r in roots if r.arrival_s < end_s], followers)
     left_out = len(trace) - len(kept)
     if not left_out:
         return trace
     return trace.replaced(kept.requests, f"{counted(left_out, 'request')} after {end_s:g} s cut")
 
 
-def _with_families(trace: Trace, roots: Iterable[Request], followers: Followers) -> Trace:
+def _with_descendants(trace: Trace, roots: Iterable[Request], followers: Followers) -> Trace:
     members = [each for root in roots for each in (root, *descendants(root, followers))]
     members.sort(key=lambda request: request.arrival_s)
     return Trace(tuple(members), trace.source, trace.clock_s, trace.notes)

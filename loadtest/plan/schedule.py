@@ -15,7 +15,7 @@ from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions
 from loadtest.plan.cancellation import HangUp
 from loadtest.plan.repeats import Repeats
-from loadtest.plan.request_dependencies import descendants, families
+from loadtest.plan.request_dependencies import descendants, roots_and_followers
 from workloads.errors import LoadTestError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -26,7 +26,7 @@ USER_TOKENS_PER_S = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Zero:
+class ClockZero:
     """The start of a schedule: on ``time.perf_counter_ns``, which the processes of one machine
     share, and on the clock on the wall."""
 
@@ -34,13 +34,13 @@ class Zero:
     unix_s: float
 
     @classmethod
-    def after(cls, lead_s: float) -> "Zero":
+    def after(cls, lead_s: float) -> "ClockZero":
         """``lead_s`` seconds from now."""
         return cls(time.perf_counter_ns() + round(lead_s * 1e9), time.time() + lead_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class ScheduledRequest:
     """One request to send ``send_at_s`` seconds after the start, its body ready.
 
     A follower has the time of its arrival in the trace until its own is known.
@@ -55,7 +55,9 @@ class Send:
 class Schedule:
     """``roots`` by their time, and what is to be sent after each."""
 
-    def __init__(self, roots: list[Send], followers: dict[str, list[Send]]) -> None:
+    def __init__(
+        self, roots: list[ScheduledRequest], followers: dict[str, list[ScheduledRequest]]
+    ) -> None:
         self.roots = roots
         self._followers = followers
 
@@ -69,7 +71,7 @@ class Schedule:
         """Whether nothing follows any more, whatever ends."""
         return not self._followers
 
-    def after(self, send: Send) -> list[Send]:
+    def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
         """What follows a request; each is told once."""
         return self._followers.pop(send.request.request_id, [])
 
@@ -77,7 +79,7 @@ class Schedule:
 class EndlessSchedule(Schedule):
     """Every root is a user, and every user's line of requests begins again when it is over."""
 
-    def __init__(self, lines: list[Iterator[Send]]) -> None:
+    def __init__(self, lines: list[Iterator[ScheduledRequest]]) -> None:
         super().__init__([next(line) for line in lines], {})
         self._lines = {
             root.request.tenant: line for root, line in zip(self.roots, lines, strict=True)
@@ -88,7 +90,7 @@ class EndlessSchedule(Schedule):
         """Never."""
         return False
 
-    def after(self, send: Send) -> list[Send]:
+    def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
         """The next one of the same user."""
         return [next(self._lines[send.request.tenant])]
 
@@ -104,7 +106,7 @@ def build_schedule(
         raise LoadTestError(f"{trace.source}: there is no request to send")
     options = options or LoadOptions()
     send = partial(_send, endpoint=endpoint, options=options)
-    roots, followers = families(trace, closed_loop=options.follows(trace))
+    roots, followers = roots_and_followers(trace, closed_loop=options.follows(trace))
     if options.endless:
         repeats = Repeats(trace)
         lines = [[send(each) for each in (root, *descendants(root, followers))] for root in roots]
@@ -113,15 +115,15 @@ def build_schedule(
     return Schedule([send(root) for root in roots], ready)
 
 
-def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> Send:
+def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
     cancelled = options.cancellation
     hang_up = cancelled.of(request.request_id, options.seed) if cancelled else None
-    return Send(request.arrival_s, request, endpoint.body(request), hang_up)
+    return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up)
 
 
 def _endless(
-    line: list[Send], repeats: Repeats, endpoint: Endpoint, options: LoadOptions
-) -> Iterator[Send]:
+    line: list[ScheduledRequest], repeats: Repeats, endpoint: Endpoint, options: LoadOptions
+) -> Iterator[ScheduledRequest]:
     """The requests of one user, and then the same again with other prompts."""
     yield from line
     for number in count(1):
@@ -129,7 +131,7 @@ def _endless(
             yield _send(repeats.again(send.request, number), endpoint, options)
 
 
-def due(send: Send, parent_ended_s: float) -> Send:
+def due(send: ScheduledRequest, parent_ended_s: float) -> ScheduledRequest:
     """A follower with its time."""
     return replace(send, send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
 

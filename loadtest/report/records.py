@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.plan.schedule import Send
-from loadtest.report.token_count_warnings import token_doubts
-from loadtest.stream.stream import Stream, read_stream
+from loadtest.plan.schedule import ScheduledRequest
+from loadtest.report.token_count_warnings import token_count_warnings
+from loadtest.stream.stream import TokenStream, read_stream
 from sim.records.metrics import REQUEST_COLUMNS, derive
 
 EXTRA_MEANINGS = {
@@ -44,11 +44,11 @@ Row = dict[str, Any]
 
 
 def request_rows(
-    sends: Sequence[Send],
+    sends: Sequence[ScheduledRequest],
     exchanges: Sequence[Exchange],
     zero_ns: int,
     unsent: str,
-    read: Callable[[Exchange], Stream] = read_stream,
+    read: Callable[[Exchange], TokenStream] = read_stream,
 ) -> tuple[list[Row], dict[str, str]]:
     """One row per request, all stamps in seconds from zero; and the first message per failure.
 
@@ -76,7 +76,7 @@ def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
     return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]]
 
 
-def _row(send: Send, exchange: Exchange, stream: Stream, zero_ns: int) -> Row:
+def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int) -> Row:
     chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
     prompt_tokens = stream.prompt_tokens
     return {
@@ -144,7 +144,7 @@ def delivered(
         "client_cpu_share": cpu_share,
         "verdict": verdict if len(lag_s) else "nothing sent",
         "limited_by": limited_by if len(lag_s) else [],
-        "token_doubts": token_doubts(requests),
+        "token_doubts": token_count_warnings(requests),
         **_cut_off(requests),
         "failures": {str(kind): int(count) for kind, count in failures.items()},
     }

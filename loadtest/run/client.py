@@ -15,19 +15,19 @@ import pandas as pd
 from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions, OnProgress, Progress
 from loadtest.plan.request_dependencies import begun_before
-from loadtest.plan.schedule import Zero, build_schedule, expected_peak_tokens_per_s, oversized
+from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s, oversized
 from loadtest.report.records import delivered, requests_frame
 from loadtest.run.event_loop import run_fast
 from loadtest.run.loop_watch import quiet_gc
 from loadtest.run.progress import progress
-from loadtest.run.stop_signals import signals_wait, stop_signals
-from loadtest.run.worker_client import Driver, Part
-from loadtest.run.worker_pool import merged, processes_for, run_shards
+from loadtest.run.stop_signals import signals_deferred, stop_signals
+from loadtest.run.worker_client import WorkerClient, WorkerResult
+from loadtest.run.worker_pool import merged, processes_for, run_workers
 from sim.records.metrics import CANCELLED_BY_TEST
 from sim.records.run import Run, machine_facts
 from workloads.trace import Trace
 
-HandIn = Callable[[], list[Part]]
+HandIn = Callable[[], list[WorkerResult]]
 """Gives what every process measured, once all is over."""
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "run_load_test"]
@@ -57,8 +57,8 @@ def run_load_test(
     if processes == 1:
         zero, hand_in = _run_here(endpoint, trace, options, on_progress)
     else:
-        zero, hand_in = _run_shards(endpoint, trace, options, processes, on_progress)
-    with signals_wait() as patience:
+        zero, hand_in = _run_workers(endpoint, trace, options, processes, on_progress)
+    with signals_deferred() as deferred:
         parts = hand_in()
         rows = merged([part.rows for part in parts])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
@@ -70,20 +70,20 @@ def run_load_test(
             {**machine_facts(), **_meta(zero, trace, options, parts)},
             {"delivered": _outcome(requests, parts)},
         )
-    run.extra["delivered"]["interrupted"] |= patience.came
+    run.extra["delivered"]["interrupted"] |= deferred.came
     return run
 
 
 def _run_here(
     endpoint: Endpoint, trace: Trace, options: LoadOptions, on_progress: OnProgress | None
-) -> tuple[Zero, HandIn]:
+) -> tuple[ClockZero, HandIn]:
     """One process needs no other."""
 
-    async def drive() -> tuple[Zero, Driver]:
-        async with Driver(endpoint, schedule, options) as driver:
+    async def drive() -> tuple[ClockZero, WorkerClient]:
+        async with WorkerClient(endpoint, schedule, options) as driver:
             state = progress(driver.progress, options.progress_every_s, on_progress)
             with stop_signals(driver.interrupt), state:
-                zero = Zero.after(options.lead_s)
+                zero = ClockZero.after(options.lead_s)
                 await driver.run(zero)
         return zero, driver
 
@@ -93,18 +93,18 @@ def _run_here(
     return zero, lambda: [driver.part()]
 
 
-def _run_shards(
+def _run_workers(
     endpoint: Endpoint,
     trace: Trace,
     options: LoadOptions,
     processes: int,
     on_progress: OnProgress | None,
-) -> tuple[Zero, HandIn]:
-    zero, parts = asyncio.run(run_shards(endpoint, trace, options, processes, on_progress))
+) -> tuple[ClockZero, HandIn]:
+    zero, parts = asyncio.run(run_workers(endpoint, trace, options, processes, on_progress))
     return zero, lambda: parts
 
 
-def _outcome(requests: pd.DataFrame, parts: Sequence[Part]) -> dict[str, Any]:
+def _outcome(requests: pd.DataFrame, parts: Sequence[WorkerResult]) -> dict[str, Any]:
     """``delivered``, and what went wrong on the way; ``first_messages`` by kind of failure.
 
     Requests that the test itself hung up on are no failures; they are counted beside them.
@@ -127,7 +127,9 @@ def _outcome(requests: pd.DataFrame, parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _meta(zero: Zero, trace: Trace, options: LoadOptions, parts: Sequence[Part]) -> dict[str, Any]:
+def _meta(
+    zero: ClockZero, trace: Trace, options: LoadOptions, parts: Sequence[WorkerResult]
+) -> dict[str, Any]:
     """The zero on both clocks, and what the client was made of."""
     told = next((part for part in parts if not part.lost), parts[0])
     return {

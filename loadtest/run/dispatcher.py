@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from loadtest.http.exchange import ORPHANED, Exchange, Failure
 from loadtest.options import LoadOptions
-from loadtest.plan.schedule import Schedule, Send, Zero, due
-from loadtest.stream.token_events import Stream
+from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
+from loadtest.stream.token_events import TokenStream
 from sim.records.metrics import CANCELLED_BY_TEST
 
-Ask = Callable[[Send, Exchange], Awaitable[None]]
+SendRequest = Callable[[ScheduledRequest, Exchange], Awaitable[None]]
 """Sends a request and records its answer."""
-Judge = Callable[[Exchange], Stream]
+JudgeAnswer = Callable[[Exchange], TokenStream]
 """Reads an answer that has ended."""
 
 
@@ -27,7 +27,9 @@ class Dispatcher:
     is taken for dead, and the rest is not sent.
     """
 
-    def __init__(self, ask: Ask, judge: Judge, schedule: Schedule, options: LoadOptions) -> None:
+    def __init__(
+        self, ask: SendRequest, judge: JudgeAnswer, schedule: Schedule, options: LoadOptions
+    ) -> None:
         self._ask = ask
         self._judge = judge
         self._schedule = schedule
@@ -54,7 +56,7 @@ class Dispatcher:
         """Requests that are known so far."""
         return len(self.sends) + self._schedule.waiting
 
-    async def run(self, zero: Zero) -> None:
+    async def run(self, zero: ClockZero) -> None:
         """Send everything at its time after ``zero`` and wait for every answer.
 
         Sends nothing when it was interrupted before.
@@ -82,7 +84,7 @@ class Dispatcher:
         self._dispatcher = None
         self._drain_if_all_is_sent()
 
-    async def _dispatch_follower(self, send: Send, exchange: Exchange) -> None:
+    async def _dispatch_follower(self, send: ScheduledRequest, exchange: Exchange) -> None:
         await self._sleep_until(send.send_at_s)
         self._start(send, exchange)
 
@@ -93,12 +95,12 @@ class Dispatcher:
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()
 
-    def _start(self, send: Send, exchange: Exchange) -> None:
+    def _start(self, send: ScheduledRequest, exchange: Exchange) -> None:
         task = self._group.create_task(self._send(send, exchange))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
 
-    async def _send(self, send: Send, exchange: Exchange) -> None:
+    async def _send(self, send: ScheduledRequest, exchange: Exchange) -> None:
         self.sent += 1
         try:
             await self._ask(send, exchange)
@@ -120,7 +122,7 @@ class Dispatcher:
             row = f"{self._options.give_up_after} refused connections in a row"
             self._stop_sending(f"the endpoint was gone ({row})")
 
-    def _follow(self, parent: Send, exchange: Exchange) -> None:
+    def _follow(self, parent: ScheduledRequest, exchange: Exchange) -> None:
         """A request has ended: its followers have their time, or never will."""
         if self.stopped:
             return  # What follows is settled at the end.
@@ -132,7 +134,7 @@ class Dispatcher:
                 self._orphan(parent, followers, now_s)
         self._drain_if_all_is_sent()
 
-    def _wait(self, followers: Sequence[Send]) -> None:
+    def _wait(self, followers: Sequence[ScheduledRequest]) -> None:
         for send in followers:
             if send.send_at_s >= self._end_s:
                 self._count_too_late(1)
@@ -145,7 +147,9 @@ class Dispatcher:
         self._waiting.discard(task)
         self._drain_if_all_is_sent()
 
-    def _orphan(self, parent: Send, followers: list[Send], now_s: float) -> None:
+    def _orphan(
+        self, parent: ScheduledRequest, followers: list[ScheduledRequest], now_s: float
+    ) -> None:
         """They are not sent, and neither are their own."""
         rest = [(parent, follower) for follower in followers]
         while rest:
@@ -154,7 +158,7 @@ class Dispatcher:
             self._record(replace(send, send_at_s=now_s)).failure = Failure(ORPHANED, why)
             rest += [(send, follower) for follower in self._schedule.after(send)]
 
-    def _record(self, send: Send) -> Exchange:
+    def _record(self, send: ScheduledRequest) -> Exchange:
         self.sends.append(send)
         self.exchanges.append(exchange := Exchange())
         return exchange

@@ -10,12 +10,12 @@ from loadtest.options import LoadOptions
 from loadtest.plan.cancellation import HangUp
 from loadtest.plan.random_streams import Draws, request_stream
 from loadtest.plan.retries import is_refusal, retry_wait_s
-from loadtest.plan.schedule import Send
+from loadtest.plan.schedule import ScheduledRequest
 from loadtest.stream.token_watch import TokenWatch
 from sim.records.metrics import CANCELLED_BY_TEST
 
 
-class Asker:
+class RetryingClient:
     """Asks at one URL; ``options`` say how long, how often, and what is random."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, options: LoadOptions) -> None:
@@ -23,7 +23,7 @@ class Asker:
         self._url = url
         self._options = options
 
-    async def ask(self, send: Send, exchange: Exchange) -> None:
+    async def ask(self, send: ScheduledRequest, exchange: Exchange) -> None:
         """Record the answer into ``exchange``, or what became of it."""
         hang_up = send.hang_up
         if hang_up is None:
@@ -35,7 +35,7 @@ class Asker:
         except TimeoutError:
             exchange.failure = _hung_up(hang_up)
 
-    async def _attempts(self, send: Send, exchange: Exchange) -> None:
+    async def _attempts(self, send: ScheduledRequest, exchange: Exchange) -> None:
         """The first, and more while the server refuses and there is time for them."""
         end_s = time.monotonic() + self._options.timeout_s
         await self._attempt(send, exchange, self._options.timeout_s)
@@ -50,7 +50,7 @@ class Asker:
             exchange.begin_again()
             await self._attempt(send, exchange, end_s - time.monotonic())
 
-    async def _attempt(self, send: Send, exchange: Exchange, timeout_s: float) -> None:
+    async def _attempt(self, send: ScheduledRequest, exchange: Exchange, timeout_s: float) -> None:
         tokens = send.hang_up.after_tokens if send.hang_up else None
         leaves = None if tokens is None else TokenWatch(tokens)
         await run_exchange(self._client, self._url, send.body, exchange, timeout_s, leaves)

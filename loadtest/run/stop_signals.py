@@ -35,7 +35,7 @@ def _let_go(loop: asyncio.AbstractEventLoop) -> None:
             loop.remove_signal_handler(number)
 
 
-class Patience:
+class DeferredSignal:
     """Whether a signal came that was not heeded yet."""
 
     def __init__(self) -> None:
@@ -43,16 +43,16 @@ class Patience:
 
 
 @contextmanager
-def signals_wait() -> Iterator[Patience]:
+def signals_deferred() -> Iterator[DeferredSignal]:
     """What goes on inside comes to its end: the first of them waits, the second one ends it.
 
     Who asked to wait decides what then becomes of the first.
     """
-    patience = Patience()
+    deferred = DeferredSignal()
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        patience.came = True
+        deferred.came = True
         restore()
 
     def restore() -> None:
@@ -63,6 +63,6 @@ def signals_wait() -> Iterator[Patience]:
         for number in _SIGNALS:
             before[number] = signal.signal(number, note)
     try:
-        yield patience
+        yield deferred
     finally:
         restore()

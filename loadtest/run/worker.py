@@ -1,7 +1,8 @@
-"""One process of a sharded load test, and what it and its parent say to each other.
+"""A worker: one process of a load test that several share, and its messages.
 
-Parent to shard on stdin: a ``Job``, then the ``Zero``, then the end of the file, which means stop.
-Shard to parent on stdout: ``READY``, ``Progress`` now and then, at last its ``Part``.
+Parent to worker on stdin: a ``WorkerJob``, then the ``ClockZero``, then the end of the file, which
+means stop. Worker to parent on stdout: ``READY``, ``Progress`` now and then, and at the end its
+``WorkerResult``.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from typing import IO, Any
 
 from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions
-from loadtest.plan.schedule import Zero, build_schedule
+from loadtest.plan.schedule import ClockZero, build_schedule
 from loadtest.run.event_loop import run_fast
 from loadtest.run.loop_watch import quiet_gc
 from loadtest.run.progress import progress
-from loadtest.run.worker_client import Driver
+from loadtest.run.worker_client import WorkerClient
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
@@ -31,8 +32,8 @@ LENGTH = struct.Struct("!Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A shard's share of the load."""
+class WorkerJob:
+    """A worker's share of the load."""
 
     endpoint: Endpoint
     trace: Trace
@@ -60,9 +61,9 @@ def main() -> None:
             _tell(parent, error)
 
 
-async def _drive(job: Job, parent: IO[bytes]) -> Driver:
+async def _drive(job: WorkerJob, parent: IO[bytes]) -> WorkerClient:
     schedule = build_schedule(job.trace, job.endpoint, job.options)
-    async with Driver(job.endpoint, schedule, job.options) as driver:
+    async with WorkerClient(job.endpoint, schedule, job.options) as driver:
         _tell(parent, READY)
         zero = _heard()  # Nothing else is to be done before.
         with _stopped_by_parent(driver):
@@ -70,12 +71,12 @@ async def _drive(job: Job, parent: IO[bytes]) -> Driver:
                 driver.interrupt()
             tell = partial(_tell, parent)
             with progress(driver.progress, job.options.progress_every_s, tell):
-                await driver.run(zero or Zero.after(0.0))
+                await driver.run(zero or ClockZero.after(0.0))
     return driver
 
 
 @contextmanager
-def _stopped_by_parent(driver: Driver) -> Iterator[None]:
+def _stopped_by_parent(driver: WorkerClient) -> Iterator[None]:
     """All that can still come from the parent is the end."""
     loop = asyncio.get_running_loop()
 

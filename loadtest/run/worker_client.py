@@ -11,18 +11,18 @@ from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange
 from loadtest.http.http_client import open_client
 from loadtest.options import LoadOptions, Progress
-from loadtest.plan.schedule import Schedule, Send, Zero
+from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
 from loadtest.report.records import Row, request_rows
 from loadtest.run.dispatcher import Dispatcher
 from loadtest.run.event_loop import loop_name
 from loadtest.run.loop_watch import LoopWatch
-from loadtest.run.retrying_client import Asker
-from loadtest.stream.live_answers import answer_of
+from loadtest.run.retrying_client import RetryingClient
+from loadtest.stream.live_answers import live_answer
 from loadtest.stream.read_ahead import ReadAhead
 
 
 @dataclass(slots=True)
-class Part:
+class WorkerResult:
     """What one process measured: a row per request of its schedule, and how it fared itself.
 
     ``resent`` counts requests that went out twice (``loadtest.http.transport``), ``too_late``
@@ -43,7 +43,7 @@ class Part:
     lost: bool = False
 
 
-class Driver:
+class WorkerClient:
     """Sends a schedule when told the zero; can be interrupted at any time; then read out.
 
     An asynchronous context: it opens connections, and loads what is loaded on a first request,
@@ -54,7 +54,7 @@ class Driver:
         self._endpoint = endpoint
         self._options = options
         self._client, self._transport, self._way = open_client(endpoint, options)
-        self._asker = Asker(self._client, endpoint.url, options)
+        self._asker = RetryingClient(self._client, endpoint.url, options)
         self._ahead = ReadAhead()
         self._dispatcher = Dispatcher(self._ask, self._ahead.judged, schedule, options)
         self._watch = LoopWatch()
@@ -72,7 +72,7 @@ class Driver:
     async def __aexit__(self, *error: object) -> None:
         await self._client.aclose()
 
-    async def run(self, zero: Zero) -> None:
+    async def run(self, zero: ClockZero) -> None:
         """Send everything and wait for every answer."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         with self._watch.running(), self._ahead.running():
@@ -87,16 +87,16 @@ class Driver:
         """Where it stands."""
         at = self._dispatcher
         elapsed_s = (time.perf_counter_ns() - at.zero_ns) / 1e9 if at.zero_ns else 0.0
-        fresh = (answer_of(*read, at.zero_ns) for read in self._ahead.fresh() if read[0].sent_ns)
+        fresh = (live_answer(*read, at.zero_ns) for read in self._ahead.fresh() if read[0].sent_ns)
         return Progress(max(elapsed_s, 0.0), at.total, at.sent, at.ended, at.failed, tuple(fresh))
 
-    def part(self) -> Part:
+    def part(self) -> WorkerResult:
         """What was measured; what came is parsed as far as it is not yet."""
         done = self._dispatcher
         rows, first_messages = request_rows(
             done.sends, done.exchanges, done.zero_ns, done.stopped or "", self._ahead.stream
         )
-        return Part(
+        return WorkerResult(
             rows=rows,
             first_messages=first_messages,
             oversleeps_s=self._watch.oversleeps_s,
@@ -109,6 +109,6 @@ class Driver:
             event_loop=self._loop_name,
         )
 
-    async def _ask(self, send: Send, exchange: Exchange) -> None:
+    async def _ask(self, send: ScheduledRequest, exchange: Exchange) -> None:
         self._ahead.begin(exchange)
         await self._asker.ask(send, exchange)

@@ -19,14 +19,14 @@ from typing import Any
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import LoadOptions, OnProgress, Progress
-from loadtest.plan.request_dependencies import families, shared_out
-from loadtest.plan.schedule import Send, Zero, expected_peak_tokens_per_s
+from loadtest.plan.request_dependencies import roots_and_followers, split_among
+from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
 from loadtest.report.records import Row, request_rows
 from loadtest.run.progress import progress
 from loadtest.run.stop_signals import stop_signals
-from loadtest.run.worker import LENGTH, Job, packed
-from loadtest.run.worker_client import Part
-from loadtest.stream.live_answers import Answer
+from loadtest.run.worker import LENGTH, WorkerJob, packed
+from loadtest.run.worker_client import WorkerResult
+from loadtest.stream.live_answers import LiveAnswer
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
@@ -44,25 +44,25 @@ def processes_for(trace: Trace, options: LoadOptions) -> int:
     if wanted is None:
         by_rate = math.ceil(expected_peak_tokens_per_s(trace, options) / TOKENS_PER_S_A_PROCESS)
         wanted = min(by_rate, os.cpu_count() or 1)
-    roots, _ = families(trace, closed_loop=options.follows(trace))
+    roots, _ = roots_and_followers(trace, closed_loop=options.follows(trace))
     return max(1, min(wanted, len(roots)))
 
 
-async def run_shards(
+async def run_workers(
     endpoint: Endpoint,
     trace: Trace,
     options: LoadOptions,
     processes: int,
     on_progress: OnProgress | None = None,
-) -> tuple[Zero, list[Part]]:
+) -> tuple[ClockZero, list[WorkerResult]]:
     """Send ``trace`` from so many processes: the zero, and the part of each, lost ones included.
 
     ``give_up_after`` is shared out as well. SIGINT and SIGTERM are taken here, once: every process
     then hands in what it has. Raises what keeps a process from starting.
     """
     closed_loop = options.follows(trace)
-    shares = shared_out(trace, processes, closed_loop=closed_loop)
-    shards = [_Shard(number, share) for number, share in enumerate(shares)]
+    shares = split_among(trace, processes, closed_loop=closed_loop)
+    workers = [_Worker(number, share) for number, share in enumerate(shares)]
     each = replace(
         options,
         processes=1,
@@ -70,16 +70,16 @@ async def run_shards(
         give_up_after=math.ceil(options.give_up_after / processes),
         progress_every_s=options.progress_every_s / 2,
     )
-    with stop_signals(lambda: _stop(shards)):
+    with stop_signals(lambda: _stop(workers)):
         try:
-            await asyncio.gather(*(shard.start(endpoint, each) for shard in shards))
-            zero = Zero.after(options.lead_s)
-            for shard in shards:
-                shard.tell(zero)
-            with progress(lambda: _sum(shards), options.progress_every_s, on_progress):
-                parts = await asyncio.gather(*(shard.part() for shard in shards))
+            await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
+            zero = ClockZero.after(options.lead_s)
+            for worker in workers:
+                worker.tell(zero)
+            with progress(lambda: _sum(workers), options.progress_every_s, on_progress):
+                parts = await asyncio.gather(*(worker.part() for worker in workers))
         finally:
-            await asyncio.gather(*(shard.end() for shard in shards))
+            await asyncio.gather(*(worker.end() for worker in workers))
     return zero, parts
 
 
@@ -93,7 +93,7 @@ def merged(rows: Sequence[list[Row]]) -> list[Row]:
     return [rows[part][place] for _, place, part in sorted(placed)]
 
 
-class _Shard:
+class _Worker:
     """A process of the load test, seen from its parent."""
 
     def __init__(self, number: int, trace: Trace) -> None:
@@ -102,7 +102,7 @@ class _Shard:
         self._process: Process | None = None
         self._stopped = False
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
-        self._answers: list[Answer] = []
+        self._answers: list[LiveAnswer] = []
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start it and wait until it is ready, or has died."""
@@ -115,7 +115,7 @@ class _Shard:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C in a terminal goes to us alone.
         )
-        self.tell(Job(endpoint, self._trace, options))
+        self.tell(WorkerJob(endpoint, self._trace, options))
         if self._stopped:
             self.stop()
         message = await self._heard()
@@ -133,14 +133,14 @@ class _Shard:
         if self._stdin:
             self._stdin.close()
 
-    async def part(self) -> Part:
+    async def part(self) -> WorkerResult:
         """What it measured, once it has handed that in or died."""
         while isinstance(message := await self._heard(), Progress):
             self.progress = message
             self._answers += message.answers
-        return message if isinstance(message, Part) else await self._lost()
+        return message if isinstance(message, WorkerResult) else await self._lost()
 
-    def new_answers(self) -> list[Answer]:
+    def new_answers(self) -> list[LiveAnswer]:
         """Those told since this was asked last."""
         told, self._answers = self._answers, []
         return told
@@ -167,31 +167,31 @@ class _Shard:
         except asyncio.IncompleteReadError:
             return None
 
-    async def _lost(self) -> Part:
+    async def _lost(self) -> WorkerResult:
         assert self._process
         code = await self._process.wait()
         reason = (
             f"process {self._number + 1} of the load test ended with exit code {code} before it "
             f"handed in its records: what became of its {len(self._trace)} requests is not known"
         )
-        sends = [Send(request.arrival_s, request, b"") for request in self._trace]
+        sends = [ScheduledRequest(request.arrival_s, request, b"") for request in self._trace]
         failure = Failure("client_lost", reason)
         rows, first_messages = request_rows(sends, [Exchange(failure=failure)] * len(sends), 0, "")
-        return Part(rows, first_messages, lost=True)
+        return WorkerResult(rows, first_messages, lost=True)
 
 
-def _stop(shards: Sequence[_Shard]) -> None:
-    for shard in shards:
-        shard.stop()
+def _stop(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.stop()
 
 
-def _sum(shards: Sequence[_Shard]) -> Progress:
-    states = [shard.progress for shard in shards]
+def _sum(workers: Sequence[_Worker]) -> Progress:
+    states = [worker.progress for worker in workers]
     return Progress(
         max(state.elapsed_s for state in states),
         sum(state.total for state in states),
         sum(state.sent for state in states),
         sum(state.ended for state in states),
         sum(state.failed for state in states),
-        tuple(answer for shard in shards for answer in shard.new_answers()),
+        tuple(answer for worker in workers for answer in worker.new_answers()),
     )

@@ -7,17 +7,17 @@ event's data is all that matters here.
 from collections.abc import Iterator
 from typing import Protocol
 
-Event = tuple[int, bytes]
+FramedEvent = tuple[int, bytes]
 """Where it ends in the bytes that were fed last, and its payload."""
 
 
 class Framing(Protocol):
     """Takes a body in pieces and gives back the events in it; those without a payload are none."""
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """The events that end in ``data``; to be taken before more is fed."""
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[FramedEvent]:
         """Those that end with the body."""
 
 
@@ -32,13 +32,13 @@ class JsonLines:
     def __init__(self) -> None:
         self._cut = _Cut(b"\n")
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Lines that are whole now."""
         for end, line in self._cut.feed(data):
             if payload := line.strip():
                 yield end, payload
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[FramedEvent]:
         """The last line."""
         return self.feed(b"\n")
 
@@ -53,7 +53,7 @@ class ServerSentEvents:
         self._cut = _Cut(b"\n\n")
         self._half_line_end = b""
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Events that are whole now."""
         if self._half_line_end or b"\r" in data:
             data = self._with_line_feeds(self._half_line_end + data)
@@ -63,7 +63,7 @@ class ServerSentEvents:
             elif payload := _payload(event):
                 yield end, payload
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[FramedEvent]:
         """One that ended with what might have been half a line end."""
         return self.feed(b"\n" if self._half_line_end else b"")
 
@@ -80,7 +80,7 @@ class _Cut:
         self._separator = separator
         self._rest: list[bytes] = []
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """What lies between separators, as far as the last of them."""
         before = self._rest[-1][-1:] if self._rest else b""  # no separator is longer than two
         if data:

@@ -12,7 +12,7 @@ _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 _TEXTS = ("content", "reasoning", "reasoning_content")
 
 
-class Pattern(NamedTuple):
+class EventPattern(NamedTuple):
     """The bytes before and after the text of an event that held one token."""
 
     before: bytes
@@ -29,14 +29,14 @@ class Pattern(NamedTuple):
         )
 
 
-def pattern_of(payload: bytes, event: Mapping[str, Any]) -> Pattern | None:
+def pattern_of(payload: bytes, event: Mapping[str, Any]) -> EventPattern | None:
     """The pattern of an event of OpenAI's API; None where its text is not found in it just once."""
     texts = [text for text in _texts(event) if isinstance(text, str) and text]
     quoted = b'"%b"' % texts[0].encode(errors="surrogatepass") if len(texts) == 1 else b""
     if not quoted or payload.count(quoted) != 1:
         return None
     start = payload.index(quoted) + 1
-    return Pattern(payload[:start], payload[start + len(quoted) - 2 :])
+    return EventPattern(payload[:start], payload[start + len(quoted) - 2 :])
 
 
 def _texts(event: Mapping[str, Any]) -> list[Any]:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from loadtest.http.exchange import Exchange
-from loadtest.stream.token_events import Stream
+from loadtest.stream.token_events import TokenStream
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LiveAnswer:
     """One request that has ended. ``ttft_s`` counts from ``sent_s``, ``tpot_s`` is the mean gap of
     the token events, ``failure`` the kind; None where there is none."""
 
@@ -17,13 +17,13 @@ class Answer:
     failure: str | None
 
 
-def answer_of(exchange: Exchange, stream: Stream, zero_ns: int) -> Answer:
+def live_answer(exchange: Exchange, stream: TokenStream, zero_ns: int) -> LiveAnswer:
     """What is known of a request that was sent and has ended."""
     assert exchange.sent_ns is not None
     stamps_ns = stream.stamps_ns
     gaps = len(stamps_ns) - 1
     failure = exchange.failure or stream.failure
-    return Answer(
+    return LiveAnswer(
         (exchange.sent_ns - zero_ns) / 1e9,
         (stamps_ns[0] - exchange.sent_ns) / 1e9 if stamps_ns else None,
         (stamps_ns[-1] - stamps_ns[0]) / 1e9 / gaps if gaps > 0 else None,

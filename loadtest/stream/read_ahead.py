@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import Reads
-from loadtest.stream.stream import Stream, StreamReader
+from loadtest.http.recorded_reads import RecordedReads
+from loadtest.stream.stream import StreamReader, TokenStream
 
 SLICE_S = 0.0002
 """The event loop is kept so long at a time; a stamp may be as late."""
@@ -36,23 +36,23 @@ class ReadAhead:
     def __init__(self) -> None:
         self._readers: dict[int, StreamReader] = {}
         self.unread: deque[Exchange] = deque()
-        self._fresh: deque[tuple[Exchange, Stream]] = deque(maxlen=_MOST_FRESH)
+        self._fresh: deque[tuple[Exchange, TokenStream]] = deque(maxlen=_MOST_FRESH)
 
     def begin(self, exchange: Exchange) -> None:
         """A request goes out."""
         self._readers[id(exchange)] = StreamReader(exchange)
         self.unread.append(exchange)
 
-    def judged(self, exchange: Exchange) -> Stream:
+    def judged(self, exchange: Exchange) -> TokenStream:
         """All of an answer that has ended, for who must know before the end of the test."""
         return self._readers[id(exchange)].end()
 
-    def stream(self, exchange: Exchange) -> Stream:
+    def stream(self, exchange: Exchange) -> TokenStream:
         """All of an answer that has ended, or of none; to be asked for once."""
         reader = self._readers.pop(id(exchange), None)
         return (reader or StreamReader(exchange)).end()
 
-    def fresh(self) -> Iterator[tuple[Exchange, Stream]]:
+    def fresh(self) -> Iterator[tuple[Exchange, TokenStream]]:
         """Whose answers have been read since this was asked last."""
         while self._fresh:
             yield self._fresh.popleft()
@@ -91,5 +91,5 @@ class ReadAhead:
             else:
                 self._fresh.append((exchange, reader.stream))
                 if reader.advanced:
-                    exchange.reads = Reads()
+                    exchange.reads = RecordedReads()
             yield

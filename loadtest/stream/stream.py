@@ -10,17 +10,17 @@ import httpx
 
 from loadtest.endpoint import redact
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.recorded_reads import Reads, Span
-from loadtest.stream.event_framing import Event, Framing, framing_of
-from loadtest.stream.token_events import Stream, settle, take_event
+from loadtest.http.recorded_reads import ReadSpan, RecordedReads
+from loadtest.stream.event_framing import FramedEvent, Framing, framing_of
+from loadtest.stream.token_events import TokenStream, settle, take_event
 
-__all__ = ["Stream", "StreamReader", "read_stream"]
+__all__ = ["StreamReader", "TokenStream", "read_stream"]
 
 _START_BYTES = 80
 _MANY = 1000
 
 
-def read_stream(exchange: Exchange) -> Stream:
+def read_stream(exchange: Exchange) -> TokenStream:
     """Read what was recorded. ``failure`` holds the first thing that makes it no whole stream."""
     return StreamReader(exchange).end()
 
@@ -33,7 +33,7 @@ class StreamReader:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self.stream = Stream()
+        self.stream = TokenStream()
         self._framing: Framing | None = None
         self._start = b""
         self._stamp_ns = 0
@@ -46,7 +46,7 @@ class StreamReader:
         None of an answer in a content-encoding: that is decoded as a whole.
         """
         reads = self._exchange.reads
-        if not isinstance(reads, Reads) or _encoding(self._exchange):
+        if not isinstance(reads, RecordedReads) or _encoding(self._exchange):
             return 0
         span = reads.span(self._pieces, most)
         self._pieces += len(span.ends)
@@ -59,7 +59,7 @@ class StreamReader:
         """Whether anything has been read before the end."""
         return self._pieces > 0
 
-    def end(self) -> Stream:
+    def end(self) -> TokenStream:
         """Read what is left of an answer of which no more will come, and judge all of it, once."""
         if self._ended:
             return self.stream
@@ -69,7 +69,7 @@ class StreamReader:
         if not self.advanced:
             self._take_decoded()
         if self._framing:
-            self._take_events(self._framing.end(), Span(b"", [self._stamp_ns], [0]))
+            self._take_events(self._framing.end(), ReadSpan(b"", [self._stamp_ns], [0]))
         settle(self.stream)
         self.stream.failure = self.stream.failure or self._failure()
         return self.stream
@@ -77,11 +77,11 @@ class StreamReader:
     def _take_decoded(self) -> None:
         try:
             for stamp_ns, data in _decoded(self._exchange):
-                self._take(Span(data, [stamp_ns], [len(data)]))
+                self._take(ReadSpan(data, [stamp_ns], [len(data)]))
         except httpx.DecodingError as error:
             self.stream.failure = Failure("broken_stream", redact(str(error)))
 
-    def _take(self, span: Span) -> None:
+    def _take(self, span: ReadSpan) -> None:
         if not span.data:
             return
         if self._framing is None:
@@ -91,7 +91,7 @@ class StreamReader:
         self._stamp_ns = span.stamps_ns[-1]
         self._take_events(self._framing.feed(span.data), span)
 
-    def _take_events(self, events: Iterator[Event], span: Span) -> None:
+    def _take_events(self, events: Iterator[FramedEvent], span: ReadSpan) -> None:
         """Each with the stamp of the piece in which it ends."""
         stream, piece, last = self.stream, 0, len(span.ends) - 1
         for end, payload in events:

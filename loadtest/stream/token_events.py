@@ -23,15 +23,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from loadtest.dialects.piece import Piece
+from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.registry import read_native
 from loadtest.endpoint import redact
 from loadtest.http.exchange import Failure, error_message
-from loadtest.stream.event_pattern import Pattern, pattern_of
+from loadtest.stream.event_pattern import EventPattern, pattern_of
 
 
 @dataclass(slots=True)
-class Stream:
+class TokenStream:
     """The token events of one answer (stamps in nanoseconds, tokens in each) and its end.
 
     ``told`` says of each whether the server told its tokens, ``thoughts`` whether it held reasoning
@@ -53,7 +53,7 @@ class Stream:
     first_event_ns: int | None = None
     finish_ns: int | None = None
     failure: Failure | None = None
-    pattern: Pattern | None = None
+    pattern: EventPattern | None = None
     """Of the last event, where another one like it would hold one token of text too."""
     response_id: str = ""
     """The server's own name of the answer, by which its log knows the request."""
@@ -117,7 +117,7 @@ class Stream:
         return count if isinstance(count, int) else None
 
 
-def take_event(stream: Stream, stamp_ns: int, payload: bytes) -> None:
+def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
     """Note what an event says that was whole at ``stamp_ns``."""
     if payload == b"[DONE]":
         stream.done = True
@@ -144,7 +144,7 @@ def take_event(stream: Stream, stamp_ns: int, payload: bytes) -> None:
             stream.pattern = pattern_of(payload, event)
 
 
-def settle(stream: Stream) -> None:
+def settle(stream: TokenStream) -> None:
     """Decide on the events without text, now that the usage is known if it is told at all."""
     made = stream.usage_count("completion_tokens")
     if made == stream.counted - len(stream.silent):
@@ -155,7 +155,7 @@ def settle(stream: Stream) -> None:
         stream.silent.clear()
 
 
-def _drop_signs_of_life(stream: Stream) -> None:
+def _drop_signs_of_life(stream: TokenStream) -> None:
     """Events without text are no tokens where the others hold all that the server counted."""
     for index in reversed(stream.silent):
         for column in (stream.stamps_ns, stream.tokens, stream.told, stream.thoughts):
@@ -163,7 +163,7 @@ def _drop_signs_of_life(stream: Stream) -> None:
     stream.counted -= len(stream.silent)
 
 
-def _take_piece(stream: Stream, stamp_ns: int, piece: Piece) -> None:
+def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
     stream.first_event_ns = stream.first_event_ns or stamp_ns
     stream.usage = piece.usage or stream.usage
     stream.response_id = stream.response_id or piece.response_id
@@ -177,7 +177,7 @@ def _take_piece(stream: Stream, stamp_ns: int, piece: Piece) -> None:
         stream.failure = Failure("sse_error", redact(piece.error))
 
 
-def _take_choices(stream: Stream, stamp_ns: int, event: dict[str, Any]) -> None:
+def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, Any]) -> None:
     if isinstance(usage := event.get("usage"), dict):
         stream.usage = usage
     stream.response_id = stream.response_id or str(event.get("id") or "")
@@ -188,7 +188,7 @@ def _take_choices(stream: Stream, stamp_ns: int, event: dict[str, Any]) -> None:
             _take_choice(stream, stamp_ns, choice, _told_tokens(stream, event, choice))
 
 
-def _told_tokens(stream: Stream, event: dict[str, Any], choice: dict[str, Any]) -> int | None:
+def _told_tokens(stream: TokenStream, event: dict[str, Any], choice: dict[str, Any]) -> int | None:
     """The tokens in this event, where the server tells them."""
     token_ids = choice.get("token_ids")
     if isinstance(token_ids, list) and token_ids:
@@ -198,7 +198,7 @@ def _told_tokens(stream: Stream, event: dict[str, Any], choice: dict[str, Any]) 
 
 
 def _take_choice(
-    stream: Stream, stamp_ns: int, choice: dict[str, Any], told_tokens: int | None
+    stream: TokenStream, stamp_ns: int, choice: dict[str, Any], told_tokens: int | None
 ) -> None:
     ends = choice.get("finish_reason") is not None
     stream.finished = stream.finished or ends
@@ -218,7 +218,7 @@ def _take_choice(
 
 
 def _count(
-    stream: Stream, stamp_ns: int, tokens: int, *, told: bool, thought: bool = False
+    stream: TokenStream, stamp_ns: int, tokens: int, *, told: bool, thought: bool = False
 ) -> None:
     stream.stamps_ns.append(stamp_ns)
     stream.tokens.append(tokens)

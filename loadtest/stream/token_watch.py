@@ -1,7 +1,7 @@
 """Has an answer so many tokens yet? For the few that are watched while they come in."""
 
 from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import Reads
+from loadtest.http.recorded_reads import RecordedReads
 from loadtest.stream.stream import StreamReader
 
 
@@ -10,7 +10,7 @@ class TokenWatch:
 
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
-        self._reads = Reads()
+        self._reads = RecordedReads()
         self._reader = StreamReader(Exchange(reads=self._reads))
 
     def __call__(self, data: bytes) -> bool:

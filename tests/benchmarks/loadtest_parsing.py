@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import Reads
+from loadtest.http.recorded_reads import RecordedReads
 from loadtest.stream.stream import read_stream
 from sim.records.run import load_run, machine_facts
 from tests.benchmarks.loadtest import Case, cases, pin, server
@@ -33,7 +33,7 @@ def answers(count: int, events: int) -> list[Exchange]:
     """Recorded answers of one event per read, about 200 bytes each."""
     exchanges = []
     for _ in range(count):
-        reads = Reads()
+        reads = RecordedReads()
         for index in range(events):
             reads.add(index, event(f" token{index}", "length" if index == events - 1 else None))
         exchanges.append(Exchange(0, reads))

@@ -14,9 +14,9 @@ from loadtest.mock.plan import MockPlan
 from loadtest.mock.server import MockServer
 from loadtest.mock.truth import Truth
 from loadtest.options import LoadOptions
-from loadtest.plan.schedule import Zero, build_schedule
+from loadtest.plan.schedule import ClockZero, build_schedule
 from loadtest.report.records import requests_frame
-from loadtest.run.worker_client import Driver
+from loadtest.run.worker_client import WorkerClient
 from workloads.request import Request
 from workloads.trace import Trace
 
@@ -71,8 +71,10 @@ def load_all(
     """
 
     async def one(endpoint: Endpoint, lead_s: float) -> Loaded:
-        async with Driver(endpoint, build_schedule(trace, endpoint), LoadOptions(**options)) as it:
-            await it.run(Zero.after(lead_s))
+        async with WorkerClient(
+            endpoint, build_schedule(trace, endpoint), LoadOptions(**options)
+        ) as it:
+            await it.run(ClockZero.after(lead_s))
         part = it.part()
         return requests_frame(part.rows), part.first_messages
 

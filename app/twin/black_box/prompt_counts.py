@@ -4,7 +4,7 @@ import json
 
 import httpx
 
-from loadtest.dialects.piece import count, fields_of
+from loadtest.dialects.native_event import count, fields_of
 from loadtest.endpoint import Endpoint, client_settings
 from workloads.request import Request
 

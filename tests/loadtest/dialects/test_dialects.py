@@ -17,13 +17,13 @@ from app.cli import app
 from loadtest.credentials import use_headers, use_key_of
 from loadtest.dialects.dialect import Api
 from loadtest.dialects.registry import DIALECTS, dialect_of
-from loadtest.dialects.server import Server
+from loadtest.dialects.server_probe import ServerProbe
 from loadtest.endpoint import Endpoint, probe
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.context_limit import within_context
 from loadtest.report.hints import hint
 from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.stream.stream import Stream, read_stream
+from loadtest.stream.stream import TokenStream, read_stream
 from sim.records.run import load_run
 from tests.support.dialect_servers import (
     CONTEXT,
@@ -184,14 +184,14 @@ def test_bodies(asked: tuple[str, Api, Any, bool], body: dict[str, Any]) -> None
 # ------------------------------------------------------------------ recognition
 
 
-def server_with(pages: Mapping[str, Any], **headers: str) -> Server:
+def server_with(pages: Mapping[str, Any], **headers: str) -> ServerProbe:
     def answer(request: httpx.Request) -> httpx.Response:
         page = pages.get(request.url.path)
         if isinstance(page, str):
             return httpx.Response(200, html=page)
         return httpx.Response(200 if page is not None else 404, json=page, headers=headers)
 
-    return Server("http://h", httpx.Client(transport=httpx.MockTransport(answer), timeout=1.0))
+    return ServerProbe("http://h", httpx.Client(transport=httpx.MockTransport(answer), timeout=1.0))
 
 
 OLLAMA = {"/api/tags": {"models": []}, "/api/version": {"version": "0.12.0"}}
@@ -297,7 +297,7 @@ def test_the_tag_of_a_model_may_be_left_out() -> None:
 # ------------------------------------------------------------------ streams
 
 
-def read(*segments: bytes, failure: Failure | None = None) -> Stream:
+def read(*segments: bytes, failure: Failure | None = None) -> TokenStream:
     """The stream of these reads, stamped 1, 2, 3, ..."""
     return read_stream(Exchange(0, list(enumerate(segments, 1)), failure=failure))
 
@@ -661,7 +661,7 @@ def test_what_to_try_when_nothing_answers(error: httpx.HTTPError, advice: str) -
         raise error
 
     with pytest.raises(Unreachable) as caught:
-        Server("http://h", httpx.Client(transport=httpx.MockTransport(fail)))
+        ServerProbe("http://h", httpx.Client(transport=httpx.MockTransport(fail)))
     assert str(caught.value) == f"GET http://h/v1/models: {error}; {advice}"
 
 
@@ -671,7 +671,7 @@ def test_pages_that_fail_are_no_pages() -> None:
             return httpx.Response(200, json=models("us")["/v1/models"])
         raise httpx.ReadTimeout("slow")
 
-    server = Server("http://h", httpx.Client(transport=httpx.MockTransport(answer)))
+    server = ServerProbe("http://h", httpx.Client(transport=httpx.MockTransport(answer)))
     assert dialect_of(server).name == "openai"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.http_parser import HEAD_LIMIT, AnswerParser
+from loadtest.http.http_parser import HEAD_LIMIT, ResponseParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -28,7 +28,7 @@ class Outcome:
 
 
 def outcome(data: bytes, cuts: list[int], method: str = "POST", closes: bool = True) -> Outcome:
-    parser = AnswerParser(method)
+    parser = ResponseParser(method)
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pairs = pairwise(places)
     body = b"".join(parser.feed(data[start:end]) for start, end in pairs)
@@ -136,7 +136,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("data", "message"), MALFORMED.values(), ids=MALFORMED)
 def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
-    parser = AnswerParser("POST")
+    parser = ResponseParser("POST")
     parser.feed(data)
     parser.end()
     assert parser.error.startswith(message)

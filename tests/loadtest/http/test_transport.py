@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from loadtest.endpoint import Endpoint
-from loadtest.http.connection import Answer, Connection
+from loadtest.http.connection import Connection, StampedResponse
 from loadtest.http.exchange import Exchange, run_exchange
 from loadtest.http.http_client import open_client, unusual
 from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
@@ -366,13 +366,13 @@ def test_stamps_lie_between_what_the_server_did_and_never_run_backwards() -> Non
         said_ns.append(time.perf_counter_ns())
         await caller.say(b"0\r\n\r\n")
 
-    async def main() -> tuple[httpx.Request, Answer]:
+    async def main() -> tuple[httpx.Request, StampedResponse]:
         async with raw_server(paced) as server:
             transport = StampingTransport()
             async with httpx.AsyncClient(transport=transport) as client:
                 request = client.build_request("POST", server.url, content=b"{}")
                 response = await client.send(request, stream=True)
-                answer: Answer = response.extensions[ANSWER]
+                answer: StampedResponse = response.extensions[ANSWER]
                 await answer.whole()
                 assert await response.aread() == b"".join(data for _, data in answer.reads)
         return request, answer

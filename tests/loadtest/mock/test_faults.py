@@ -14,7 +14,7 @@ import pytest
 
 from loadtest.mock.truth import Truth
 from loadtest.report.report import render_report
-from loadtest.report.token_count_warnings import token_doubts
+from loadtest.report.token_count_warnings import token_count_warnings
 from loadtest.run.client import run_load_test
 from sim.records.run import Run
 from tests.support.mock_endpoint import chat, completions, evenly, load_all, mocked, plan, truths
@@ -209,9 +209,9 @@ DOUBTS = {
 }
 
 
-@pytest.mark.parametrize(("row", "doubts"), DOUBTS.items())
-def test_guesses_are_marked(measured: dict[str, Measured], row: str, doubts: list[str]) -> None:
-    assert token_doubts(measured[row].requests) == doubts
+@pytest.mark.parametrize(("row", "warnings"), DOUBTS.items())
+def test_guesses_are_marked(measured: dict[str, Measured], row: str, warnings: list[str]) -> None:
+    assert token_count_warnings(measured[row].requests) == warnings
 
 
 def test_guesses_stand_in_the_report() -> None:

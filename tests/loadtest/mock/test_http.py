@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.mock.answer import Answer, Event
-from loadtest.mock.http import MAX_HEAD_BYTES, Head, RequestReader, on_the_wire
+from loadtest.mock.http import MAX_HEAD_BYTES, RequestHead, RequestReader, on_the_wire
+from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
 from loadtest.mock.plan import MockPlan
 from tests.support.mock_endpoint import mocked, plan
@@ -23,7 +23,7 @@ TWO = POST + b"\r\n" + BODY + b"GET /health?now HTTP/1.1\r\nConnection: close\r\
 
 @given(st.sets(st.integers(1, len(TWO) - 1), max_size=8))
 def test_cuts_change_no_request(cuts: set[int]) -> None:
-    reader, found = RequestReader(), list[tuple[Head, bytes]]()
+    reader, found = RequestReader(), list[tuple[RequestHead, bytes]]()
     for start, end in pairwise([0, *sorted(cuts), len(TWO)]):
         reader.feed(TWO[start:end])
         while request := reader.take():
@@ -157,10 +157,10 @@ def test_a_stream_whose_client_leaves_is_over() -> None:
 
 
 def test_on_the_wire_in_chunks() -> None:
-    answer = Answer(200, {"A": "b"}, [Event(0.1, b"x" * 17, 1), Event(0.2, b"y")])
+    answer = MockAnswer(200, {"A": "b"}, [TimedWrite(0.1, b"x" * 17, 1), TimedWrite(0.2, b"y")])
     assert [*on_the_wire(answer, keep_alive=True)] == [
-        Event(0.0, b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        Event(0.1, b"11\r\n" + b"x" * 17 + b"\r\n", 1),
-        Event(0.2, b"1\r\ny\r\n"),
-        Event(0.2, b"0\r\n\r\n"),
+        TimedWrite(0.0, b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        TimedWrite(0.1, b"11\r\n" + b"x" * 17 + b"\r\n", 1),
+        TimedWrite(0.2, b"1\r\ny\r\n"),
+        TimedWrite(0.2, b"0\r\n\r\n"),
     ]

@@ -10,7 +10,7 @@ import pytest
 from loadtest.mock.errors import MockError
 from loadtest.mock.failures import Cut, Freeze, Status
 from loadtest.mock.fault_parser import FAULTS, parse_fault, read_plan
-from loadtest.mock.parsed_request import BadRequest, read_ask
+from loadtest.mock.parsed_request import BadRequest, parse_request
 from loadtest.mock.plan import MockPlan
 from tests.support.command import refused
 from tests.support.paths import DOCS
@@ -154,7 +154,7 @@ def test_options_that_do_not_go_together(options: list[str], message: str) -> No
 )
 def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_ask(0, False, body, "mock")
+        parse_request(0, False, body, "mock")
     assert caught.value.status == status
     assert str(caught.value).startswith(message)
 
@@ -171,6 +171,6 @@ def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str
 def test_what_is_asked_for(
     chat: bool, body: dict[str, Any], prompt_tokens: int, max_tokens: int
 ) -> None:
-    ask = read_ask(3, chat, json.dumps(body).encode(), "mock")
+    ask = parse_request(3, chat, json.dumps(body).encode(), "mock")
     assert (ask.prompt_tokens, ask.max_tokens, ask.stream) == (prompt_tokens, max_tokens, False)
     assert ask.request_id == "mock-3"

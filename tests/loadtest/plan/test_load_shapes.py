@@ -18,7 +18,7 @@ from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import LoadOptions
 from loadtest.plan.cancellation import Cancellation, HangUp, parse_cancellation
 from loadtest.plan.repeats import looped
-from loadtest.plan.request_dependencies import begun_before, families, shared_out
+from loadtest.plan.request_dependencies import begun_before, roots_and_followers, split_among
 from loadtest.plan.retries import retry_after_s, retry_wait_s
 from loadtest.plan.schedule import build_schedule, expected_peak_tokens_per_s
 from loadtest.plan.users import with_users
@@ -101,7 +101,7 @@ def test_users_take_the_requests_in_turn(users: int, more: int, think: Any) -> N
         assert asked.parent_id == (before.request_id if before else None)
         start_s = before.arrival_s + (asked.delay_s or 0) if before else number * 9.0 / users
         assert asked.arrival_s == pytest.approx(start_s, abs=2e-6)
-    roots, followers = families(made, closed_loop=True)
+    roots, followers = roots_and_followers(made, closed_loop=True)
     assert [r.request_id for r in roots] == [f"r{user}" for user in range(users)]
     assert sum(map(len, followers.values())) == more
 
@@ -132,12 +132,12 @@ def test_more_users_than_requests_are_refused() -> None:
 @given(GAPS_S, st.integers(1, 5), st.booleans())
 def test_shares_keep_families_together(gaps_ms: list[int], parts: int, closed: bool) -> None:
     trace = trace_of(gaps_ms)
-    shares = shared_out(trace, parts, closed_loop=closed)
+    shares = split_among(trace, parts, closed_loop=closed)
     assert sorted(r.request_id for s in shares for r in s) == sorted(r.request_id for r in trace)
     for share in shares:
         ids = {r.request_id for r in share}
         assert not closed or all(r.parent_id in ids for r in share if r.parent_id)
-    sizes = [len(families(share, closed_loop=closed)[0]) for share in shares]
+    sizes = [len(roots_and_followers(share, closed_loop=closed)[0]) for share in shares]
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -153,7 +153,7 @@ def test_a_duration_cuts_whole_families(gaps_ms: list[int], end_s: float) -> Non
 def test_a_request_that_waits_for_itself_is_refused() -> None:
     requests = [Request(n, 0.0, 1, 1, parent_id=p, delay_s=1.0) for n, p in ("ab", "ba")]
     with pytest.raises(LoadTestError, match="request 'a' waits for itself, by way of 'b'"):
-        families(Trace(tuple(requests), "cycle"), closed_loop=True)
+        roots_and_followers(Trace(tuple(requests), "cycle"), closed_loop=True)
 
 
 def test_users_come_round_again_with_prompts_of_their_own() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from loadtest.http.exchange import Exchange
 from loadtest.report.report import render_report
-from loadtest.report.token_count_warnings import token_doubts
+from loadtest.report.token_count_warnings import token_count_warnings
 from loadtest.run.client import run_load_test
-from loadtest.stream.stream import Stream, read_stream
+from loadtest.stream.stream import TokenStream, read_stream
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 from tests.support.mock_endpoint import chat, completions, evenly, mocked, plan
 
@@ -55,7 +55,7 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], Firsts]] = {
 }  # fmt: skip
 
 
-def read(*segments: bytes) -> Stream:
+def read(*segments: bytes) -> TokenStream:
     return read_stream(Exchange(0, list(enumerate(segments, 1))))
 
 
@@ -92,14 +92,14 @@ def requests(*rows: tuple[float, float, float]) -> pd.DataFrame:
     ],
 )
 def test_early_events_are_said(rows: list[tuple[float, float, float]], said: list[str]) -> None:
-    found = token_doubts(requests(*rows))
+    found = token_count_warnings(requests(*rows))
     assert len(found) == len(said)
     for line, pattern in zip(found, said, strict=True):
         assert pd.Series([line]).str.fullmatch(pattern).all(), line
 
 
 def test_who_failed_is_no_reason_to_doubt() -> None:
-    assert token_doubts(requests((0, 0, 300)).assign(status="failed")) == []
+    assert token_count_warnings(requests((0, 0, 300)).assign(status="failed")) == []
 
 
 def test_an_early_role_is_in_the_report_and_not_in_ttft() -> None:
@@ -116,7 +116,9 @@ def test_empty_texts_that_nobody_explains_put_ttft_in_doubt() -> None:
     faults = plan("empty:count=2,at_ms=0", "usage:send=never", ttft_ms=200, itl_ms=1)
     with mocked(faults) as (server,):
         run = run_load_test(completions(server), evenly(3, 50, 4))
-    assert any(line.startswith("TTFT IN DOUBT for 3") for line in token_doubts(run.requests))
+    assert any(
+        line.startswith("TTFT IN DOUBT for 3") for line in token_count_warnings(run.requests)
+    )
 
 
 def test_thoughts_have_a_line_of_their_own() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.run.stop_signals import signals_wait
+from loadtest.run.stop_signals import signals_deferred
 from sim.records.run import NotSaved, Run, RunError, load_run
 from sim.records.run_folder import SUMMARY
 from tests.support.full_disk import files_at_most
@@ -178,10 +178,10 @@ def _usual_signals() -> Iterator[None]:
 @pytest.mark.usefixtures("_usual_signals")
 def test_the_first_signal_waits_and_the_second_does_not() -> None:
     """In signals_wait a Ctrl-C is noted; the next one is what it always was."""
-    with signals_wait() as patience:
-        assert not patience.came
+    with signals_deferred() as deferred:
+        assert not deferred.came
         signal.raise_signal(signal.SIGINT)
-        assert patience.came
+        assert deferred.came
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

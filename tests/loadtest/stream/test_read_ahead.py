@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.recorded_reads import Reads
+from loadtest.http.recorded_reads import RecordedReads
 from loadtest.options import LoadOptions
-from loadtest.plan.schedule import Zero, build_schedule
-from loadtest.run.worker_client import Driver
+from loadtest.plan.schedule import ClockZero, build_schedule
+from loadtest.run.worker_client import WorkerClient
 from loadtest.stream.event_framing import JsonLines, ServerSentEvents
 from loadtest.stream.read_ahead import ReadAhead
-from loadtest.stream.stream import Stream, StreamReader, read_stream
+from loadtest.stream.stream import StreamReader, TokenStream, read_stream
 from loadtest.stream.token_events import take_event
 from tests.support.loadtest_server import DONE, delta, text, usage
 from tests.support.mock_endpoint import completions, evenly, mocked, plan
@@ -78,7 +78,7 @@ def test_an_event_ends_where_its_empty_line_does(words: list[bytes]) -> None:
     most=st.integers(0, 9),
 )
 def test_a_span_is_the_pieces_themselves(data: list[bytes], start: int, most: int) -> None:
-    reads = Reads()
+    reads = RecordedReads()
     for stamp_ns, piece in enumerate(data):
         reads.add(stamp_ns, piece)
     parts = [(p.stamps_ns[0], p.data) for p in reads.span(start, most).pieces()]
@@ -123,7 +123,7 @@ def of_shapes(shapes: tuple[Shape, Shape]) -> st.SearchStrategy[list[bytes]]:
 @given(payloads=st.tuples(SHAPES, SHAPES).flatmap(of_shapes))
 def test_events_like_the_one_before_are_what_decoding_them_says(payloads: list[bytes]) -> None:
     """However odd the texts: with patterns and without, the same stream."""
-    quickly, slowly = Stream(), Stream()
+    quickly, slowly = TokenStream(), TokenStream()
     for stamp_ns, payload in enumerate(payloads, start=1):
         take_event(quickly, stamp_ns, payload)
         take_event(slowly, stamp_ns, payload)
@@ -166,7 +166,7 @@ def test_steps_make_no_difference(
 ) -> None:
     """Read piece by piece as it comes, or all at the end: the same stream."""
     at_once = Exchange(0, list(enumerate(pieces(b"".join(events), cuts))), failure=failure)
-    reads = Reads()
+    reads = RecordedReads()
     in_steps = Exchange(0, reads, failure=failure)
     reader = StreamReader(in_steps)
     more = iter(steps)
@@ -178,7 +178,7 @@ def test_steps_make_no_difference(
     assert reader.end() == read_stream(at_once)
 
 
-class Watched(Driver):
+class Watched(WorkerClient):
     """A driver that lets its reader be seen."""
 
     @property
@@ -195,7 +195,7 @@ def test_answers_are_read_while_others_come() -> None:
             options = LoadOptions()
             schedule = build_schedule(trace, endpoint, options)
             async with Watched(endpoint, schedule, options) as driver:
-                await driver.run(Zero.after(0.1))
+                await driver.run(ClockZero.after(0.1))
                 return driver, len(driver.ahead.unread), [*driver.ahead.unread]
 
         driver, answers, left = asyncio.run(main())
@@ -207,7 +207,7 @@ def test_answers_are_read_while_others_come() -> None:
 
 
 def recorded(events: int) -> Exchange:
-    reads = Reads()
+    reads = RecordedReads()
     for index in range(events):
         reads.add(index, text(f"t{index}"))
     return Exchange(0, reads)
@@ -232,5 +232,5 @@ def test_what_is_read_of_an_ended_answer_is_given_up() -> None:
     assert [len(stream.stamps_ns) for stream in streams(ahead, exchanges)] == [500] * 4
 
 
-def streams(ahead: ReadAhead, exchanges: list[Exchange]) -> Iterator[Stream]:
+def streams(ahead: ReadAhead, exchanges: list[Exchange]) -> Iterator[TokenStream]:
     return (ahead.stream(exchange) for exchange in exchanges)

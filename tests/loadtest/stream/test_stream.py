@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.stream.stream import Stream, read_stream
+from loadtest.stream.stream import TokenStream, read_stream
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 
 
-def read(*segments: bytes, failure: Failure | None = None) -> Stream:
+def read(*segments: bytes, failure: Failure | None = None) -> TokenStream:
     """The stream of these reads, stamped 1, 2, 3, ..."""
     return read_stream(Exchange(0, list(enumerate(segments, 1)), failure=failure))
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from loadtest.credentials import key_variable, redact
-from loadtest.dialects.piece import fields_of
+from loadtest.dialects.native_event import fields_of
 from workloads.errors import LoadTestError, Unreachable
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
@@ -14,7 +14,7 @@ MODELS = "/v1/models"
 _PAGE_TIMEOUT_S = 3.0
 
 
-class Server:
+class ServerProbe:
     """Asks for each page once.
 
     ``models`` are the cards of ``/v1/models`` that have an ``id``; where there are none,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Piece(NamedTuple):
+class NativeEvent(NamedTuple):
     """One event.
 
     ``tokens`` are in this event, ``made`` have come with it and all before it: None where the
