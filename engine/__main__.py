@@ -15,7 +15,7 @@ from workloads.errors import ServetwinError
 
 
 def main() -> int:
-    """Serve; the exit code."""
+    """Serve until the input closes; return the exit code."""
     Thread(target=_end_with_stdin, daemon=True).start()
     try:
         serve(ServeOptions.from_json(sys.argv[1]), _say)

@@ -1,4 +1,4 @@
-"""What a served engine is asked to be."""
+"""The options of a served engine."""
 
 import json
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ class ServeOptions:
     drain_s: float = 30.0
 
     def as_json(self) -> str:
-        """One line that ``from_json`` reads."""
+        """Return one line of JSON that ``from_json`` reads."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> "ServeOptions":
-        """The options that ``as_json`` wrote."""
+        """Return the options that ``as_json`` wrote."""
         values: Mapping[str, Any] = json.loads(text)
         step_log = values["step_log"]
         return cls(

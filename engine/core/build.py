@@ -1,4 +1,4 @@
-"""The core with the bundled runner behind it. Of the serving half, only this needs torch."""
+"""Build the core with the bundled runner. Of the serving half, only this module needs torch."""
 
 from typing import Any
 
@@ -20,9 +20,10 @@ from workloads.errors import EngineError
 
 
 def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
-    """The core that ``options`` describe, warmed up, and the facts about it.
+    """Return the core that ``options`` describe, warmed up, and the facts about it.
 
-    Raises ``ServetwinError`` for a model, policies, a device or a log file that cannot be had.
+    Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
+    does not fit.
     """
     model = model_preset(options.model)
     scheduler = build_scheduler(options.policies)
@@ -52,7 +53,7 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
 
 
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
-    """What the runner keeps of a new sequence."""
+    """Return the state that the runner keeps of a new sequence."""
     return TokenState(token_ids, params, random_generator(params))
 
 
@@ -101,7 +102,7 @@ def _runner(model: ModelConfig, memory: KVMemory, options: ServeOptions) -> Runn
 
 
 def _warm_up(runner: Runner, memory: KVMemory) -> None:
-    """One prefill and one decode, so that no request pays for what happens only once."""
+    """Run one prefill and one decode, so that no request pays for one-time initialisation."""
     prompt_tokens = min(8, memory.capacity_tokens - 1)
     if prompt_tokens < 1:
         return

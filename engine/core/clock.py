@@ -1,4 +1,4 @@
-"""The core's clock."""
+"""The clock of the engine core."""
 
 import time
 
@@ -21,6 +21,6 @@ class CoreClock:
         return self._zero_ns / 1e9
 
     def __call__(self) -> float:
-        """Seconds since the creation."""
+        """Return the seconds since the creation of the clock."""
         ticks = (time.monotonic_ns() - self._zero_ns) * _TICKS_PER_S // 1_000_000_000
         return ticks / _TICKS_PER_S

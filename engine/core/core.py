@@ -1,6 +1,6 @@
 """The engine core: a scheduler that decides, an executor that computes, and the tokens between.
 
-The core knows neither torch nor HTTP nor processes. Somebody else (``core_loop``) hands it requests
+The core knows neither torch nor HTTP nor processes. ``core_loop`` hands it requests
 and asks for steps.
 """
 
@@ -30,7 +30,7 @@ class Executor(Protocol):
     """Computes one step: the bundled ``Runner``, or a fake in tests."""
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
-        """The new token of every entry that samples, by request id."""
+        """Return the new token of every entry that samples, by request id."""
 
 
 NewState = Callable[[list[int], SamplingParams], TokenStateLike]
@@ -49,7 +49,7 @@ class EngineCore:
     """Takes requests in and runs them step by step; single-threaded.
 
     ``new_state`` makes what ``executor`` keeps of a new sequence; ``prefix_cache`` says whether
-    prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` is told of arrivals
+    prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` records arrivals
     and steps.
     """
 
@@ -77,13 +77,13 @@ class EngineCore:
 
     @property
     def unfinished(self) -> int:
-        """Requests taken in whose last token is not out."""
+        """Number of accepted requests whose last token has not been sent."""
         return len(self._outputs)
 
     def add(
         self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
     ) -> Refusal | None:
-        """Hand a request to the scheduler at ``received_s``; says why if it is refused.
+        """Hand a request to the scheduler at ``received_s``; return the reason if it is refused.
 
         ``request_id`` must not be that of a live request.
         """
@@ -127,12 +127,12 @@ class EngineCore:
         return events
 
     def refusals(self) -> list[Refused]:
-        """Requests that the scheduler gave up while they waited, since the last call."""
+        """Return the requests that the scheduler dropped from its queue since the last call."""
         refused, self._refused = self._refused, []
         return refused
 
     def stats(self) -> CoreStats:
-        """Where the core stands now."""
+        """Return the present load of the core and its totals."""
         running, waiting, free_tokens = self.scheduler.load()
         memory, totals = self.scheduler.memory, self._totals
         return CoreStats(
@@ -161,7 +161,7 @@ class EngineCore:
         self._totals.count(batch, self._prefix_cache)
 
     def _advance(self, seq: Sequence, token_id: int) -> TokenEvent:
-        """Take in one token; marks the sequence as stopped when the token ends it early."""
+        """Append one token; mark the sequence as stopped when the token ends it early."""
         output, params = self._outputs[seq.request_id], self._outputs[seq.request_id].params
         self._states[seq.request_id].token_ids.append(token_id)
         generated = seq.generated_tokens + 1

@@ -1,4 +1,4 @@
-"""The HTTP process's side of the pipe: requests out, events in, a mailbox per request."""
+"""The HTTP process's end of the pipe: it sends requests and sorts events by request."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from engine.models.sampling_params import SamplingParams
 
 
 class Ended(NamedTuple):
-    """A request ends without a last token; nobody but the HTTP process says so."""
+    """The end of a request without a last token, decided in the HTTP process."""
 
     why: Literal["disconnected", "core died", "shutting down"]
     message: str
@@ -24,9 +24,9 @@ Event = TokenEvent | Refused | Ended
 
 
 class CoreClient:
-    """Sends requests to the core process and hands its events to whoever waits for them.
+    """Sends requests to the core process and hands each event to the request that waits for it.
 
-    Sending is left to a thread: while the core is inside a step nobody empties the pipe, and a
+    A thread sends: while the core is inside a step it does not read the pipe, and a
     long prompt must not stop the event loop. All else belongs to the event loop's thread.
     """
 
@@ -44,15 +44,15 @@ class CoreClient:
         self._ids = itertools.count(1)
 
     async def until_idle(self) -> None:
-        """Return when nobody waits for an answer."""
+        """Return when no request is unfinished."""
         await self._idle.wait()
 
     def attach(self) -> None:
-        """Listen to the core on the running event loop."""
+        """Read the pipe on the running event loop."""
         asyncio.get_running_loop().add_reader(self._connection.fileno(), self._receive)
 
     def detach(self) -> None:
-        """Listen no more; nothing that the core does from here on is news."""
+        """Stop reading the pipe."""
         asyncio.get_running_loop().remove_reader(self._connection.fileno())
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class CoreClient:
         return request
 
     def close(self, request: "CoreRequest") -> None:
-        """Nobody waits for ``request`` any more; the core forgets it if it has not ended."""
+        """Drop ``request``; abort it in the core if it has not ended."""
         del self._requests[request.request_id]
         if not self._requests:
             self._idle.set()
@@ -79,7 +79,7 @@ class CoreClient:
             self._send(Abort(request.request_id))
 
     def end_all(self, ended: Ended) -> None:
-        """Tell everybody who waits that no more will come."""
+        """End every unfinished request with ``ended``."""
         for request in self._requests.values():
             request.put(ended)
 
@@ -147,7 +147,7 @@ class CoreRequest:
         self._arrived.set()
 
     async def take(self) -> list[Event]:
-        """All events that are here; waits for the first."""
+        """Return all events that have arrived; wait for the first."""
         await self._arrived.wait()
         self._arrived.clear()
         events, self._events = self._events, []

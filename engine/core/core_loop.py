@@ -21,10 +21,10 @@ class Inbox(Protocol):
     """Where the loop's messages come from."""
 
     def drain(self) -> list[Message]:
-        """All that are here, without waiting."""
+        """Return all messages that have arrived, without waiting."""
 
     def wait(self, seconds: float | None) -> None:
-        """Until a message is here, or for so long (None: for ever)."""
+        """Wait until a message arrives, at most ``timeout_s`` seconds (None: without limit)."""
 
 
 class CoreLoop:
@@ -38,7 +38,7 @@ class CoreLoop:
         self._stopped = False
 
     def run(self) -> None:
-        """Serve until told to stop; an exception of a step goes to the caller."""
+        """Serve until a ``Stop`` message; an exception of a step goes to the caller."""
         while True:
             ran = self._turn()
             if self._core.log and not ran:
@@ -84,7 +84,7 @@ class CoreLoop:
 
 
 class _TimedInbox:
-    """Requests whose time has come, then ``Stop`` when all have ended."""
+    """A source of messages that are due, then ``Stop`` when all requests have ended."""
 
     def __init__(self, core: EngineCore, requests: Iterable[TimedRequest]) -> None:
         self._core = core

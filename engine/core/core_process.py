@@ -1,7 +1,7 @@
 """The process in which the core runs, so that HTTP work never takes its interpreter lock.
 
-It has one duplex pipe to its parent. It ends when told to, when the pipe closes, or when a step
-raises. Signals are the parent's business.
+It has one duplex pipe to its parent. It ends at a ``Stop`` message, when the pipe closes, or when a
+step raises. Signals are the parent's business.
 """
 
 import multiprocessing
@@ -26,7 +26,7 @@ CoreProcess = multiprocessing.process.BaseProcess
 
 
 def bundled(options: ServeOptions) -> BuildCore:
-    """Makes the bundled engine's core."""
+    """Return a function that builds the core of the bundled engine."""
     return partial(_build_bundled, options)
 
 
@@ -56,7 +56,7 @@ def start_process(build: BuildCore) -> tuple[CoreProcess, Connection, dict[str, 
 
 
 def run_core(connection: Connection, build: BuildCore) -> None:
-    """The core process: build, say so, and serve until told to stop."""
+    """Run the core process: build the core, report its facts, serve until a ``Stop`` message."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -68,7 +68,7 @@ def run_core(connection: Connection, build: BuildCore) -> None:
     try:
         CoreLoop(core, _PipeInbox(connection), connection.send).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent is gone, and nobody is left to serve
+        pass  # the parent has exited
     except Exception as error:
         _say(connection, Failed(f"a step failed: {_one_line(error)}"))
         raise

@@ -20,7 +20,9 @@ def core_facts(
     clock: CoreClock,
     step_log: Path | None,
 ) -> dict[str, Any]:
-    """To be called in the core's process; ``runner`` says what computes the steps."""
+    """Return the facts about a core; call it in the core's process. ``runner`` describes the
+    executor.
+    """
     return {
         "model": model,
         "vocab_size": vocab_size,

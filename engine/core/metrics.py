@@ -71,7 +71,7 @@ class Metrics:
         self._success = {reason: success.labels(model_name, reason) for reason in FINISHED_REASONS}
 
     def token(self, timing: RequestTiming, event: TokenEvent, now_s: float) -> None:
-        """A token of a request came out of the core."""
+        """Count a token of a request."""
         self._generation_tokens.inc()
         if timing.last_token_s is None:
             self._prompt_tokens.inc(timing.prompt_tokens)
@@ -84,11 +84,11 @@ class Metrics:
             self._success[event.finish_reason].inc()
 
     def aborted(self) -> None:
-        """A request ended without its last token."""
+        """Count a request that ended without its last token."""
         self._success["abort"].inc()
 
     def core(self, stats: CoreStats) -> None:
-        """The core stands there now."""
+        """Set the gauges from the state of the core."""
         before, self._core = self._core, stats
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
@@ -100,7 +100,7 @@ class Metrics:
             self._step_tokens.observe(stats.step_tokens)
 
     def exposition(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:

@@ -67,7 +67,7 @@ class Runner:
         self._attention = attention_backend(attention, store.with_layout(layout, block_tokens))
 
     def with_layout(self, layout: KVLayout, block_tokens: int) -> "Runner":
-        """A runner on the same weights and the same KV tensors, laid out otherwise."""
+        """Return a runner on the same weights and KV tensors with another layout."""
         runner = copy(self)
         store = self._attention.store.with_layout(layout, block_tokens)
         runner._attention = attention_backend(self._attention.name, store)
@@ -80,7 +80,8 @@ class Runner:
 
     @torch.inference_mode()
     def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, int]:
-        """New token of every entry that samples, by request id; ``states`` stay as they are.
+        """Return the new token of every entry that samples, by request id; ``states`` do not
+        change.
 
         Returns when the step is done: on CUDA the host waits once, for the tokens.
         """
@@ -118,7 +119,7 @@ class Runner:
         )
 
     def describe(self) -> dict[str, object]:
-        """What runs, where and how; the resolved values of every ``auto``."""
+        """Return model, device, dtype and layout; every ``auto`` is resolved."""
         return {
             "model": self._config.name,
             "parameters": self._config.parameters,
@@ -139,7 +140,7 @@ class Runner:
 
 
 def _token_ids(entry: ScheduledSequence, states: Mapping[str, TokenState]) -> list[int]:
-    """The entry's tokens, then any valid id for its padding."""
+    """Return the tokens of the entry, then id 0 for its padding."""
     if not entry.tokens:
         return [0] * entry.padding
     ids = states[entry.seq.request_id].token_ids[entry.start : entry.start + entry.tokens]

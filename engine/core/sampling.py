@@ -1,4 +1,4 @@
-"""From logits to tokens."""
+"""Sampling: from logits to tokens."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from engine.models.sampling_params import EOS_ID, SamplingParams
 
 
 def random_generator(params: SamplingParams) -> torch.Generator | None:
-    """The source of randomness of one sequence, on the CPU; None when greedy."""
+    """Return the random generator of one sequence, on the CPU; None when greedy."""
     if params.temperature == 0:
         return None
     generator = torch.Generator()
@@ -25,7 +25,7 @@ def random_generator(params: SamplingParams) -> torch.Generator | None:
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """What the sampler must know of the sequence behind one row of logits."""
+    """The sampling state of the sequence behind one row of logits."""
 
     params: SamplingParams
     generated_tokens: int
@@ -33,7 +33,7 @@ class SampledRow:
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
-    """One token id per row of ``logits`` [rows, vocabulary]; may write to ``logits``.
+    """Return one token id per row of ``logits`` [rows, vocabulary]; ``logits`` may be overwritten.
 
     A sequence with a generator draws exactly one number per token, so its tokens do not depend on
     the batch that it is in.
@@ -51,7 +51,7 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
 
 
 def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
-    """Inverse transform sampling of softmax(logits / temperature): one uniform number per row."""
+    """Sample softmax(logits / temperature) by inverse transform: one uniform number per row."""
     temperatures = _column([row.params.temperature for row in rows], logits.device)
     uniforms = _column([_uniform(row.generator) for row in rows], logits.device)
     probabilities = (logits / temperatures).softmax(dim=-1)
@@ -61,7 +61,7 @@ def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
 
 
 def _uniform(generator: torch.Generator | None) -> float:
-    """In 0 .. 1 - 2**-53, so its product with a total stays below that total."""
+    """Draw from 0 .. 1 - 2**-53, so that the product with a total stays below that total."""
     return float(torch.rand((), dtype=torch.float64, generator=generator))
 
 

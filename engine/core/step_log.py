@@ -22,16 +22,16 @@ _STEP_FIELDS = tuple(field.name for field in fields(StepRecord))
 
 
 class StepLog(Protocol):
-    """Who is told what the scheduler was given and what it decided."""
+    """Records what the scheduler receives and what it decides."""
 
     def arrival(self, seq: Sequence) -> None:
-        """A sequence is about to be handed to the scheduler."""
+        """Record a sequence just before the scheduler receives it."""
 
     def step(self, record: StepRecord) -> None:
-        """A step has run."""
+        """Record a step that has run."""
 
     def flush(self) -> None:
-        """Nothing will come for a while."""
+        """Write out what is buffered; the engine calls this when it is idle."""
 
 
 class MemoryStepLog:
@@ -50,7 +50,7 @@ class MemoryStepLog:
         self.records.append(record)
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing: records are kept in memory."""
 
 
 class StepLogFile:
@@ -89,7 +89,7 @@ class StepLogFile:
 
 
 def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
-    """Header and steps of a log; a last line that was cut off is left out.
+    """Return the header and the steps of a log, without a last line that was cut off.
 
     Raises ``EngineError`` when ``path`` is missing or holds something else.
     """
@@ -101,7 +101,7 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
 
 
 def read_arrivals(path: Path) -> list[Sequence]:
-    """The sequences of a log as they arrived, in order."""
+    """Return the sequences of a log in their order of arrival."""
     return [
         Sequence(**_columns(where, row, _ARRIVAL_FIELDS))
         for where, row in _rows(path)
@@ -110,7 +110,7 @@ def read_arrivals(path: Path) -> list[Sequence]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with the place that it came from."""
+    """Yield each row with its file and line number."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:

@@ -12,7 +12,7 @@ class TextStream:
         self._pending = ""
 
     def push(self, token_id: int, may_stop: bool = True) -> tuple[str, bool]:
-        """The text to send, and whether a stop string ended the output just before it.
+        """Return the text to send, and whether a stop string ended the output just before it.
 
         Text that comes while ``may_stop`` is false is never part of a stop string.
         """
@@ -24,7 +24,7 @@ class TextStream:
         return self._cut(text) if may_stop else (text, False)
 
     def flush(self) -> str:
-        """What is left when the output ends for another reason."""
+        """Return the text that was held back, when the output ends for another reason."""
         text = self._pending + self._decoder.flush()
         self._pending = ""
         return text
@@ -39,6 +39,6 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that begins ``stop``."""
+    """Return the length of the longest suffix of ``text`` that is a prefix of ``stop``."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

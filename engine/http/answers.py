@@ -43,25 +43,25 @@ class Answer:
         self._after_text = f'{dialect.after_text},"logprobs":null,"finish_reason":'
 
     def opening(self) -> str:
-        """What a stream says before its first token."""
+        """Return the first chunk of a stream, before any token."""
         if not self._dialect.is_chat:
             return ""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
         return f'{self._chunk_head}"choices":[{_dumps(choice | {"finish_reason": None})}]}}\n\n'
 
     def chunk(self, event: TokenEvent) -> str:
-        """The chunk of one token."""
+        """Return the chunk of one token."""
         reason = f'"{event.finish_reason}"' if event.finish_reason else "null"
         ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
         text = json.dumps(event.text)
         return f"{self._before_text}{text}{self._after_text}{reason}{ids}}}]}}\n\n"
 
     def usage_chunk(self, usage: dict[str, Any]) -> str:
-        """The chunk with the counts, after the last token."""
+        """Return the chunk with the token counts, after the last token."""
         return f'{self._chunk_head}"choices":[],"usage":{_dumps(usage)}}}\n\n'
 
     def whole(self, events: Sequence[TokenEvent], usage: dict[str, Any]) -> dict[str, Any]:
-        """The answer that is no stream."""
+        """Return the body of an answer that is not streamed."""
         text = "".join(event.text for event in events)
         choice: dict[str, Any] = {"index": 0}
         if self._dialect.is_chat:
@@ -76,7 +76,7 @@ class Answer:
 
 
 def usage(prompt_tokens: int, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
-    """OpenAI's usage object for an output."""
+    """Return OpenAI's usage object for an output."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": len(tokens),
@@ -86,7 +86,7 @@ def usage(prompt_tokens: int, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
 
 
 def error_chunk(body: dict[str, object]) -> str:
-    """An error inside a stream that has begun."""
+    """Return the chunk that reports an error inside a stream."""
     return f"data: {_dumps(body)}\n\n"
 
 

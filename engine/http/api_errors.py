@@ -30,20 +30,20 @@ class ApiError(Exception):
         self.headers = headers
 
     def body(self) -> dict[str, object]:
-        """The JSON that OpenAI's clients expect."""
+        """Return the JSON that OpenAI's clients expect."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         fields = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": fields}
 
 
 def answer_api_error(request: Request, error: Exception) -> Response:
-    """Starlette's handler for ``ApiError``."""
+    """Handle ``ApiError`` for Starlette."""
     assert isinstance(error, ApiError)
     return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
 def answer_http_error(request: Request, error: Exception) -> Response:
-    """Starlette's handler for its own errors: unknown route, wrong method."""
+    """Handle Starlette's own errors: unknown route, wrong method."""
     assert isinstance(error, HTTPException)
     reason = HTTPStatus(error.status_code).phrase.lower()
     message = f"{request.method} {request.url.path}: {reason}"
@@ -51,10 +51,10 @@ def answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def answer_disconnect(request: Request, error: Exception) -> Response:
-    """The client went away before its request was complete; nobody reads this."""
+    """Handle a client that disconnected before its request was complete."""
     return Response(status_code=499)
 
 
 def answer_bug(request: Request, error: Exception) -> Response:
-    """Starlette's handler for everything else; the server logs the traceback."""
+    """Handle every other exception for Starlette; the server logs the traceback."""
     return answer_api_error(request, ApiError(500, "internal server error"))

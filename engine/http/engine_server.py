@@ -79,7 +79,7 @@ class EngineServer:
                 pipe.close()
 
     def last_error(self) -> str:
-        """The last line that the server said on stderr."""
+        """Return the last line of the server's stderr."""
         self._errors.seek(0)
         said = [line.strip() for line in self._errors if line.strip()]
         return said[-1] if said else f"the engine ended with code {self._process.returncode}"

@@ -50,7 +50,7 @@ class GenerationRoute:
             try:
                 await self._answer(request, body, scope, receive, send)
             except _Disconnected:
-                pass  # nobody is left to answer
+                pass  # the client has disconnected
             finally:
                 watcher.cancel()
 
@@ -87,14 +87,14 @@ class GenerationRoute:
             raise ApiError(404, message, param="model", code="model_not_found")
 
     def _default_max_tokens(self, prompt_tokens: int) -> int:
-        """At least 1: whether that still fits is the scheduler's to say."""
+        """Return at least 1: the scheduler decides whether the request fits."""
         longest: int = min(self._facts["max_model_len"], self._facts["kv_tokens"])
         left = longest - prompt_tokens
         return max(1, left if self._dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
 
 
 async def read_body(request: Request) -> bytes:
-    """The request's body.
+    """Return the body of a request.
 
     Raises ``ApiError`` (413) as soon as it is known to be too large.
     """
@@ -125,7 +125,7 @@ async def _watch(receive: Receive, request: CoreRequest) -> None:
 
 
 def _token(event: Event) -> TokenEvent:
-    """The event, if it is a token.
+    """Return the event if it is a token.
 
     Raises ``ApiError`` for a refusal or a broken core, ``_Disconnected`` without a client.
     """

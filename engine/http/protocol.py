@@ -1,4 +1,4 @@
-"""Bodies of the API's requests: what OpenAI's clients may send, and what of it is understood.
+"""Request bodies of the API: OpenAI's fields, and which of them the engine implements.
 
 Unknown fields are ignored, as OpenAI-compatible servers do; a null means that the field is absent.
 Fields that are known but not implemented must have the value that changes nothing.
@@ -61,7 +61,7 @@ class GenerationBody(_Body, ABC):
     max_completion_tokens: int | None = Field(None, ge=1)
     min_tokens: int = Field(0, ge=0)
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """OpenAI's default is 1; here runs repeat unless asked otherwise."""
+    """OpenAI's default is 1; here the default is greedy, so that runs repeat."""
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
     ignore_eos: bool = False
     stop: StopString | Annotated[list[StopString], Field(max_length=4)] = Field([])
@@ -71,13 +71,13 @@ class GenerationBody(_Body, ABC):
 
     @abstractmethod
     def prompt_ids(self, vocab_size: int) -> list[int]:
-        """The prompt in tokens.
+        """Return the prompt as token ids.
 
         Raises ``ApiError`` for a prompt that the model cannot take.
         """
 
     def sampling(self, default_max_tokens: int) -> SamplingParams:
-        """The parameters of the output.
+        """Return the sampling parameters.
 
         Raises ``ApiError`` where they contradict each other.
         """
@@ -101,7 +101,7 @@ class CompletionBody(GenerationBody):
     prompt: str | list[int] | list[str] | list[list[int]]
 
     def prompt_ids(self, vocab_size: int) -> list[int]:
-        """The prompt's bytes, or its ids as they came."""
+        """Return the prompt's bytes as tokens, or the given ids."""
         ids = _token_ids(_only(self.prompt))
         if not ids:
             raise ApiError(400, "prompt: is empty", param="prompt")
@@ -126,7 +126,7 @@ class ChatMessage(_Body):
     content: str | list[TextPart]
 
     def text(self) -> str:
-        """The content as one string."""
+        """Return the content as one string."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content)
@@ -138,7 +138,7 @@ class ChatBody(GenerationBody):
     messages: list[ChatMessage] = Field(min_length=1)
 
     def prompt_ids(self, vocab_size: int) -> list[int]:
-        """The messages in a plain template, open for the assistant's turn."""
+        """Return the messages in a plain template that ends with the assistant's role."""
         turns = [f"{message.role}: {message.text()}\n" for message in self.messages]
         return tokenizer.encode("".join(turns) + "assistant:")
 
@@ -147,7 +147,7 @@ BodyT = TypeVar("BodyT", bound=GenerationBody)
 
 
 def parse_body(kind: type[BodyT], raw: bytes) -> BodyT:
-    """A validated body.
+    """Return the validated body.
 
     Raises ``ApiError`` (400) that names the first field that is wrong.
     """
@@ -183,7 +183,7 @@ def _check_neutral(fields: dict[str, Any]) -> None:
 
 
 def _only(prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[int]:
-    """The one prompt of a list of prompts."""
+    """Return the one prompt of a list of prompts."""
     if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
         return cast("str | list[int]", prompt)
     if len(prompt) > 1:

@@ -33,10 +33,10 @@ def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
 def serve_core(
     build: BuildCore, on_ready: Callable[[str], None], host: str, port: int, drain_s: float
 ) -> None:
-    """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are welcome.
+    """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are accepted.
 
     The first SIGTERM or SIGINT lets running requests finish (at most ``drain_s``) and refuses new
-    ones; the second ends all at once. To be called in the main thread.
+    ones; the second ends all at once. Call it in the main thread.
 
     Raises ``EngineError`` when the server cannot start, or when its core has died.
     """
@@ -77,14 +77,14 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals are ours for as long as the server runs."""
+        """Handle SIGINT and SIGTERM while the server runs."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say when requests are welcome, and watch the core."""
+        """Call ``on_started`` once requests are accepted, and watch the core."""
         await super().startup(sockets)
         self._tasks.append(asyncio.create_task(self._end_with_core()))
         self._on_started()
@@ -136,7 +136,7 @@ def _url(listener: socket.socket) -> str:
 
 @contextmanager
 def _ending(process: CoreProcess) -> Iterator[None]:
-    """The core's process is gone when the block is left, one way or another."""
+    """End the core's process when the block is left, by force if needed."""
     try:
         yield
         process.join(STOP_CORE_S)

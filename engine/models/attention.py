@@ -26,7 +26,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 def is_decode(entry: ScheduledSequence) -> bool:
-    """Whether the entry is one row over stored positions; any other entry is a chunk."""
+    """Return whether the entry is one row over stored positions; any other entry is a chunk."""
     return entry.rows == 1 and entry.start + entry.tokens > 0
 
 
@@ -34,7 +34,7 @@ class DecodeStep(Protocol):
     """The attention of all decodes of a step."""
 
     def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        """[decodes, kv heads, group, head dim] to the same."""
+        """Attend; queries and result are [decodes, kv heads, group, head dim]."""
 
 
 class AttentionBackend(ABC):
@@ -46,7 +46,7 @@ class AttentionBackend(ABC):
         self.store = store
 
     def plan(self, entries: list[ScheduledSequence]) -> Attend:
-        """All that does not depend on the layer, for ``entries`` with the decodes first.
+        """Prepare what does not depend on the layer, for ``entries`` with the decodes first.
 
         A decode's context is what is stored after this step; so the row of a sequence that has
         ended (no tokens, one of padding) reads as much as it would, and writes nothing.
@@ -67,7 +67,7 @@ class AttentionBackend(ABC):
 
     @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """The attention of the decodes among the entries."""
+        """Return the attention of the decodes among the entries."""
 
 
 class PerSequenceAttention(AttentionBackend):
@@ -76,7 +76,7 @@ class PerSequenceAttention(AttentionBackend):
     name = "per-sequence"
 
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """A loop over the sequences."""
+        """Return a loop over the sequences."""
         return _LoopedDecodes(
             [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
         )
@@ -88,7 +88,9 @@ class PaddedAttention(AttentionBackend):
     name = "padded"
 
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """One gather and one masked call; padding reads the first slot, which is never empty."""
+        """Return one gather and one masked call; padding reads the first slot, which is never
+        empty.
+        """
         contexts = [entry.start + entry.tokens for entry in entries]
         width = -(-max(contexts) // 8) * 8  # CUDA's masked kernels want rows of 16 bytes
         slots = np.empty((len(entries), width), dtype=np.int64)
@@ -107,7 +109,8 @@ _BACKENDS: dict[str, type[AttentionBackend]] = {
 
 
 def attention_backend(name: str, store: KVStore) -> AttentionBackend:
-    """The backend called ``name``; ``auto`` is padded on CUDA and per-sequence on the CPU."""
+    """Return the backend called ``name``; ``auto`` is padded on CUDA and per-sequence on the CPU.
+    """
     if name == "auto":
         name = "padded" if store.keys.is_cuda else "per-sequence"
     if name not in _BACKENDS:
@@ -189,7 +192,9 @@ class _Chunk:
         return cls(rows, entry.tokens, entry.padding, context, mask)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Queries [rows, kv heads, group, head dim]; keys, values [rows, kv heads, head dim]."""
+        """Attend: queries [rows, kv heads, group, head dim], keys and values [rows, kv heads, head
+        dim].
+        """
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
         output = F.scaled_dot_product_attention(
             queries.permute(1, 2, 0, 3),
@@ -244,13 +249,13 @@ class _PaddedDecodes:
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """A boolean mask (True: not seen) as numbers to add to the scores."""
+    """Return a boolean mask (True: hidden) as numbers to add to the scores."""
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
         hidden, -torch.inf
     )
 
 
 def _repeat(heads: Tensor, group: int) -> Tensor:
-    """One key head for each of its query heads; without a copy where the kernel allows it."""
+    """Repeat each key head for its query heads, without a copy where the kernel allows it."""
     repeated = heads.expand(-1, group, -1, -1)
     return repeated.contiguous() if heads.is_cuda else repeated

@@ -13,7 +13,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called ``name``; ``auto`` is CUDA where there is one, else the CPU."""
+    """Return the device called ``name``; ``auto`` is CUDA where there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -30,7 +30,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The number format called ``name``; ``auto`` is bfloat16 on CUDA, float32 on the CPU."""
+    """Return the number format called ``name``; ``auto`` is bfloat16 on CUDA, float32 on the CPU.
+    """
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
@@ -39,7 +40,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def device_name(device: torch.device) -> str:
-    """What the maker calls it."""
+    """Return the manufacturer's name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
@@ -49,7 +50,7 @@ def device_name(device: torch.device) -> str:
 
 
 def to_device(values: NDArray[np.int64] | list[int], device: torch.device) -> torch.Tensor:
-    """An int64 tensor of ``values``; on CUDA the copy does not make the host wait."""
+    """Return an int64 tensor of ``values``; on CUDA the copy does not block the host."""
     tensor = torch.from_numpy(np.asarray(values, dtype=np.int64))
     if device.type != "cuda":
         return tensor

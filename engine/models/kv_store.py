@@ -22,8 +22,8 @@ class KVStore:
     """Keys and values of every layer in flat token slots: [layers, slots, kv heads, head dim].
 
     Position p of a sequence is in slot ``blocks[p // block_tokens] * block_tokens + p %
-    block_tokens`` (paged) or ``region_start + p`` (contiguous). Which slots belong to whom is
-    decided by the KV memory of the policies; nothing is checked here.
+    block_tokens`` (paged) or ``region_start + p`` (contiguous). Which slots belong to which
+    sequence is decided by the KV memory of the policies; nothing is checked here.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class KVStore:
         self._offsets = np.arange(1)
 
     def with_layout(self, layout: KVLayout, block_tokens: int) -> "KVStore":
-        """The same tensors under another layout."""
+        """Return a store of the same tensors under another layout."""
         store = copy(self)
         store.layout = layout
         store.block_tokens = block_tokens
@@ -58,7 +58,7 @@ class KVStore:
         return self.keys.nbytes + self.values.nbytes
 
     def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
-        """Slots of positions ``start .. stop - 1``."""
+        """Return the slots of positions ``start .. stop - 1``."""
         if self.layout == "contiguous":
             return np.arange(seq.region_start + start, seq.region_start + stop)
         first_block = start // self.block_tokens
@@ -68,7 +68,7 @@ class KVStore:
         return slots[start - skipped : stop - skipped]
 
     def slot(self, seq: Sequence, position: int) -> int:
-        """Slot of one position."""
+        """Return the slot of one position."""
         if self.layout == "contiguous":
             return seq.region_start + position
         block, offset = divmod(position, self.block_tokens)
@@ -81,7 +81,8 @@ class KVStore:
         stored_values.index_copy_(0, slots, values)
 
     def context(self, seq: Sequence, tokens: int) -> ReadContext:
-        """How to read the first ``tokens`` positions: a view if contiguous, else a gather."""
+        """Return a reader of the first ``tokens`` positions: a view if contiguous, else a gather.
+        """
         if self.layout == "contiguous":
             return self._view(seq.region_start, seq.region_start + tokens)
         return self._gather(to_device(self.slots(seq, 0, tokens), self.keys.device))
@@ -103,5 +104,5 @@ class KVStore:
 
 
 def heads_first(rows: Tensor) -> Tensor:
-    """[tokens, kv heads, head dim] seen as [kv heads, 1, tokens, head dim]."""
+    """View [tokens, kv heads, head dim] as [kv heads, 1, tokens, head dim]."""
     return rows.unsqueeze(1).transpose(0, 2)

@@ -27,12 +27,12 @@ class Linear:
         self.backend = PLAIN if packed is None else PREPACKED
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[rows, input size] to [rows, output size]."""
+        """Map [rows, input size] to [rows, output size]."""
         return self._kernel(x, self._weight)
 
 
 def _prepacked(weight: Tensor) -> Tensor | None:
-    """A copy of ``weight`` in oneDNN's layout; None where this torch cannot make or use it."""
+    """Return ``weight`` in oneDNN's layout, or None where this torch cannot make or use it."""
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
         _prepacked_linear(weight.new_zeros(1, weight.shape[1]), packed)

@@ -29,7 +29,7 @@ class Decoder:
     def forward(
         self, token_ids: Tensor, positions: Tensor, length: int, attend: Attend, rows: Tensor
     ) -> Tensor:
-        """Float32 logits [len(rows), vocabulary] after the tokens in ``rows``.
+        """Return float32 logits [len(rows), vocabulary] after the tokens in ``rows``.
 
         ``token_ids`` and ``positions`` are [rows of the batch]; every position is below
         ``length``.
@@ -69,7 +69,9 @@ class _Layer:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Each row over its root mean square, in float32 (arXiv 1910.07467), times ``weight``."""
+    """Divide each row by its root mean square, in float32 (arXiv 1910.07467); multiply by
+    ``weight``.
+    """
     if x.is_cuda:  # one kernel there; on the CPU torch takes longer than these five calls
         return F.rms_norm(x, weight.shape, weight, eps)
     wide = x.float()
@@ -87,7 +89,9 @@ class RotaryTable:
         self._cos = self._sin = torch.empty(0, device=device)
 
     def at(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Factors [rows, 1, head dim] for ``rotate``; all ``positions`` are below ``length``."""
+        """Return the factors [rows, 1, head dim] for ``rotate``; all ``positions`` are below
+        ``length``.
+        """
         if length > len(self._cos):
             self._grow(1 << (length - 1).bit_length())
         cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)

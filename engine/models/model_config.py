@@ -35,7 +35,7 @@ class ModelConfig:
         return embeddings + self.layers * (attention + feed_forward) + norms
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of keys and values that one position holds over all layers."""
+        """Return the bytes of keys and values of one position over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
 
 
@@ -60,7 +60,7 @@ DEFAULT_PRESET = "base"
 
 
 def model_preset(name: str = DEFAULT_PRESET) -> ModelConfig:
-    """The preset of this name; an unknown name is an error that says which is nearest."""
+    """Return the preset called ``name``; the error for an unknown name gives the nearest one."""
     if name in PRESETS:
         return PRESETS[name]
     nearest = get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]

@@ -16,12 +16,14 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 def encode(text: str) -> list[int]:
-    """One token per byte of UTF-8."""
+    """Return one token per byte of UTF-8."""
     return list(text.encode())
 
 
 def decode(token_ids: Iterable[int]) -> str:
-    """The text of whole outputs; bytes that are no UTF-8 become U+FFFD, special ids nothing."""
+    """Return the text of a whole output; bytes that are not UTF-8 become U+FFFD, special ids
+    nothing.
+    """
     decoder = IncrementalDecoder()
     return "".join(map(decoder.push, token_ids)) + decoder.flush()
 
@@ -33,7 +35,7 @@ class IncrementalDecoder:
         self._utf8 = _UTF8(errors="replace")
 
     def push(self, token_id: int) -> str:
-        """The text that ``token_id`` completes, often empty inside a character."""
+        """Return the text that ``token_id`` completes, often empty inside a character."""
         if token_id < EOS_ID:
             return self._utf8.decode(_BYTES[token_id])
         if token_id < FIRST_WORD_ID:
@@ -41,5 +43,5 @@ class IncrementalDecoder:
         return f"{self.flush()} w{token_id}"
 
     def flush(self) -> str:
-        """What the bytes of an unfinished character come to."""
+        """Return the text of the bytes of an unfinished character."""
         return self._utf8.decode(b"", final=True)

@@ -54,7 +54,8 @@ class _Draw:
 def random_weights(
     config: ModelConfig, *, seed: int, std: float, dtype: torch.dtype, device: torch.device
 ) -> Weights:
-    """Normal weights of deviation ``std`` (norms around 1), equal for equal seed and device type.
+    """Draw normal weights of deviation ``std`` (norms around 1), equal for equal seed and device
+    type.
 
     They are drawn on ``device``: a model of billions of weights starts in seconds on a GPU.
     """
