@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from app.dashboard.formatting import signed, three_digits
-from app.dashboard.simulated import Summary
+from app.dashboard.simulations import Summary
 from app.text.metric_labels import METRICS
 from sim.experiments.predict import Interval, difference, interval
 from sim.records.metrics import figure
@@ -18,7 +18,7 @@ _DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", 
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownMetric:
     """A figure of a summary: ``part`` (mean, p90 ...) of a metric, or the metric itself."""
 
     metric: str
@@ -59,23 +59,23 @@ class Shown:
 
 
 SHOWN = (
-    Shown("ttft_s", "p90", "less"),
-    Shown("tpot_s", "p90", "less"),
-    Shown("output_throughput_tokens_per_s", None, "more"),
-    Shown("goodput_per_s", None, "more"),
-    Shown("slo_attainment", None, "more"),
+    ShownMetric("ttft_s", "p90", "less"),
+    ShownMetric("tpot_s", "p90", "less"),
+    ShownMetric("output_throughput_tokens_per_s", None, "more"),
+    ShownMetric("goodput_per_s", None, "more"),
+    ShownMetric("slo_attainment", None, "more"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ScenarioSummaries:
     """One scenario's figures: its summary, and those of its replications, if they are there."""
 
     summary: Summary
     replications: Sequence[Summary] = ()
 
 
-def metrics_row(now: Side, baseline: Side | None) -> None:
+def metrics_row(now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> None:
     """One metric per column; below each its 90 % interval, once there are replications."""
     with st.container(horizontal=True):
         for shown in SHOWN:
@@ -88,16 +88,16 @@ def between(found: Interval) -> str:
     return f"{three_digits(found.low)} to {three_digits(found.high)}"
 
 
-def leaves_zero_out(found: Interval) -> bool:
+def excludes_zero(found: Interval) -> bool:
     """Whether nine of ten replications agree on the sign of a difference."""
     return not found.low <= 0 <= found.high
 
 
-def _metric(shown: Shown, now: Side, baseline: Side | None) -> None:
+def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> None:
     value = shown.value(now.summary)
     base = shown.value(baseline.summary) if baseline else None
     paired = shown.difference(baseline.replications, now.replications) if baseline else None
-    sure = paired is None or leaves_zero_out(paired)
+    sure = paired is None or excludes_zero(paired)
     st.metric(
         shown.label,
         "-" if value is None else three_digits(value),

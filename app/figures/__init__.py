@@ -6,7 +6,7 @@ from app.figures.canvas import DARK, LIGHT, Figure, alt_text
 from app.figures.cdf import chunk_gap_cdf, gaps_s, latency_cdf
 from app.figures.device_memory import device_memory
 from app.figures.errors import errors_with_intervals
-from app.figures.explained import explained
+from app.figures.explained import request_parts
 from app.figures.frontier import frontier
 from app.figures.gains import gains_over_time
 from app.figures.gantt import gantt
@@ -15,11 +15,11 @@ from app.figures.live import live_latency
 from app.figures.memory import mean_kv_parts, memory_bar
 from app.figures.over_time import latency_over_time, schedule_lag, throughput_over_time
 from app.figures.palette import COLOURS, Look, looks
-from app.figures.provenance_bar import rests_bar
+from app.figures.provenance_bar import provenance_bar
 from app.figures.residuals import residual_cdf, step_time_curve
 from app.figures.roofline import roofline
 from app.figures.server_state import server_over_time, state_of_steps
-from app.figures.timeline import Moments, timeline
+from app.figures.timeline import TimelineData, timeline
 from app.figures.utilisation import error_per_band
 from app.text.metric_labels import METRICS, Metric
 
@@ -31,7 +31,7 @@ __all__ = [
     "Figure",
     "Look",
     "Metric",
-    "Moments",
+    "TimelineData",
     "alt_text",
     "batch_bars",
     "chunk_gap_cdf",
@@ -39,7 +39,6 @@ __all__ = [
     "differences_over_time",
     "error_per_band",
     "errors_with_intervals",
-    "explained",
     "frontier",
     "gains_over_time",
     "gantt",
@@ -52,8 +51,9 @@ __all__ = [
     "mean_kv_parts",
     "memory_bar",
     "predicted_against_measured",
+    "provenance_bar",
+    "request_parts",
     "residual_cdf",
-    "rests_bar",
     "roofline",
     "schedule_lag",
     "server_over_time",

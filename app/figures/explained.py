@@ -23,7 +23,7 @@ _WIDE = 0.07
 """Share of the latency from which on a part has room for its name."""
 
 
-def explained(request_id: str, parts_s: Mapping[str, float]) -> Figure:
+def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
     """The parts of a request's latency as one bar; parts of no length are left out."""
     parts = {part: parts_s[part] for part in PART_LOOKS if parts_s.get(part, 0.0) > 0}
     whole_s = sum(parts.values())

@@ -12,7 +12,7 @@ _KINDS = {
 }
 
 
-def rests_bar(shares: Mapping[str, float]) -> Figure:
+def provenance_bar(shares: Mapping[str, float]) -> Figure:
     """One bar of the shares of busy time by ``sim.step_times.provenance``."""
     said = ", ".join(f"{kind} {share:.1%}" for kind, share in shares.items())
     alt = f"What the simulated time rests on: {said or 'no step was run'}."

@@ -19,7 +19,7 @@ _CHOSEN = "rgba(128,128,128,0.28)"
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TimelineData:
     """What a timeline shows between ``start_s`` and ``end_s``.
 
     ``requests`` has a line per request, from the top: ``request_id``, ``status``, ``scheduled_s``,
@@ -36,7 +36,7 @@ class Moments:
     state: pd.DataFrame
 
 
-def timeline(shown: Moments, chosen: str | None = None) -> Figure:
+def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     """A bar per request, cut into its parts; below it the batches, the queue and the memory.
 
     A bar carries its request's id as ``customdata``. The line of ``chosen`` is marked.
@@ -58,7 +58,7 @@ def timeline(shown: Moments, chosen: str | None = None) -> Figure:
     return figure
 
 
-def _panels(shown: Moments) -> dict[str, str]:
+def _panels(shown: TimelineData) -> dict[str, str]:
     panels = {"requests": "request"}
     if len(shown.steps):
         panels["batches"] = "batches"
@@ -69,7 +69,7 @@ def _panels(shown: Moments) -> dict[str, str]:
     return panels
 
 
-def _heights_px(shown: Moments) -> list[int]:
+def _heights_px(shown: TimelineData) -> list[int]:
     heights = {
         "requests": 120 + min(440, 14 * len(shown.requests)),
         "batches": 34 + 26 * (shown.steps["replica"].nunique() if len(shown.steps) else 0),
@@ -79,7 +79,7 @@ def _heights_px(shown: Moments) -> list[int]:
     return [heights[panel] for panel in _panels(shown)]
 
 
-def _add_requests(figure: Figure, shown: Moments) -> None:
+def _add_requests(figure: Figure, shown: TimelineData) -> None:
     names = shown.requests["request_id"].to_numpy(object)
     for part, (name, colour, pattern) in PART_LOOKS.items():
         of = shown.spans[shown.spans["part"] == part]
@@ -175,7 +175,7 @@ def _place_legend(figure: Figure, row: int, legend: str) -> None:
     figure.update_layout({legend: place})
 
 
-def _alt(shown: Moments) -> str:
+def _alt(shown: TimelineData) -> str:
     unfinished = int((shown.requests["status"] != "finished").sum())
     said = f"{len(shown.requests)} requests from {shown.start_s:.4g} to {shown.end_s:.4g} s"
     also = f", {unfinished} of them not finished" if unfinished else ""

@@ -8,12 +8,18 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import figures
 from app.dashboard.charts import chart
-from app.dashboard.compare import comparing
+from app.dashboard.compare import policy_comparison
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.metrics_row import SHOWN, Side
+from app.dashboard.metrics_row import SHOWN, ScenarioSummaries
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulated import REPLICATIONS, Outcome, replicated, replications, simulated
+from app.dashboard.simulations import (
+    REPLICATIONS,
+    SimulatedScenario,
+    finished_replications,
+    replications,
+    simulate,
+)
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from workloads.errors import ServetwinError
@@ -52,21 +58,21 @@ def page() -> None:
         _replicate(bar, outcomes)
         work.empty()
         _tables(table, outcomes)
-    downloads(comparing.numbers(_sides(outcomes)), "comparison")
+    downloads(policy_comparison.comparison_frame(_sides(outcomes)), "comparison")
 
 
 def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
     """A scenario per policy that can be; below the box is what is wrong with the others."""
     labels = st.multiselect(
-        "Policies; the others are compared with the first", comparing.side_names(),
-        list(comparing.DEFAULT_SIDES), key="compare_policies", bind="query-params",
-        accept_new_options=True, max_selections=comparing.MOST_SIDES,
+        "Policies; the others are compared with the first", policy_comparison.policy_labels(),
+        list(policy_comparison.DEFAULT_LABELS), key="compare_policies", bind="query-params",
+        accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
         help="Also typed, as for --compare: chunked+max_seqs=64, vllm-v1+replicas=2",
     )  # fmt: skip
     files = {}
     for label in labels:
         try:
-            files[label] = comparing.side(scenario, label)
+            files[label] = policy_comparison.scenario_under(scenario, label)
         except ServetwinError as error:
             st.error(escaped(str(error).removeprefix("--compare: ")))
     return files
@@ -93,7 +99,7 @@ def _is_stopped(key: Key) -> bool:
 
 def _simulate(
     bar: DeltaGenerator, files: Mapping[str, ScenarioFile], key: Key
-) -> dict[str, Outcome]:
+) -> dict[str, SimulatedScenario]:
     """One simulation each; where the work was stopped, only those that were there."""
     done: set[str] = st.session_state.setdefault(_FOUND, set())
     done &= set(key)
@@ -104,39 +110,42 @@ def _simulate(
         if not _is_stopped(key):
             bar.progress(place / len(files), f"simulating {escaped(label)}")
         try:
-            found[label] = simulated(file)
+            found[label] = simulate(file)
             done.add(key[place])
         except ServetwinError as error:
             st.error(escaped(f"{label}: {error}"))
     return found
 
 
-def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, Outcome]) -> None:
+def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
     for place, (label, outcome) in enumerate(outcomes.items()):
-        if not replicated(outcome):
+        if not finished_replications(outcome):
             for done, _ in enumerate(replications(outcome), start=1):
                 share = (place + done / REPLICATIONS) / len(outcomes)
                 said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
                 bar.progress(min(1.0, share), said)
 
 
-def _sides(outcomes: Mapping[str, Outcome]) -> dict[str, Side]:
-    return {label: Side(found.summary, replicated(found)) for label, found in outcomes.items()}
+def _sides(outcomes: Mapping[str, SimulatedScenario]) -> dict[str, ScenarioSummaries]:
+    return {
+        label: ScenarioSummaries(found.summary, finished_replications(found))
+        for label, found in outcomes.items()
+    }
 
 
-def _tables(table: DeltaGenerator, outcomes: Mapping[str, Outcome]) -> None:
+def _tables(table: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
     sides = _sides(outcomes)
     first = escaped(next(iter(sides)))
     with table.container():
         st.markdown("**Figures**", help=_DEFINITIONS)
-        st.table(comparing.figures_table(sides).set_index("policy"))
+        st.table(policy_comparison.figures_table(sides).set_index("policy"))
         if len(sides) > 1:
             st.markdown(f"**Differences to {first}**")
-            st.table(comparing.differences_table(sides).set_index("policy"))
+            st.table(policy_comparison.differences_table(sides).set_index("policy"))
         st.caption(_MEANING)
 
 
-def _distribution(outcomes: Mapping[str, Outcome]) -> None:
+def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:
     shown = ("ttft_s", "tpot_s", "e2e_s")
     metric = st.segmented_control(
         "Distribution of", shown, default="ttft_s", required=True, key="compare_metric",
@@ -148,18 +157,20 @@ def _distribution(outcomes: Mapping[str, Outcome]) -> None:
     chart(figures.latency_cdf(requests, metric, figures.looks(outcomes), limit_s), "compare_cdf")
 
 
-def _gains(outcomes: Mapping[str, Outcome]) -> None:
+def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
     """Who gains and loses, request by request, on one run of both."""
     first, *others = outcomes
     st.markdown("**Who gains and who loses**")
     other = st.selectbox(f"From {first} to", others, key="compare_other")
     a, b = outcomes[first], outcomes[other]
-    found = comparing.gains(a.run.requests, b.run.requests)
-    st.markdown(comparing.gains_words(found, escaped(first), escaped(other)))
+    found = policy_comparison.request_gains(a.run.requests, b.run.requests)
+    st.markdown(policy_comparison.gains_sentence(found, escaped(first), escaped(other)))
     chart(figures.gains_over_time(found, first, other), "compare_gains")
     titles = ("Fastest gains", "Largest losses")
     columns = st.columns(2)
-    for column, title, frame in zip(columns, titles, comparing.extremes(found), strict=True):
+    for column, title, frame in zip(
+        columns, titles, policy_comparison.largest_gains_and_losses(found), strict=True
+    ):
         with column:
             st.markdown(f"**{title}**")
             _requests(frame, b.file)
@@ -178,7 +189,7 @@ def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
             "difference, ms": (1000 * frame["difference"]).round(1),
         }
     )
-    links = comparing.timeline_links(scenario, frame["request_id"].tolist())
+    links = policy_comparison.timeline_links(scenario, frame["request_id"].tolist())
     if links:
         shown["timeline"] = links
     column = st.column_config.LinkColumn(

@@ -11,7 +11,7 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.frontier.points import (
+from app.dashboard.frontier.frontier_grid import (
     Y_DEFINITIONS,
     Y_TITLES,
     conclusion,
@@ -19,8 +19,14 @@ from app.dashboard.frontier.points import (
     level_table,
     values_of,
 )
-from app.dashboard.jobs.grid import AXES, Scene, found_points, simulate_scene, with_values
-from app.dashboard.jobs.jobs import Job, find_job, start_job, watch_job
+from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from app.dashboard.jobs.scenario_grid import (
+    AXES,
+    GridScenario,
+    points_frame,
+    simulate_point,
+    with_values,
+)
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import uploads
 from app.scenario.scenario_file import ScenarioFile
@@ -97,8 +103,8 @@ def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
         return
     given = uploads().get(base.workload.source)
     files = [with_values(base, values_of(point)) for point in points]
-    scenes = [Scene(file, given.trace if given else None) for file in files]
-    start_job(_JOB, simulate_scene, scenes, note=_Grid(base, points))
+    scenarios = [GridScenario(file, given.trace if given else None) for file in files]
+    start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
 
 
 def _shown_choices() -> tuple[float, str]:
@@ -116,9 +122,9 @@ def _shown_choices() -> tuple[float, str]:
     return share / 100, _Y[name]
 
 
-def _draw(job: "Job[Scene, Any]", share: float, y: str) -> None:
+def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     grid: _Grid = job.note
-    frame = found_points(grid.points, job.results)
+    frame = points_frame(grid.points, job.results)
     problems = frame.loc[frame[PROBLEM] != "", PROBLEM]
     for problem in dict.fromkeys(problems):
         st.error(escaped(problem))

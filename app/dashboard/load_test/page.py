@@ -9,11 +9,11 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped, three_digits
-from app.dashboard.load_test.live_test import Endpoint, LiveTest, start
-from app.dashboard.runs.opened import opened
+from app.dashboard.kept_runs.opened_runs import opened
+from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulated import Outcome, simulated_or_stop
+from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from app.dashboard.trust.trials import verdict_table
 from app.text.metric_labels import METRICS
 from loadtest.dialects.registry import DIALECTS
@@ -28,8 +28,8 @@ _LATENCIES = ("ttft_s", "tpot_s")
 def page() -> None:
     """Draw the page."""
     st.title("Load test")
-    outcome = simulated_or_stop(current_scenario())
-    test: LiveTest | None = st.session_state.get(_TEST)
+    outcome = simulate_or_stop(current_scenario())
+    test: LoadTestProcess | None = st.session_state.get(_TEST)
     _form(outcome, busy=test is not None and test.running)
     if test is None:
         st.caption(
@@ -43,7 +43,7 @@ def page() -> None:
         _ended(test, st.session_state[_OUTCOME])
 
 
-def _form(outcome: Outcome, busy: bool) -> None:
+def _form(outcome: SimulatedScenario, busy: bool) -> None:
     trace = outcome.trace
     st.markdown(
         f"{len(trace)} requests over {three_digits(trace.span_s)} s, "
@@ -64,7 +64,7 @@ def _form(outcome: Outcome, busy: bool) -> None:
         _start(Endpoint(url.strip(), model.strip(), chosen, key), outcome)
 
 
-def _start(endpoint: Endpoint, outcome: Outcome) -> None:
+def _start(endpoint: Endpoint, outcome: SimulatedScenario) -> None:
     if problem := _problem(endpoint):
         st.error(problem)
         return
@@ -87,7 +87,7 @@ def _problem(endpoint: Endpoint) -> str | None:
     return None
 
 
-def _slo_option(outcome: Outcome) -> list[str]:
+def _slo_option(outcome: SimulatedScenario) -> list[str]:
     limits = outcome.file.slo
     given = {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms, "e2e": limits.e2e_ms}
     text = ",".join(f"{name}={ms:f}ms" for name, ms in given.items() if ms is not None)
@@ -97,8 +97,8 @@ def _slo_option(outcome: Outcome) -> list[str]:
 @st.fragment(run_every=_EVERY_S)
 def _watched() -> None:
     """Redrawn every second; the whole page once it has ended."""
-    test: LiveTest = st.session_state[_TEST]
-    outcome: Outcome = st.session_state[_OUTCOME]
+    test: LoadTestProcess = st.session_state[_TEST]
+    outcome: SimulatedScenario = st.session_state[_OUTCOME]
     test.refresh()
     if not test.running:
         st.rerun()
@@ -110,7 +110,7 @@ def _watched() -> None:
     _charts(test.answered(), outcome)
 
 
-def _counts(test: LiveTest) -> None:
+def _counts(test: LoadTestProcess) -> None:
     answers = test.answered()
     for column, (label, value) in zip(
         st.columns(5),
@@ -131,7 +131,7 @@ def _median_ms(answers: pd.DataFrame, metric: str) -> str:
     return three_digits(known.median() * 1e3) if len(known) else "-"
 
 
-def _charts(answers: pd.DataFrame, outcome: Outcome) -> None:
+def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
     looks = figures.looks(("predicted", "measured"))
     slo = outcome.file.slo.slo()
     for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
@@ -142,7 +142,7 @@ def _charts(answers: pd.DataFrame, outcome: Outcome) -> None:
             chart(figure, f"load_test_{metric}")
 
 
-def _ended(test: LiveTest, outcome: Outcome) -> None:
+def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
     test.refresh()
     if complaint := test.complaint():
         st.error(escaped(complaint[:1].upper() + complaint[1:]))
@@ -154,7 +154,7 @@ def _ended(test: LiveTest, outcome: Outcome) -> None:
         st.code(test.said(), language=None)
 
 
-def _result(test: LiveTest) -> None:
+def _result(test: LoadTestProcess) -> None:
     try:
         runs, trials = opened(test.folder.parent, (test.folder.name,))
     except ServetwinError as error:

@@ -11,9 +11,9 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.jobs.grid import AXES, Scene, found_points, simulate_scene
-from app.dashboard.jobs.jobs import Job, find_job, start_job, watch_job
-from app.dashboard.policies.cells import (
+from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from app.dashboard.jobs.scenario_grid import AXES, GridScenario, points_frame, simulate_point
+from app.dashboard.policies.policy_grid import (
     DEFAULT_TABLE,
     NAME,
     POLICIES,
@@ -104,13 +104,13 @@ def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
         st.error(escaped(error))
         return
     given = uploads().get(base.workload.source)
-    scenes = [Scene(file, given.trace if given else None) for file in files]
-    start_job(_JOB, simulate_scene, scenes, note=_Grid(base, table, rates, points))
+    scenarios = [GridScenario(file, given.trace if given else None) for file in files]
+    start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
 
 
-def _draw(job: "Job[Scene, Any]", share: float) -> None:
+def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     points = job.note.points
-    frame = found_points(points, job.results)
+    frame = points_frame(points, job.results)
     for _, row in frame[frame[PROBLEM] != ""].drop_duplicates([NAME, PROBLEM]).iterrows():
         st.error(f"{escaped(row[NAME])}: {escaped(row[PROBLEM])}")
     names = dict.fromkeys(point[NAME] for point in points)

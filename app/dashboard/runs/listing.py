@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from app.dashboard.runs.folder import child, files_in
+from app.dashboard.kept_runs.folder import child, files_in
 from app.html.facts import what_ran_short
 from app.text.metric_labels import METRICS
 from sim.records.metrics import figure
@@ -21,7 +21,7 @@ _VERDICT = "verdict.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFolder:
     """A child of the folder: one run, a folder of runs, or a ``problem`` that says why not."""
 
     name: str
@@ -29,7 +29,7 @@ class Listed:
     problem: str = ""
 
 
-def listed_runs(root: Path) -> list[Listed]:
+def listed_runs(root: Path) -> list[ListedFolder]:
     """The children of ``root``, newest first."""
     if not root.is_dir():
         return []
@@ -38,19 +38,19 @@ def listed_runs(root: Path) -> list[Listed]:
     return [_listed(root, found.name) for found in children]
 
 
-def runs_table(runs: Sequence[Listed]) -> pd.DataFrame:
+def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
     """A row per child that is one."""
     return pd.DataFrame([{"name": run.name, **run.row} for run in runs])
 
 
-def _listed(root: Path, name: str) -> Listed:
+def _listed(root: Path, name: str) -> ListedFolder:
     try:
         folder = child(root, name)
         if any((folder / file).exists() for file in _RUN_FILES):
-            return Listed(name, _run_row(folder))
-        return Listed(name, _group_row(folder))
+            return ListedFolder(name, _run_row(folder))
+        return ListedFolder(name, _group_row(folder))
     except (RunError, OSError) as error:
-        return Listed(name, {}, str(error))
+        return ListedFolder(name, {}, str(error))
 
 
 def _run_row(folder: Path) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import streamlit as st
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.scenario.allowed_choices import runs_folder
-from app.dashboard.runs.folder import delete, zip_problem, zipped
-from app.dashboard.runs.listing import Listed, listed_runs, runs_table
-from app.dashboard.runs.opened import drawn, facts, latency_frame, opened
-from app.dashboard.runs.scenario import rebuilt, save_run
+from app.dashboard.kept_runs.folder import delete, zip_problem, zipped
+from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
+from app.dashboard.kept_runs.opened_runs import drawn, facts, latency_frame, opened
+from app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulated import Outcome, simulated
+from app.dashboard.simulations import SimulatedScenario, simulate
 from app.dashboard.scenario.uploads import uploads
 from app.dashboard.formatting import escaped
 from app.html.report import render_html
@@ -69,7 +69,7 @@ def _free_name(root: Path, file: ScenarioFile) -> str:
 
 def _save(root: Path, name: str, file: ScenarioFile) -> None:
     try:
-        outcome: Outcome = simulated(file)
+        outcome: SimulatedScenario = simulate(file)
         save_run(root, name, outcome)
     except ServetwinError as error:
         st.session_state[_MESSAGE] = "error", str(error)
@@ -78,7 +78,7 @@ def _save(root: Path, name: str, file: ScenarioFile) -> None:
     st.session_state[_MESSAGE] = "success", f"saved as {name}"
 
 
-def _listing(root: Path, runs: list[Listed]) -> None:
+def _listing(root: Path, runs: list[ListedFolder]) -> None:
     if not runs:
         st.info(
             "No runs yet. Save this scenario above, or keep one with `servetwin replay --out "
@@ -90,7 +90,7 @@ def _listing(root: Path, runs: list[Listed]) -> None:
     downloads(frame, "runs")
 
 
-def _problems(runs: list[Listed]) -> None:
+def _problems(runs: list[ListedFolder]) -> None:
     if runs:
         with st.expander(f"Not a run: {len(runs)}, and why"):
             st.text("\n".join(run.problem for run in runs))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.techniques.subject import Subject
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.registry import TECHNIQUES, find_technique
@@ -31,22 +31,22 @@ EXPLAINED = (
 )
 
 
-def measure(subject: Subject, text: str) -> Effect:
+def measure(server: DataSheetServer, text: str) -> Effect:
     """What a technique does to a server: the same with it and without it, simulated.
 
     The server's other techniques are on both sides. Raises ``PolicyError`` where these make no
     sense.
     """
     technique = find_technique(text)
-    base = subject.without(technique.name).setup()
+    base = server.without(technique.name).setup()
     return _laboratory().effect(technique, base, technique.experiment or Experiment())
 
 
-def texts(subject: Subject, families: Iterable[str] = ()) -> list[str]:
+def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:
     """The techniques of some families, or of all; those that are on with their parameters."""
     chosen = set(families)
     return [
-        subject.text_of(name) or name
+        server.text_of(name) or name
         for name, technique in TECHNIQUES.items()
         if not chosen or technique.family in chosen
     ]
@@ -68,7 +68,7 @@ def parameters(technique: type[Technique]) -> str:
     return ", ".join(f"{key}={field.default}" for key, field in fields)
 
 
-def change_in_words(change: Change) -> str:
+def change_text(change: Change) -> str:
     """``better -12.3 % ±0.4``; inside the dead band only ``none``."""
     word = WORDS[change.sign]
     if change.sign in ("", "0") or change.low is None or change.high is None:
@@ -92,7 +92,7 @@ def _percent(share: float) -> str:
 
 def _row(text: str, effect: Effect | None) -> dict[str, Any]:
     technique = find_technique(text)
-    changes = {c.metric: change_in_words(c) for c in effect.changes} if effect else {}
+    changes = {c.metric: change_text(c) for c in effect.changes} if effect else {}
     unknown = "not here" if effect and effect.refused else ""
     return {
         "technique": text,

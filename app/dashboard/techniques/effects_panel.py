@@ -7,19 +7,19 @@ import pandas as pd
 import streamlit as st
 
 from app.dashboard.downloads import downloads
-from app.dashboard.jobs.jobs import watch_job
+from app.dashboard.jobs.job import watch_job
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.effects import (
     EXPLAINED,
     HEADS,
-    change_in_words,
+    change_text,
     changes_frame,
     effects_table,
     parameters,
     texts,
 )
 from app.dashboard.techniques.measuring import JOB, job_of, measured, start
-from app.dashboard.techniques.subject import Subject
 from sim.techniques.effects import Effect
 from sim.techniques.registry import TECHNIQUES, find_technique
 from sim.techniques.setup import Setup
@@ -37,37 +37,37 @@ _COLUMNS = {
 }
 
 
-def effects_panel(subject: Subject, setup: Setup) -> None:
+def effects_panel(server: DataSheetServer, setup: Setup) -> None:
     """What every technique changes here, and one of them in full."""
     families = st.pills(
         "Families", get_args(Family), selection_mode="multi", key="techniques_families",
         help="None chosen: all.",
     )  # fmt: skip
-    names = texts(subject, families)
-    job = job_of(subject)
+    names = texts(server, families)
+    job = job_of(server)
     if job is None or not job.is_running:
-        _offer(subject, names)
+        _offer(server, names)
     if job is None:
-        _table(subject, names)
+        _table(server, names)
     else:
-        watch_job(JOB, lambda _: _table(subject, names))
+        watch_job(JOB, lambda _: _table(server, names))
     st.caption(EXPLAINED)
-    _one(subject, names)
-    if effects := measured(subject):
+    _one(server, names)
+    if effects := measured(server):
         downloads(changes_frame(effects.values()), "technique_effects")
 
 
-def _offer(subject: Subject, names: Sequence[str]) -> None:
-    missing = [text for text in names if text not in measured(subject)]
+def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
+    missing = [text for text in names if text not in measured(server)]
     if missing:
         st.button(
             f"Measure {len(missing)} techniques", type="primary", on_click=start,
-            args=(subject, missing), help="About a quarter of a second each.",
+            args=(server, missing), help="About a quarter of a second each.",
         )  # fmt: skip
 
 
-def _table(subject: Subject, names: Sequence[str]) -> None:
-    effects = measured(subject)
+def _table(server: DataSheetServer, names: Sequence[str]) -> None:
+    effects = measured(server)
     frame = effects_table(names, effects)
     st.dataframe(
         frame.style.map(_colour, subset=[head for head, _ in HEADS.values()]),
@@ -81,16 +81,16 @@ def _table(subject: Subject, names: Sequence[str]) -> None:
                 st.text(f"{effect.technique.name}: {effect.refused}")
 
 
-def _one(subject: Subject, names: Sequence[str]) -> None:
+def _one(server: DataSheetServer, names: Sequence[str]) -> None:
     """One technique: its formula, its source, its changes, its switch."""
     st.subheader("One technique")
     plain = list(dict.fromkeys(find_technique(text).name for text in names))
     name = st.selectbox("Technique", plain, key=_CHOSEN, bind="query-params")
     technique = TECHNIQUES[name]
     st.markdown(_about(technique))
-    text = _with_parameters(subject, technique)
-    _switch(subject, name, text)
-    if effect := measured(subject).get(text):
+    text = _with_parameters(server, technique)
+    _switch(server, name, text)
+    if effect := measured(server).get(text):
         _changes(effect)
 
 
@@ -102,10 +102,10 @@ def _about(technique: type[Technique]) -> str:
     ).replace("*", "\\*").replace("\\*\\*", "**")  # fmt: skip
 
 
-def _with_parameters(subject: Subject, technique: type[Technique]) -> str:
+def _with_parameters(server: DataSheetServer, technique: type[Technique]) -> str:
     if not technique.model_fields:
         return technique.name
-    on = (subject.text_of(technique.name) or "").partition(":")[2]
+    on = (server.text_of(technique.name) or "").partition(":")[2]
     given = st.text_input(
         "Parameters", on, placeholder=parameters(technique),
         key=f"techniques_parameters_{technique.name}",
@@ -114,18 +114,18 @@ def _with_parameters(subject: Subject, technique: type[Technique]) -> str:
     return f"{technique.name}:{given.strip()}" if given.strip() else technique.name
 
 
-def _switch(subject: Subject, name: str, text: str) -> None:
+def _switch(server: DataSheetServer, name: str, text: str) -> None:
     """Measure it, turn it on or off; a reason where it makes no sense here."""
     try:
-        changed = subject.with_technique(text)
+        changed = server.with_technique(text)
         changed.setup().scenario()
     except ServetwinError as error:
         st.error(str(error))
         return
-    file, is_on = current_scenario(), subject.text_of(name)
+    file, is_on = current_scenario(), server.text_of(name)
     with st.container(horizontal=True):
-        if text not in measured(subject):
-            st.button("Measure this one", on_click=start, args=(subject, [text]))
+        if text not in measured(server):
+            st.button("Measure this one", on_click=start, args=(server, [text]))
         if is_on != text:
             label = "Change its parameters in the scenario" if is_on else "Turn on in the scenario"
             st.button(
@@ -133,7 +133,7 @@ def _switch(subject: Subject, name: str, text: str) -> None:
                 help="The scenario's server becomes this model and device by their data sheets.",
             )  # fmt: skip
         if is_on:
-            off = subject.without(name).in_scenario(file)
+            off = server.without(name).in_scenario(file)
             st.button("Turn off in the scenario", on_click=show_scenario, args=(off,))
 
 
@@ -143,7 +143,7 @@ def _changes(effect: Effect) -> None:
         return
     st.table(
         pd.DataFrame(
-            {"metric": head, "change": change_in_words(effect.of(metric)), "meaning": meaning}
+            {"metric": head, "change": change_text(effect.of(metric)), "meaning": meaning}
             for metric, (head, meaning) in HEADS.items()
         ).set_index("metric")
     )

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.dashboard.jobs.jobs import Job, find_job, start_job
+from app.dashboard.jobs.job import Job, find_job, start_job
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.effects import measure
-from app.dashboard.techniques.subject import Subject
 from sim.techniques.effects import Effect
 
 JOB = "techniques"
 _MOST_KEPT = 2_000
 
-Item = tuple[Subject, str]
+Item = tuple[DataSheetServer, str]
 
 
-def start(subject: Subject, texts: Sequence[str]) -> None:
+def start(server: DataSheetServer, texts: Sequence[str]) -> None:
     """Begin to measure those of ``texts`` that nobody has measured yet."""
-    known = measured(subject)
-    items = [(subject, text) for text in texts if text not in known]
-    start_job(JOB, measure_item, items, note=subject)
+    known = measured(server)
+    items = [(server, text) for text in texts if text not in known]
+    start_job(JOB, measure_item, items, note=server)
 
 
 def measure_item(item: Item) -> Effect:
@@ -27,21 +27,21 @@ def measure_item(item: Item) -> Effect:
     return measure(*item)
 
 
-def job_of(subject: Subject) -> "Job[Item, Effect] | None":
+def job_of(server: DataSheetServer) -> "Job[Item, Effect] | None":
     """This session's job where it measures ``subject``; one of another server is stopped."""
     job = find_job(JOB)
-    if job is None or job.note == subject:
+    if job is None or job.note == server:
         return job
     job.stop()
     return None
 
 
-def measured(subject: Subject) -> dict[str, Effect]:
+def measured(server: DataSheetServer) -> dict[str, Effect]:
     """The effects that are known of a server, by technique text."""
-    job = job_of(subject)
+    job = job_of(server)
     if job is not None:
         _keep({job.items[place]: effect for place, effect in job.results.items()})
-    return {text: effect for (of, text), effect in list(_kept().items()) if of == subject}
+    return {text: effect for (of, text), effect in list(_kept().items()) if of == server}
 
 
 def _keep(found: dict[Item, Effect]) -> None:

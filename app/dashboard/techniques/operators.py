@@ -39,7 +39,7 @@ def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
     }
 
 
-def in_words(phase: str, step: Breakdown) -> str:
+def step_sentence(phase: str, step: Breakdown) -> str:
     """How long a step takes, what of it is bound by memory and by compute, and its longest part."""
     longest = max(step.operators, key=lambda placed: placed.step_s)
     shares = ", ".join(f"{step.share(bound):.0%} {bound}-bound" for bound in ("memory", "compute"))

@@ -4,9 +4,9 @@ import streamlit as st
 
 from app.dashboard.scenario.allowed_choices import offered
 from app.dashboard.scenario.sidebar import current_scenario
+from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from app.dashboard.techniques.effects_panel import effects_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
-from app.dashboard.techniques.subject import HARDWARE, MODEL, Subject
 from app.scenario.scenario_file import ScenarioFile
 from sim.techniques.setup import Setup
 from workloads.errors import ServetwinError
@@ -22,21 +22,21 @@ _PANELS = {
 def page() -> None:
     """Draw the page."""
     st.title("Techniques")
-    subject = _subject(current_scenario())
-    setup = _built(subject)
-    st.caption(f"{setup.deployment.name}. {_techniques_on(subject)}")
+    server = _subject(current_scenario())
+    setup = _built(server)
+    st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     shown = st.segmented_control(
         "Show", list(_PANELS), default="Effects", required=True, key="techniques_show",
         bind="query-params",
     )  # fmt: skip
-    _PANELS[shown](subject, setup)
+    _PANELS[shown](server, setup)
 
 
-def _subject(file: ScenarioFile) -> Subject:
+def _subject(file: ScenarioFile) -> DataSheetServer:
     """The scenario's own; where it rests on a calibrated profile, what is chosen here."""
-    subject = Subject.of(file)
-    if subject:
-        return subject
+    server = DataSheetServer.of(file)
+    if server:
+        return server
     st.info(
         "The scenario's step times are calibrated: a measured server cannot be taken apart. "
         "Choose a model and a device by their data sheets."
@@ -51,17 +51,17 @@ def _subject(file: ScenarioFile) -> Subject:
         "Device", choices["hardware"], choices["hardware"].index(HARDWARE),
         key="techniques_hardware", bind="query-params",
     )  # fmt: skip
-    return Subject(model, hardware)
+    return DataSheetServer(model, hardware)
 
 
-def _built(subject: Subject) -> Setup:
+def _built(server: DataSheetServer) -> Setup:
     try:
-        return subject.setup()
+        return server.setup()
     except ServetwinError as error:
         st.error(str(error))
         st.stop()
 
 
-def _techniques_on(subject: Subject) -> str:
-    on = ", ".join(f"`{text}`" for text in subject.techniques)
+def _techniques_on(server: DataSheetServer) -> str:
+    on = ", ".join(f"`{text}`" for text in server.techniques)
     return f"On: {on}." if on else "No technique is on."

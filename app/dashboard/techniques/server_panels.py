@@ -6,6 +6,7 @@ import streamlit as st
 from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.frames import (
     PRODUCTS,
     intensity_grid,
@@ -14,11 +15,10 @@ from app.dashboard.techniques.frames import (
 )
 from app.dashboard.techniques.operators import (
     breakdowns,
-    in_words,
     operators_frame,
     peaks_flops_per_s,
+    step_sentence,
 )
-from app.dashboard.techniques.subject import Subject
 from app.text.technique_reports import intensity_report, latency_report
 from sim.step_times.roofline.memory import DeviceMemory
 from sim.techniques.setup import Setup
@@ -37,13 +37,13 @@ _OPERATOR_COLUMNS = {
 }
 
 
-def roofline_panel(subject: Subject, setup: Setup) -> None:
+def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
     """Operators of a decode step and of a prompt under the device's roof."""
     deployment = setup.deployment
     sequences, context_tokens = _load()
     steps = breakdowns(deployment, sequences, context_tokens)
     for phase, step in steps.items():
-        st.markdown(f"**{phase.capitalize()}**{in_words(phase, step).removeprefix(phase)}")
+        st.markdown(f"**{phase.capitalize()}**{step_sentence(phase, step).removeprefix(phase)}")
     frame = operators_frame(steps)
     peaks = peaks_flops_per_s(deployment)
     chart(figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s), "techniques_dots")
@@ -58,12 +58,12 @@ def roofline_panel(subject: Subject, setup: Setup) -> None:
     downloads(frame, "operators")
 
 
-def memory_panel(subject: Subject, setup: Setup) -> None:
+def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     """Weights, KV and states against the device's memory, and how many sequences fit."""
     sequences, context_tokens = _load()
     memories = {"This server": DeviceMemory.of(setup.deployment, context_tokens)}
-    if subject.techniques:
-        plain = Subject(subject.model, subject.hardware).setup().deployment
+    if server.techniques:
+        plain = DataSheetServer(server.model, server.hardware).setup().deployment
         memories["Without techniques"] = DeviceMemory.of(plain, context_tokens)
     for name, memory in memories.items():
         _verdict(name, memory, sequences, context_tokens)
@@ -80,20 +80,20 @@ def memory_panel(subject: Subject, setup: Setup) -> None:
     downloads(frame, "device_memory_bytes")
 
 
-def tables_panel(subject: Subject, setup: Setup) -> None:
+def tables_panel(server: DataSheetServer, setup: Setup) -> None:
     """Intensities, work per token and decode latencies by the textbook's formulas."""
     st.caption(
-        f"The formulas alone, for {subject.model} in bf16 on one {subject.hardware} at its data "
+        f"The formulas alone, for {server.model} in bf16 on one {server.hardware} at its data "
         "sheet: no techniques, no overhead. `servetwin techniques intensity` and `latency` print "
         "the same."
     )
-    _intensities(subject)
-    _latencies(subject)
+    _intensities(server)
+    _latencies(server)
 
 
-def _intensities(subject: Subject) -> None:
+def _intensities(server: DataSheetServer) -> None:
     report = intensity_report(
-        subject.model, "1,2,4,8,128,512,4096", None, None, 2.0, subject.hardware
+        server.model, "1,2,4,8,128,512,4096", None, None, 2.0, server.hardware
     )
     st.subheader("Intensity, FLOP/byte")
     grids = {product: intensity_grid(report, product) for product in PRODUCTS}
@@ -118,13 +118,13 @@ def _intensities(subject: Subject) -> None:
     downloads(work, "work_per_token")
 
 
-def _latencies(subject: Subject) -> None:
+def _latencies(server: DataSheetServer) -> None:
     st.subheader("Decode latency = bytes / bandwidth")
     context_tokens = st.slider(
         "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 1_024, CONTEXT_STEP, key="techniques_latency"
     )
     report = latency_report(
-        subject.model, subject.hardware, "1,4,16,64,256", None, context_tokens, "bf16", "bf16", None
+        server.model, server.hardware, "1,4,16,64,256", None, context_tokens, "bf16", "bf16", None
     )
     frame = latency_frame(report)
     st.dataframe(frame, hide_index=True)

@@ -12,18 +12,24 @@ from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulated import Outcome, simulated_or_stop
-from app.dashboard.timeline.chosen import (
+from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
+from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
+from app.dashboard.timeline.timeline_run import (
+    TimelineRun,
+    from_folder,
+    from_simulation,
+    kept_runs,
+    last_change_s,
+)
+from app.dashboard.timeline.visible_requests import (
     MOST_LINES,
-    Choice,
+    VisibleRequests,
     busiest_window,
     in_window,
-    moments,
     slowest,
+    timeline_data,
     window_around,
 )
-from app.dashboard.timeline.runs import Watched, changed_s, kept_runs, of_folder, of_outcome
-from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
 from app.figures.batches import MOST_BATCHES
 from app.text.explanation import neighbour_lines, verdict
 from sim.explain.explain import Explanation
@@ -50,7 +56,7 @@ def page() -> None:
     _files(watched)
 
 
-def _run() -> Watched:
+def _run() -> TimelineRun:
     """The run that was chosen; the page ends where there is none."""
     kept = kept_runs(runs_folder())
     name = st.selectbox(
@@ -59,11 +65,11 @@ def _run() -> Watched:
         help="The simulation of the scenario, or a run folder that this dashboard keeps.",
     )  # fmt: skip
     if name not in kept:
-        outcome = simulated_or_stop(current_scenario())
+        outcome = simulate_or_stop(current_scenario())
         return _of_outcome(outcome.file.model_dump_json() + outcome.digest, outcome)
     folder = runs_folder() / name
     try:
-        return _of_folder(name, changed_s(folder))
+        return _of_folder(name, last_change_s(folder))
     except (ServetwinError, OSError) as error:
         st.error(escaped(str(error).replace(str(folder), name)))
         st.stop()
@@ -75,16 +81,16 @@ def _forget_window() -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _of_outcome(key: str, _outcome: Outcome) -> Watched:
-    return of_outcome(_outcome)
+def _of_outcome(key: str, _outcome: SimulatedScenario) -> TimelineRun:
+    return from_simulation(_outcome)
 
 
 @st.cache_resource(max_entries=16, show_spinner="Reading the run ...")
-def _of_folder(name: str, changed: float) -> Watched:
-    return of_folder(runs_folder() / name)
+def _of_folder(name: str, changed: float) -> TimelineRun:
+    return from_folder(runs_folder() / name)
 
 
-def _requested(watched: Watched) -> int | None:
+def _requested(watched: TimelineRun) -> int | None:
     """The row of the request to explain."""
     name = st.text_input(
         "Request to explain", key="timeline_request", bind="query-params",
@@ -99,7 +105,7 @@ def _requested(watched: Watched) -> int | None:
         return None
 
 
-def _choice(watched: Watched, row: int | None) -> Choice:
+def _choice(watched: TimelineRun, row: int | None) -> VisibleRequests:
     left, right = st.columns([1, 2])
     with left:
         show = st.segmented_control(
@@ -113,7 +119,7 @@ def _choice(watched: Watched, row: int | None) -> Choice:
         return in_window(watched, _window(watched, row), row)
 
 
-def _window(watched: Watched, row: int | None) -> tuple[float, float]:
+def _window(watched: TimelineRun, row: int | None) -> tuple[float, float]:
     low, high = floor(100 * watched.start_s) / 100, ceil(100 * watched.end_s) / 100
     begin = busiest_window(watched) if row is None else window_around(watched, row)
     start_s, end_s = st.session_state.get("timeline_window") or begin
@@ -128,9 +134,9 @@ def _window(watched: Watched, row: int | None) -> tuple[float, float]:
     return shown[0], shown[1]
 
 
-def _chart(watched: Watched, choice: Choice, row: int | None) -> None:
+def _chart(watched: TimelineRun, choice: VisibleRequests, row: int | None) -> None:
     chosen = None if row is None else str(watched.run.requests["request_id"].iloc[row])
-    shown = moments(watched, choice)
+    shown = timeline_data(watched, choice)
     chart(
         figures.timeline(shown, chosen), "timeline_chart",
         on_select=_take_click, selection_mode="points",
@@ -154,7 +160,7 @@ def _name_of(point: dict[str, Any]) -> str | None:
     return name[0] if isinstance(name, list) else name
 
 
-def _explain(watched: Watched, row: int) -> None:
+def _explain(watched: TimelineRun, row: int) -> None:
     name = str(watched.run.requests["request_id"].iloc[row])
     found = watched.explainer.explain(name)
     st.subheader(f"Request {escaped(name)}")
@@ -162,7 +168,7 @@ def _explain(watched: Watched, row: int) -> None:
     st.caption(escaped(_facts(found)))
     st.button("Show it in the timeline", on_click=_zoom, args=(window_around(watched, row),))
     if found.parts_s:
-        chart(figures.explained(name, found.parts_s), "timeline_parts")
+        chart(figures.request_parts(name, found.parts_s), "timeline_parts")
         with st.expander("The parts as a table"):
             st.dataframe(parts_table(found), hide_index=True)
     for note in found.notes:
@@ -179,7 +185,7 @@ def _behind(steps: pd.DataFrame) -> None:
         st.dataframe(behind_table(steps), hide_index=True, height=280)
 
 
-def _slowest(watched: Watched) -> None:
+def _slowest(watched: TimelineRun) -> None:
     table = slowest_table(watched.explainer.slowest(_SLOWEST_LISTED))
     if table.empty:
         return
@@ -200,7 +206,7 @@ def _zoom(window_s: tuple[float, float]) -> None:
     st.session_state.update({"timeline_window": window_s, "timeline_show": _WINDOW})
 
 
-def _files(watched: Watched) -> None:
+def _files(watched: TimelineRun) -> None:
     frames = {"requests": watched.run.requests, "steps": watched.run.steps}
     for column, (name, frame) in zip(st.columns(2), frames.items(), strict=True):
         with column:

@@ -12,13 +12,13 @@ from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.scenario.allowed_choices import offered, runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulated import Outcome, simulated
-from app.dashboard.timeline.runs import changed_s
-from app.dashboard.trust.bands import error_by_band
-from app.dashboard.trust.calibration import (
+from app.dashboard.simulations import SimulatedScenario, simulate
+from app.dashboard.timeline.timeline_run import last_change_s
+from app.dashboard.trust.error_by_load import error_by_band
+from app.dashboard.trust.profile_fit import (
     coefficient_table,
     decode_curve,
-    fit_words,
+    fit_sentence,
     prompt_curve,
     residuals,
 )
@@ -59,16 +59,16 @@ def page() -> None:
 def _scenario(scenario: ScenarioFile) -> None:
     st.subheader("What the scenario at the side rests on")
     try:
-        outcome = simulated(scenario)
+        outcome = simulate(scenario)
     except ServetwinError as error:
         st.error(escaped(str(error)))
         return
     provenance = outcome.run.extra["provenance"]
-    chart(figures.rests_bar(provenance["shares"]), "trust_rests")
+    chart(figures.provenance_bar(provenance["shares"]), "trust_rests")
     _say_what_it_rests_on(outcome, provenance)
 
 
-def _say_what_it_rests_on(outcome: Outcome, provenance: Mapping[str, Any]) -> None:
+def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, Any]) -> None:
     if warning := outside_warning(provenance, widened=not outcome.scenario.is_certain()):
         st.warning(escaped(warning.removeprefix("warning: ")))
     elif "roofline" in provenance["shares"]:
@@ -82,7 +82,7 @@ def _say_what_it_rests_on(outcome: Outcome, provenance: Mapping[str, Any]) -> No
 
 def _trial() -> tuple[str, Trial]:
     st.subheader("Predicted against measured")
-    trials = _trials(str(runs_folder()), changed_s(runs_folder()))
+    trials = _trials(str(runs_folder()), last_change_s(runs_folder()))
     for problem in trials.problems:
         st.warning(escaped(f"Left out: {problem}"))
     name = st.selectbox(
@@ -158,7 +158,7 @@ def _calibration(trial: str) -> None:
 def _describe(profile: Profile) -> None:
     st.markdown(escaped(" of ".join([profile.describe()[0], *_date(profile)])))
     for layout, fit in profile.layouts.items():
-        st.markdown(f"- {escaped(fit_words(layout, fit))}")
+        st.markdown(f"- {escaped(fit_sentence(layout, fit))}")
 
 
 def _date(profile: Profile) -> list[str]:

@@ -3,14 +3,14 @@ are, else tokens of KV memory."""
 
 from collections.abc import Mapping
 
-from app.dashboard.simulated import Outcome, steps_with_usage
+from app.dashboard.simulations import SimulatedScenario, steps_with_usage
 from app.figures import mean_kv_parts
 from sim.step_times.roofline.server import RooflineServer
 
 GB = 1e9
 
 
-def memory_parts(outcome: Outcome) -> tuple[dict[str, float], str]:
+def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
     """Amounts by part (``app.figures.memory_bar``) of one replica, and their unit."""
     tokens = mean_kv_parts(steps_with_usage(outcome))
     server = outcome.scenario.profile

@@ -11,15 +11,15 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
-from app.dashboard.metrics_row import Side, metrics_row
+from app.dashboard.metrics_row import ScenarioSummaries, metrics_row
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulated import (
+from app.dashboard.simulations import (
     REPLICATIONS,
-    Outcome,
-    replicated,
+    SimulatedScenario,
+    finished_replications,
     replications,
-    simulated_or_stop,
+    simulate_or_stop,
 )
 from app.dashboard.what_if.memory import bars_of_one_unit, memory_parts
 from app.dashboard.what_if.verdict import Verdict, facts, judge
@@ -36,8 +36,8 @@ def page() -> None:
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
         st.title("What if?")
-    outcome = simulated_or_stop(current_scenario())
-    baseline: Outcome | None = st.session_state.get(_BASELINE)
+    outcome = simulate_or_stop(current_scenario())
+    baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     with head:
         _pinning(outcome, baseline)
     answer, words = _answer(None, outcome, baseline), st.empty()
@@ -54,7 +54,7 @@ def page() -> None:
     _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
 
 
-def interval_words(outcome: Outcome) -> str:
+def interval_sentence(outcome: SimulatedScenario) -> str:
     """What the intervals hold, and what they do not."""
     generated, certain = outcome.file.workload.is_generated, outcome.scenario.is_certain()
     unknown = "its step times were computed, and nobody knows their error"
@@ -74,20 +74,22 @@ def interval_words(outcome: Outcome) -> str:
 
 
 def _answer(
-    place: DeltaGenerator | None, outcome: Outcome, baseline: Outcome | None
+    place: DeltaGenerator | None, outcome: SimulatedScenario, baseline: SimulatedScenario | None
 ) -> DeltaGenerator:
     """Verdict and figures, with intervals where the replications are there; returns their place.
 
     All is computed before anything is drawn: what is replaced must not be gone for a moment.
     """
-    summaries = replicated(outcome)
+    summaries = finished_replications(outcome)
     attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
     verdict = judge(facts(outcome, attained))
-    before = Side(baseline.summary, replicated(baseline)) if baseline else None
+    before = (
+        ScenarioSummaries(baseline.summary, finished_replications(baseline)) if baseline else None
+    )
     place = place or st.empty()
     with place.container():
         _box(verdict)
-        metrics_row(Side(outcome.summary, summaries), before)
+        metrics_row(ScenarioSummaries(outcome.summary, summaries), before)
     return place
 
 
@@ -103,16 +105,18 @@ def _box(found: Verdict) -> None:
             st.info(found.text, icon=":material/info:")
 
 
-def _replicate(words: DeltaGenerator, outcome: Outcome, baseline: Outcome | None) -> None:
+def _replicate(
+    words: DeltaGenerator, outcome: SimulatedScenario, baseline: SimulatedScenario | None
+) -> None:
     """Simulate the replications that are missing; the page answers meanwhile."""
     for one in filter(None, (outcome, baseline)):
-        if not replicated(one):
+        if not finished_replications(one):
             for done, _ in enumerate(replications(one), start=1):
                 words.caption(f"Intervals: {done} of {REPLICATIONS} replications ...")
-    words.caption(" ".join([interval_words(outcome), *_changed(outcome, baseline)]))
+    words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
 
 
-def _changed(outcome: Outcome, baseline: Outcome | None) -> list[str]:
+def _changed(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> list[str]:
     """Against which baseline, and what the differences are."""
     if not baseline:
         return []
@@ -128,7 +132,7 @@ def _shown(value: object) -> str:
     return "none" if value is None else plain(value) or "empty"
 
 
-def _pinning(outcome: Outcome, baseline: Outcome | None) -> None:
+def _pinning(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
     st.button(
         "Pin as baseline", on_click=_pin, args=(outcome,),
         help="Keep these figures and show the differences to them.",
@@ -138,11 +142,11 @@ def _pinning(outcome: Outcome, baseline: Outcome | None) -> None:
         st.button("Unpin", on_click=_pin, args=(None,))
 
 
-def _pin(outcome: Outcome | None) -> None:
+def _pin(outcome: SimulatedScenario | None) -> None:
     st.session_state[_BASELINE] = outcome
 
 
-def _distributions(outcomes: Mapping[str, Outcome]) -> None:
+def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
     requests = {name: found.run.requests for name, found in outcomes.items()}
     looks = figures.looks(outcomes)
     slo = outcomes[_NOW].file.slo.slo()
@@ -153,7 +157,7 @@ def _distributions(outcomes: Mapping[str, Outcome]) -> None:
             chart(figures.latency_cdf(requests, metric, looks, limit_s), f"what_if_{metric}")
 
 
-def _over_time(outcomes: Mapping[str, Outcome]) -> None:
+def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
     states = {
         name: figures.state_of_steps(found.run.steps, found.scenario.policies.kv_tokens)
         for name, found in outcomes.items()
@@ -162,7 +166,7 @@ def _over_time(outcomes: Mapping[str, Outcome]) -> None:
     chart(figures.server_over_time(states, figures.looks(outcomes)), "what_if_server")
 
 
-def _memory(outcomes: Mapping[str, Outcome]) -> None:
+def _memory(outcomes: Mapping[str, SimulatedScenario]) -> None:
     found = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
     st.markdown("**What the memory of a replica holds, on average over time**")
     for unit, bars in bars_of_one_unit(found):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
-from app.dashboard.simulated import Outcome
+from app.dashboard.simulations import SimulatedScenario
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
 from sim.explain.bottleneck import Bottleneck, find_bottleneck
@@ -32,7 +32,7 @@ _SHORT: dict[QueueCause, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class VerdictFacts:
     """What a verdict is made of; ``missed`` are shares of all requests by limit."""
 
     limits: str
@@ -63,11 +63,11 @@ class Verdict:
         return "\n\n".join([f"**{self.headline}** {self.reason}", self.bottleneck, *helps])
 
 
-def facts(outcome: Outcome, attainment: Interval | None) -> Facts:
+def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFacts:
     """Those of a simulated scenario; ``attainment`` over its replications, if there are any."""
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
     requests = outcome.run.requests
-    return Facts(
+    return VerdictFacts(
         limits=_limits(slo),
         attainment=outcome.summary["slo_attainment"] if _limits(slo) else None,
         interval=attainment,
@@ -80,7 +80,7 @@ def facts(outcome: Outcome, attainment: Interval | None) -> Facts:
     )
 
 
-def judge(found: Facts) -> Verdict:
+def judge(found: VerdictFacts) -> Verdict:
     """The verdict on these facts."""
     reason = " ".join([*_attainment(found), *_load(found)])
     return Verdict(_kind(found), _headline(found), reason, _bottleneck(found), _helps(found))
@@ -101,7 +101,7 @@ def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
     }
 
 
-def _kind(found: Facts) -> Kind:
+def _kind(found: VerdictFacts) -> Kind:
     if found.attainment is None:
         return "fails" if found.bottleneck.overloaded else "none"
     if found.bottleneck.overloaded:
@@ -112,7 +112,7 @@ def _kind(found: Facts) -> Kind:
     return "holds" if low >= WANTED else "fails" if high < WANTED else "unsure"
 
 
-def _headline(found: Facts) -> str:
+def _headline(found: VerdictFacts) -> str:
     words = {
         "holds": f"Holds the SLO ({found.limits}).",
         "fails": f"Does not hold the SLO ({found.limits}).",
@@ -123,7 +123,7 @@ def _headline(found: Facts) -> str:
     return f"Overloaded: the queue grows. {said}" if found.bottleneck.overloaded else said
 
 
-def _attainment(found: Facts) -> list[str]:
+def _attainment(found: VerdictFacts) -> list[str]:
     if found.attainment is None:
         return []
     within = f"{_percent(found.attainment)} of the requests meet it"
@@ -137,7 +137,7 @@ def _attainment(found: Facts) -> list[str]:
     return [f"{within}, {_percent(WANTED)} are wanted{reason}."]
 
 
-def _load(found: Facts) -> list[str]:
+def _load(found: VerdictFacts) -> list[str]:
     pressed = found.bottleneck
     if not pressed.overloaded:
         return []
@@ -150,7 +150,7 @@ def _load(found: Facts) -> list[str]:
     ]
 
 
-def _bottleneck(found: Facts) -> str:
+def _bottleneck(found: VerdictFacts) -> str:
     pressed = found.bottleneck
     state = (
         f"The server is busy {_percent(pressed.busy_share)} of the time; at most "
@@ -164,22 +164,22 @@ def _bottleneck(found: Facts) -> str:
     return f"**Nothing is short.** {state}"
 
 
-def _memory(found: Facts) -> str:
+def _memory(found: VerdictFacts) -> str:
     peak = found.bottleneck.kv_peak_share
     return "" if peak is None else f" and {_percent(peak)} of the KV memory"
 
 
-def _short(found: Facts) -> QueueCause | None:
+def _short(found: VerdictFacts) -> QueueCause | None:
     """What those who wait are waiting for, where waiting matters."""
     waits = found.bottleneck.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
     return found.bottleneck.cause if waits or found.bottleneck.overloaded else None
 
 
-def _too_slow(found: Facts) -> bool:
+def _too_slow(found: VerdictFacts) -> bool:
     return any(share > 1 - WANTED for share in found.missed.values())
 
 
-def _helps(found: Facts) -> str | None:
+def _helps(found: VerdictFacts) -> str | None:
     if _kind(found) == "holds" or not (_short(found) or _too_slow(found)):
         return None
     cause = _short(found)

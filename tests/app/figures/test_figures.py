@@ -28,7 +28,7 @@ FRAME = A[["request_id", "scheduled_s"]].assign(ttft_s_difference=0.1)
 
 STEPS = steps_frame().assign(steps=1, decode_sequences=2, rows=3)
 SPANS = pd.DataFrame({"line": [0], "part": ["decode"], "start_s": [0.0], "end_s": [1.0]})
-MOMENTS = figures.Moments(
+MOMENTS = figures.TimelineData(
     0.0, 9.0, A.head(3), SPANS, STEPS, figures.state_of_steps(STEPS, 1000)
 )  # fmt: skip
 ERRORS = pd.DataFrame(
@@ -57,12 +57,12 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
     "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
     "timeline": lambda: figures.timeline(MOMENTS, "r1"),
-    "explained": lambda: figures.explained("r1", {"queue": 1.0, "decode": 3.0}),
+    "explained": lambda: figures.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
     "errors": lambda: figures.errors_with_intervals(ERRORS),
     "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
     "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
     "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
-    "rests": lambda: figures.rests_bar({"interpolated": 0.8, "extrapolated": 0.2}),
+    "rests": lambda: figures.provenance_bar({"interpolated": 0.8, "extrapolated": 0.2}),
 }
 UNITLESS = {"request, in order of arrival", "batches"}
 

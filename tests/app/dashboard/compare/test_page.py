@@ -6,19 +6,19 @@ import pandas as pd
 import pytest
 
 from app import figures
-from app.dashboard.compare.comparing import (
+from app.dashboard.compare.policy_comparison import (
     OWN_LABEL,
+    comparison_frame,
     differences_table,
-    extremes,
     figures_table,
-    gains,
-    gains_words,
-    numbers,
-    side,
-    side_names,
+    gains_sentence,
+    largest_gains_and_losses,
+    policy_labels,
+    request_gains,
+    scenario_under,
     timeline_links,
 )
-from app.dashboard.metrics_row import Side
+from app.dashboard.metrics_row import ScenarioSummaries
 from app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
 from tests.support.dashboard_app import Browser, page_test
 from workloads.errors import PolicyError
@@ -31,10 +31,10 @@ def summary(ttft_s: float, goodput: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def two_sides() -> dict[str, Side]:
+def two_sides() -> dict[str, ScenarioSummaries]:
     draws = [summary(0.1 + 0.01 * r, 5.0) for r in range(5)]
     slower = [summary(0.2 + 0.01 * r, 5.0) for r in range(5)]
-    return {"a": Side(draws[0], draws), "b": Side(slower[0], slower)}
+    return {"a": ScenarioSummaries(draws[0], draws), "b": ScenarioSummaries(slower[0], slower)}
 
 
 def test_tables_have_intervals_and_paired_differences() -> None:
@@ -46,15 +46,15 @@ def test_tables_have_intervals_and_paired_differences() -> None:
 
 
 def test_a_side_without_replications_has_values_only() -> None:
-    sides = {"a": Side(summary(0.1, 5.0)), "b": Side(summary(0.05, 8.0))}
+    sides = {"a": ScenarioSummaries(summary(0.1, 5.0)), "b": ScenarioSummaries(summary(0.05, 8.0))}
     assert figures_table(sides)["TTFT p90, ms"].tolist() == ["100", "50"]
     assert differences_table(sides)["goodput, requests/s"].tolist() == ["+3.00"]
-    undefined = {"a": Side({**summary(0.1, 5.0), "ttft_s": {"p90": None}})}
+    undefined = {"a": ScenarioSummaries({**summary(0.1, 5.0), "ttft_s": {"p90": None}})}
     assert figures_table(undefined)["TTFT p90, ms"].tolist() == ["-"]
 
 
 def test_numbers_are_for_files() -> None:
-    found = numbers(two_sides())
+    found = comparison_frame(two_sides())
     (row,) = found[(found["policy"] == "b") & (found["metric"] == "TTFT p90, ms")].to_dict(
         "records"
     )
@@ -76,19 +76,19 @@ def requests(latencies_s: list[float | None]) -> pd.DataFrame:
 
 
 def test_gains_are_by_request_and_of_those_that_finished_twice() -> None:
-    found = gains(requests([1.0, 2.0, 3.0, None]), requests([0.5, 2.0, 4.0, 1.0]))
+    found = request_gains(requests([1.0, 2.0, 3.0, None]), requests([0.5, 2.0, 4.0, 1.0]))
     assert found["request_id"].tolist() == ["r2", "r1", "r0"]
     assert found["difference"].tolist() == [1.0, 0.0, -0.5]
-    gained, lost = extremes(found)
+    gained, lost = largest_gains_and_losses(found)
     assert (gained["request_id"].tolist(), lost["request_id"].tolist()) == (["r0"], ["r2"])
-    said = gains_words(found, "a", "b")
+    said = gains_sentence(found, "a", "b")
     assert said.startswith("From a to b: faster 1, slower 1 of 3 requests; E2E latency changes")
     assert "+167 ms" in said
-    assert "No request" in gains_words(found.iloc[:0], "a", "b")
+    assert "No request" in gains_sentence(found.iloc[:0], "a", "b")
 
 
 def test_gains_figure_has_a_trace_per_direction() -> None:
-    found = gains(requests([1.0, 2.0, 3.0]), requests([0.5, 2.0, 4.0]))
+    found = request_gains(requests([1.0, 2.0, 3.0]), requests([0.5, 2.0, 4.0]))
     figure = figures.gains_over_time(found, "a", "b")
     assert [trace.name for trace in figure.data] == ["faster under b", "slower under b"]
     assert [list(trace.y) for trace in figure.data] == [[-500.0], [1000.0]]
@@ -99,9 +99,9 @@ def test_gains_figure_has_a_trace_per_direction() -> None:
 
 
 def test_every_offered_side_can_be() -> None:
-    for label in side_names():
-        side(ScenarioFile(), label).settled()
-    assert side(ScenarioFile(), OWN_LABEL) == ScenarioFile()
+    for label in policy_labels():
+        scenario_under(ScenarioFile(), label).settled()
+    assert scenario_under(ScenarioFile(), OWN_LABEL) == ScenarioFile()
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_every_offered_side_can_be() -> None:
 )
 def test_a_bad_side_says_why(label: str, message: str) -> None:
     with pytest.raises(PolicyError) as error:
-        side(ScenarioFile(), label)
+        scenario_under(ScenarioFile(), label)
     assert message in str(error.value)
 
 
 def test_links_to_the_timeline_hold_the_scenario_of_that_side() -> None:
-    file = side(parse_scenario("workload: {rate_per_s: 20}", "t"), "static+max_seqs=8")
+    file = scenario_under(parse_scenario("workload: {rate_per_s: 20}", "t"), "static+max_seqs=8")
     assert timeline_links(file, ["generated:7"]) == [
         "timeline?rate=20.0&batching=static&max_seqs=8&timeline_request=generated%3A7"
     ]
@@ -169,7 +169,7 @@ def test_stopped_shows_what_was_done_until_told_to_go_on() -> None:
     at.session_state["compare_policies"] = [OWN_LABEL, "chunked"]
     at.run()
     at.session_state["compare_policies"] = [OWN_LABEL, "chunked", "static"]
-    files = [side(parse_scenario("workload: {requests: 60}", "t"), label)
+    files = [scenario_under(parse_scenario("workload: {requests: 60}", "t"), label)
              for label in at.session_state["compare_policies"]]  # fmt: skip
     at.session_state["compare_stopped"] = tuple(file.model_dump_json() for file in files)
     at.run()
@@ -196,7 +196,7 @@ def test_long_work_can_be_stopped(chromium: Browser) -> None:
 def test_the_link_of_a_request_opens_its_timeline_under_that_policy(chromium: Browser) -> None:
     from playwright.sync_api import expect
 
-    file = side(parse_scenario("workload: {requests: 60}", "t"), "static")
+    file = scenario_under(parse_scenario("workload: {requests: 60}", "t"), "static")
     links = timeline_links(file, ["generated:7"])
     assert links
     chromium.open(links[0], "Timeline")

@@ -10,14 +10,20 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from app import figures
-from app.dashboard.frontier.points import (
+from app.dashboard.frontier.frontier_grid import (
     Y_TITLES,
     conclusion,
     frontier_points,
     level_table,
     values_of,
 )
-from app.dashboard.jobs.grid import Scene, found_points, parse_numbers, simulate_scene, with_values
+from app.dashboard.jobs.scenario_grid import (
+    GridScenario,
+    parse_numbers,
+    points_frame,
+    simulate_point,
+    with_values,
+)
 from app.dashboard.scenario.controls import CONTROLS
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Workload
 from sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
@@ -76,14 +82,14 @@ def test_values_lie_over_the_scenario_and_nothing_else_changes() -> None:
 
 
 def test_a_scene_has_the_figures_of_its_scenario_or_its_problem() -> None:
-    row = simulate_scene(Scene(with_values(SMALL, {"rate": 4.0, "replicas": 2})))
+    row = simulate_point(GridScenario(with_values(SMALL, {"rate": 4.0, "replicas": 2})))
     assert (row["servers"], row["finished"], row[PROBLEM]) == (2, 60, "")
     assert row["goodput_per_server_per_s"] == row["goodput_per_s"] / 2
     given = ScenarioFile(workload=Workload(source="mine", requests=30, rate_per_s=None))
-    assert simulate_scene(Scene(given, sample_trace()))["finished"] == 30
-    assert "mine" in simulate_scene(Scene(given))[PROBLEM]
+    assert simulate_point(GridScenario(given, sample_trace()))["finished"] == 30
+    assert "mine" in simulate_point(GridScenario(given))[PROBLEM]
     broken = SMALL.over({"kv": "contiguous", "prefix_cache": True}, {})
-    assert simulate_scene(Scene(broken))[PROBLEM]
+    assert simulate_point(GridScenario(broken))[PROBLEM]
 
 
 def grid_frame() -> pd.DataFrame:
@@ -94,7 +100,7 @@ def grid_frame() -> pd.DataFrame:
             [(60.0, 1.0, 1.0), (40.0, 1.9, 0.992), (60.0, 1.0, 1.0), (30.0, 2.0, 0.7)]
         )
     }
-    frame = found_points(points, rows)
+    frame = points_frame(points, rows)
     return frame.assign(on_front=on_front(frame, INTERACTIVITY, GOODPUT))
 
 

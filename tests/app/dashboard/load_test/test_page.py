@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from app import figures
-from app.dashboard.load_test.live_test import Endpoint, LiveTest, start
-from app.dashboard.simulated import Outcome, simulated
+from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
+from app.dashboard.simulations import SimulatedScenario, simulate
 from app.scenario.scenario_file import parse_scenario
 from sim.records.run import RunError, load_run
 from tests.support.dashboard_app import Browser, browser, page_test, served_dashboard
@@ -30,11 +30,11 @@ SOME_ENDED = re.compile(r"[1-9]\d* of 500 requests have ended")
 SMALL_LINK = "load-test?requests={}&rate={}&prompt_tokens=20&output_tokens={}&profile=base-cpu"
 
 
-def outcome_of(text: str) -> Outcome:
-    return simulated(parse_scenario(text, "test"))
+def outcome_of(text: str) -> SimulatedScenario:
+    return simulate(parse_scenario(text, "test"))
 
 
-def end_of(test: LiveTest) -> LiveTest:
+def end_of(test: LoadTestProcess) -> LoadTestProcess:
     test.process.wait(60)
     test.refresh()
     return test
@@ -90,7 +90,7 @@ def test_stop_keeps_what_has_finished(tmp_path: Path) -> None:
 
 
 def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
-    test = LiveTest(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
+    test = LoadTestProcess(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
     whole = '{"elapsed_s": 1.0, "total": 2, "sent": 1, "ended": 1, "failed": 0, "answers": []}\n'
     path = tmp_path / "live.jsonl"
     path.write_text(whole[:30])
@@ -104,7 +104,7 @@ def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_the_figure_has_both_sides_and_the_limit(tmp_path: Path) -> None:
     outcome = outcome_of(FEW)
-    test = LiveTest(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
+    test = LoadTestProcess(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
     test.answers = [{"sent_s": 0.5, "ttft_s": 0.1, "tpot_s": None, "failure": None}]
     looks = figures.looks(("predicted", "measured"))
     figure = figures.live_latency(test.answered(), outcome.run.requests, "ttft_s", looks, 0.5)

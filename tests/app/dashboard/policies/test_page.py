@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from app import figures
-from app.dashboard.policies.cells import (
+from app.dashboard.policies.policy_grid import (
     DEFAULT_TABLE,
     NAME,
     POLICIES,

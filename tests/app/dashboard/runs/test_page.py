@@ -20,12 +20,12 @@ pytest.importorskip("plotly", reason="figures need plotly")
 
 from app import figures
 from app.dashboard.scenario import allowed_choices as offers
-from app.dashboard.runs import folder as runs_folder
-from app.dashboard.runs.folder import child, delete, new_child, zip_problem, zipped
+from app.dashboard.kept_runs import folder as runs_folder
+from app.dashboard.kept_runs.folder import child, delete, new_child, zip_problem, zipped
 from app.dashboard.runs.listing import listed_runs, runs_table
-from app.dashboard.runs.opened import drawn, facts, latency_frame, opened
-from app.dashboard.runs.scenario import FILE, rebuilt, save_run
-from app.dashboard.simulated import Outcome
+from app.dashboard.kept_runs.opened_runs import drawn, facts, latency_frame, opened
+from app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
+from app.dashboard.simulations import SimulatedScenario
 from app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
 from sim.records.metrics import SLO
 from sim.experiments.predict import run_once
@@ -43,20 +43,20 @@ FILE_OF_TEST = parse_scenario(
 )
 
 
-def outcome(file: ScenarioFile = FILE_OF_TEST) -> Outcome:
+def outcome(file: ScenarioFile = FILE_OF_TEST) -> SimulatedScenario:
     trace = file.workload.trace(file.seed)
     scenario = file.build(trace)
     run = run_once(trace, scenario, seed=file.seed, keep_usage=True)
-    return Outcome(file, "", trace, scenario, run, run.summary(file.slo.slo()))
+    return SimulatedScenario(file, "", trace, scenario, run, run.summary(file.slo.slo()))
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Outcome:
+def simulate() -> SimulatedScenario:
     return outcome()
 
 
 @pytest.fixture
-def root(tmp_path: Path, simulated: Outcome) -> Path:
+def root(tmp_path: Path, simulated: SimulatedScenario) -> Path:
     """A folder of runs with one run, one load test, a group, and what is neither."""
     folder = tmp_path / "runs"
     save_run(folder, "mine", simulated)
@@ -153,13 +153,13 @@ def test_a_zip_holds_the_folder_and_is_bounded(root: Path, monkeypatch: pytest.M
      ("../x", "letters, digits"), (".hidden", "first"), ("x" * 81, "up to 80"), ("", "up to 80")],
 )  # fmt: skip
 def test_a_run_is_saved_under_a_new_plain_name_only(
-    root: Path, simulated: Outcome, name: str, said: str
+    root: Path, simulated: SimulatedScenario, name: str, said: str
 ) -> None:
     with pytest.raises(RunError, match=said):
         save_run(root, name, simulated)
 
 
-def test_what_is_saved_is_what_replay_keeps(root: Path, simulated: Outcome) -> None:
+def test_what_is_saved_is_what_replay_keeps(root: Path, simulated: SimulatedScenario) -> None:
     run = load_run(root / "mine")
     pd.testing.assert_frame_equal(run.requests, simulated.run.requests)
     assert run.scenario.keys() >= {"trace", "notes", "model", "policies", "cluster", "seed"}

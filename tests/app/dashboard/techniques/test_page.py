@@ -12,9 +12,10 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 
 from app import figures
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.effects import (
     HEADS,
-    change_in_words,
+    change_text,
     changes_frame,
     effects_table,
     measure,
@@ -23,11 +24,10 @@ from app.dashboard.techniques.effects import (
 from app.dashboard.techniques.frames import PRODUCTS, intensity_grid, latency_frame, work_frame
 from app.dashboard.techniques.operators import (
     breakdowns,
-    in_words,
     operators_frame,
     peaks_flops_per_s,
+    step_sentence,
 )
-from app.dashboard.techniques.subject import Subject
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
 from app.text.technique_reports import intensity_report, latency_report
 from policies.batch import BatchShape
@@ -99,7 +99,7 @@ def test_ideal_operators_lie_on_the_roof() -> None:
 
 def test_decodes_are_memory_bound_and_long_prompts_compute_bound() -> None:
     steps = breakdowns(deployment(), 32, 2048)
-    assert "0% compute-bound" in in_words("decode", steps["decode"])
+    assert "0% compute-bound" in step_sentence("decode", steps["decode"])
     bound = {p.operator.name: p.bound for p in steps["prefill"].operators}
     assert bound["FFN"] == bound["prefill attention"] == "compute"
     assert bound["head"] == "memory", "logits of one row"
@@ -164,14 +164,14 @@ def test_weights_that_do_not_fit_leave_room_for_nobody() -> None:
     ],
 )
 def test_changes_in_words(change: Change, words: str) -> None:
-    assert change_in_words(change) == words
+    assert change_text(change) == words
 
 
 def test_an_effect_is_that_of_the_command_line() -> None:
-    subject = Subject("llama-2-7b", "a100-80gb")
-    effect = measure(subject, "weight-int4")
+    server = DataSheetServer("llama-2-7b", "a100-80gb")
+    effect = measure(server, "weight-int4")
     assert effect.of("memory").sign == effect.of("tps_alone").sign == "+"
-    refused = measure(subject, "expert-parallel")
+    refused = measure(server, "expert-parallel")
     assert "no experts" in (refused.refused or "")
     table = effects_table(
         ["weight-int4", "expert-parallel", "awq"],
@@ -188,23 +188,23 @@ def test_an_effect_is_that_of_the_command_line() -> None:
 
 
 def test_a_technique_that_is_on_is_judged_against_the_server_without_it() -> None:
-    subject = Subject(techniques=("fp8", "weight-offload:resident=0.5"))
-    assert "weight-offload:resident=0.5" in texts(subject)
-    assert texts(subject, ["kernels"]) == [
+    server = DataSheetServer(techniques=("fp8", "weight-offload:resident=0.5"))
+    assert "weight-offload:resident=0.5" in texts(server)
+    assert texts(server, ["kernels"]) == [
         name for name, technique in TECHNIQUES.items() if technique.family == "kernels"
     ]
-    assert subject.without("weight-offload").techniques == ("fp8",)
-    changed = subject.with_technique("fp8")
+    assert server.without("weight-offload").techniques == ("fp8",)
+    changed = server.with_technique("fp8")
     assert changed.techniques == ("weight-offload:resident=0.5", "fp8")
     with pytest.raises(PolicyError, match="unknown parameter"):
-        subject.with_technique("fp8:bits=4")
+        server.with_technique("fp8:bits=4")
 
 
 def test_the_scenario_keeps_all_but_its_server() -> None:
     file = parse_scenario("workload: {rate_per_s: 3}\npolicies: {max_seqs: 7}", "test")
-    assert Subject.of(file) is None
-    found = Subject("llama-2-7b", "a100-80gb").with_technique("fp8").in_scenario(file)
-    assert Subject.of(found) == Subject("llama-2-7b", "a100-80gb", ("fp8",))
+    assert DataSheetServer.of(file) is None
+    found = DataSheetServer("llama-2-7b", "a100-80gb").with_technique("fp8").in_scenario(file)
+    assert DataSheetServer.of(found) == DataSheetServer("llama-2-7b", "a100-80gb", ("fp8",))
     assert found.model_copy(update={"server": file.server}) == file
     assert ScenarioFile.model_validate(found.model_dump()) == found
 

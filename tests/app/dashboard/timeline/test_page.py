@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from app import figures
-from app.dashboard.simulated import Outcome
-from app.dashboard.timeline.chosen import (
+from app.dashboard.simulations import SimulatedScenario
+from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
+from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation, kept_runs
+from app.dashboard.timeline.visible_requests import (
     MOST_LINES,
     busiest_window,
     in_window,
-    moments,
     slowest,
+    timeline_data,
     window_around,
 )
-from app.dashboard.timeline.runs import Watched, kept_runs, of_folder, of_outcome
-from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
 from app.figures.batches import MIXES
 from app.scenario.scenario_file import ScenarioFile, Workload
 from sim.experiments.predict import run_once
@@ -39,29 +39,29 @@ BUSY = ScenarioFile(
 )
 
 
-def outcome(file: ScenarioFile = BUSY) -> Outcome:
+def outcome(file: ScenarioFile = BUSY) -> SimulatedScenario:
     trace = file.workload.trace(file.seed)
     scenario = file.build(trace)
     run = run_once(trace, scenario, seed=file.seed)
-    return Outcome(file, "", trace, scenario, run, run.summary(file.slo.slo()))
+    return SimulatedScenario(file, "", trace, scenario, run, run.summary(file.slo.slo()))
 
 
 @pytest.fixture(scope="module")
-def watched() -> Watched:
-    return of_outcome(outcome())
+def watched() -> TimelineRun:
+    return from_simulation(outcome())
 
 
 def test_a_run_in_memory_and_its_folder_have_the_same_explanations(
-    watched: Watched, tmp_path: Path
+    watched: TimelineRun, tmp_path: Path
 ) -> None:
     scenario = {**watched.run.scenario, "profile": "llama-3-8b-h100"}
     replace(watched.run, scenario=scenario).save(tmp_path / "kept")
-    kept = of_folder(tmp_path / "kept")
+    kept = from_folder(tmp_path / "kept")
     assert kept.explainer.slowest(20) == watched.explainer.slowest(20)
     assert kept.kv_tokens == watched.kv_tokens == 60_000
 
 
-def test_a_window_has_who_was_there_by_arrival(watched: Watched) -> None:
+def test_a_window_has_who_was_there_by_arrival(watched: TimelineRun) -> None:
     start_s, end_s = busiest_window(watched)
     requests = watched.run.requests
     there = (requests["scheduled_s"] <= end_s) & (requests["last_token_s"] >= start_s)
@@ -71,7 +71,7 @@ def test_a_window_has_who_was_there_by_arrival(watched: Watched) -> None:
     assert requests["scheduled_s"].iloc[choice.rows].is_monotonic_increasing
 
 
-def test_many_are_sampled_and_the_chosen_one_is_among_them(watched: Watched) -> None:
+def test_many_are_sampled_and_the_chosen_one_is_among_them(watched: TimelineRun) -> None:
     whole_s = watched.start_s, watched.end_s
     sampled = in_window(watched, whole_s)
     assert f"300 requests in this window; {MOST_LINES} of them drawn" in sampled.said
@@ -81,7 +81,7 @@ def test_many_are_sampled_and_the_chosen_one_is_among_them(watched: Watched) -> 
     assert in_window(watched, (1e6, 2e6), left_out).said == "0 requests in this window"
 
 
-def test_the_busiest_window_is_about_the_peak(watched: Watched) -> None:
+def test_the_busiest_window_is_about_the_peak(watched: TimelineRun) -> None:
     start_s, end_s = busiest_window(watched)
     requests = watched.run.requests
     counts = [
@@ -92,7 +92,7 @@ def test_the_busiest_window_is_about_the_peak(watched: Watched) -> None:
     assert watched.start_s <= start_s < end_s <= watched.end_s
 
 
-def test_the_slowest_come_first_and_all_their_time_is_shown(watched: Watched) -> None:
+def test_the_slowest_come_first_and_all_their_time_is_shown(watched: TimelineRun) -> None:
     choice = slowest(watched, 7)
     requests = watched.run.requests.iloc[choice.rows]
     assert requests["e2e_s"].tolist() == sorted(watched.run.requests["e2e_s"], reverse=True)[:7]
@@ -101,16 +101,16 @@ def test_the_slowest_come_first_and_all_their_time_is_shown(watched: Watched) ->
 
 
 @pytest.mark.parametrize("row", [0, 150, 299])
-def test_a_window_around_a_request_holds_all_of_it(watched: Watched, row: int) -> None:
+def test_a_window_around_a_request_holds_all_of_it(watched: TimelineRun, row: int) -> None:
     start_s, end_s = window_around(watched, row)
     request = watched.run.requests.iloc[row]
     assert watched.start_s <= start_s <= request["scheduled_s"]
     assert request["last_token_s"] <= end_s <= watched.end_s
 
 
-def test_the_figure_has_one_time_axis_and_the_spans_of_each_request(watched: Watched) -> None:
+def test_the_figure_has_one_time_axis_and_the_spans_of_each_request(watched: TimelineRun) -> None:
     choice = slowest(watched, 9)
-    shown = moments(watched, choice)
+    shown = timeline_data(watched, choice)
     chosen = str(shown.requests["request_id"].iloc[3])
     figure = figures.timeline(shown, chosen)
     axes = list(figure.select_xaxes())
@@ -130,7 +130,7 @@ def test_the_figure_has_one_time_axis_and_the_spans_of_each_request(watched: Wat
     assert "9 requests" in figures.alt_text(figure)
 
 
-def test_the_state_keeps_to_the_window(watched: Watched) -> None:
+def test_the_state_keeps_to_the_window(watched: TimelineRun) -> None:
     start_s, end_s = busiest_window(watched)
     state = watched.state(start_s, end_s)
     assert state["at_s"].between(start_s, end_s).all()
@@ -143,7 +143,7 @@ def test_a_client_sees_its_own_stages_and_failures() -> None:
     run = load_test(10, status=status, error=[""] * 9 + ["<b>timeout</b>"])
     run.requests.loc[8:, ["first_token_s", "last_token_s"]] = np.nan
     seen = of_outcome_like(run)
-    figure = figures.timeline(moments(seen, in_window(seen, (0.0, 99.0))))
+    figure = figures.timeline(timeline_data(seen, in_window(seen, (0.0, 99.0))))
     names = {trace.name for trace in figure.data}
     assert names == {"client late", "until the first token", "streaming", "not finished"}
     failed = next(trace for trace in figure.data if trace.name == "not finished")
@@ -151,13 +151,13 @@ def test_a_client_sees_its_own_stages_and_failures() -> None:
     assert "2 of them not finished, seen by a client" in figures.alt_text(figure)
 
 
-def of_outcome_like(run: Any) -> Watched:
+def of_outcome_like(run: Any) -> TimelineRun:
     from sim.explain.explain import Explainer
 
-    return Watched(run, Explainer(run), None)
+    return TimelineRun(run, Explainer(run), None)
 
 
-def test_a_request_waited_behind_the_steps_of_its_queue(watched: Watched) -> None:
+def test_a_request_waited_behind_the_steps_of_its_queue(watched: TimelineRun) -> None:
     waits = watched.run.requests["queue_s"]
     name = str(watched.run.requests["request_id"].iloc[int(waits.argmax())])
     steps = watched.explainer.waited_behind(name)
@@ -172,13 +172,13 @@ def test_a_load_test_has_nothing_to_wait_behind() -> None:
     assert of_outcome_like(load_test(5)).explainer.waited_behind("r3").empty
 
 
-def test_tables_and_the_bar_of_parts_sum_to_the_latency(watched: Watched) -> None:
+def test_tables_and_the_bar_of_parts_sum_to_the_latency(watched: TimelineRun) -> None:
     found = watched.explainer.slowest(3)
     assert found[0].e2e_s
     table = parts_table(found[0])
     assert table["ms"].sum() == pytest.approx(1e3 * found[0].e2e_s)
     assert table["share, %"].sum() == pytest.approx(100)
-    figure = figures.explained(found[0].request_id, found[0].parts_s)
+    figure = figures.request_parts(found[0].request_id, found[0].parts_s)
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(found[0].e2e_s)
     assert figures.alt_text(figure).endswith(".")
     assert slowest_table(found)["E2E latency, ms"].is_monotonic_decreasing

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from app import figures
-from app.dashboard.trust.bands import error_by_band, in_flight
-from app.dashboard.trust.calibration import (
+from app.dashboard.trust.error_by_load import error_by_band, in_flight
+from app.dashboard.trust.profile_fit import (
     coefficient_table,
     decode_curve,
-    fit_words,
+    fit_sentence,
     prompt_curve,
     residuals,
 )
@@ -208,14 +208,14 @@ def test_coefficients_have_standard_errors_of_their_covariance() -> None:
     expected_us = 1e6 * np.std(CPU.draws, axis=0, ddof=1)
     assert table["standard error, µs"].to_numpy() == pytest.approx(expected_us, rel=1e-3)
     assert table.loc["decode_sequences", "measured up to"] == 16
-    assert fit_words("paged", CPU).startswith("paged: fitted to 893 steps; the median error")
+    assert fit_sentence("paged", CPU).startswith("paged: fitted to 893 steps; the median error")
 
 
 def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
     computed = load_profile("llama-3-8b-h100")
     fit: StepTimeFit = computed.layouts["paged"]
     assert residuals(computed) == {}
-    assert "computed, not measured" in fit_words("paged", fit)
+    assert "computed, not measured" in fit_sentence("paged", fit)
     assert list(coefficient_table(fit)) == ["feature", "µs per unit"]
     assert decode_curve(fit)["measured"].all()
 
@@ -227,11 +227,11 @@ def test_half_of_the_steps_are_below_the_median_residual() -> None:
 
 
 def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
-    drawn = figures.rests_bar({"interpolated": 0.75, "extrapolated": 0.25})
+    drawn = figures.provenance_bar({"interpolated": 0.75, "extrapolated": 0.25})
     assert [bar.x[0] for bar in drawn.data] == [75, 25]
     assert [bar.text for bar in drawn.data] == ["interpolated 75.0%", "extrapolated 25.0%"]
     assert "interpolated 75.0%, extrapolated 25.0%." in figures.alt_text(drawn)
-    assert figures.alt_text(figures.rests_bar({})).endswith("no step was run.")
+    assert figures.alt_text(figures.provenance_bar({})).endswith("no step was run.")
 
 
 @pytest.fixture

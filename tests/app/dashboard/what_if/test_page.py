@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from app.dashboard.metrics_row import SHOWN
-from app.dashboard.simulated import simulated
+from app.dashboard.simulations import simulate
 from app.dashboard.what_if.memory import bars_of_one_unit, memory_parts
-from app.dashboard.what_if.page import interval_words
-from app.dashboard.what_if.verdict import Facts, facts, judge
+from app.dashboard.what_if.page import interval_sentence
+from app.dashboard.what_if.verdict import VerdictFacts, facts, judge
 from app.scenario.scenario_file import parse_scenario
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
@@ -22,10 +22,10 @@ from tests.support.dashboard_app import Browser, page_test
 _LOG = logging.getLogger(__name__)
 CALM = Bottleneck(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
 POLICIES = PolicyConfig(max_seqs=64, token_budget=512)
-FINE = Facts("TTFT ≤ 500 ms", 0.999, None, {"TTFT": 0.001}, 0.0, 2.0, 1, POLICIES, CALM)
+FINE = VerdictFacts("TTFT ≤ 500 ms", 0.999, None, {"TTFT": 0.001}, 0.0, 2.0, 1, POLICIES, CALM)
 
 
-def under(cause: Any, **policies: Any) -> Facts:
+def under(cause: Any, **policies: Any) -> VerdictFacts:
     """Overloaded, with most waiting for ``cause``."""
     pressed = Bottleneck(15.0, 5.0, 30.0, cause, 0.9, 1.0, 64, 0.98)
     bad = replace(FINE, attainment=0.2, missed={"TTFT": 0.8}, bottleneck=pressed)
@@ -57,7 +57,7 @@ def under(cause: Any, **policies: Any) -> Facts:
         (replace(under("places"), limits="", attainment=None), "fails", ["Overloaded", "No SLO"]),
     ],
 )  # fmt: skip
-def test_the_verdict_says_what_and_why(found: Facts, kind: str, words: list[str]) -> None:
+def test_the_verdict_says_what_and_why(found: VerdictFacts, kind: str, words: list[str]) -> None:
     verdict = judge(found)
     assert verdict.kind == kind
     for said in words:
@@ -81,13 +81,13 @@ def test_the_verdict_says_what_and_why(found: Facts, kind: str, words: list[str]
     ],
 )
 def test_what_the_intervals_hold_is_said(text: str, words: list[str]) -> None:
-    said = interval_words(simulated(parse_scenario(f"{text}\nslo: {{}}", "test")))
+    said = interval_sentence(simulate(parse_scenario(f"{text}\nslo: {{}}", "test")))
     for word in words:
         assert word in said
 
 
 def test_facts_are_those_of_the_run() -> None:
-    found = facts(simulated(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")), None)
+    found = facts(simulate(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")), None)
     assert found.limits == "TTFT ≤ 500 ms, TPOT ≤ 50 ms"
     assert found.attainment == 1.0
     assert judge(found).kind == "holds"
@@ -95,19 +95,19 @@ def test_facts_are_those_of_the_run() -> None:
 
 def test_all_refused_is_a_verdict_too() -> None:
     text = "workload: {requests: 20, prompt_tokens: 4000, prompt_cv: 0.05}\npolicies: {kv_tokens: "
-    found = facts(simulated(parse_scenario(f"{text}320}}", "t")), None)
+    found = facts(simulate(parse_scenario(f"{text}320}}", "t")), None)
     assert (found.refused, judge(found).kind) == (1.0, "fails")
     assert "100 % are refused" in judge(found).text
 
 
 def test_memory_is_bytes_by_a_data_sheet_and_tokens_otherwise() -> None:
     load = "workload: {requests: 30}\n"
-    sheet = simulated(parse_scenario(f"{load}server: {{model: llama-2-7b, hardware: h100}}", "t"))
+    sheet = simulate(parse_scenario(f"{load}server: {{model: llama-2-7b, hardware: h100}}", "t"))
     parts, unit = memory_parts(sheet)
     assert unit == "GB"
     assert parts["weights"] == pytest.approx(2 * 6.738, rel=0.01)  # 6.74e9 weights of 2 bytes
     assert sum(parts.values()) == pytest.approx(0.9 * 80, rel=0.01)
-    tokens = memory_parts(simulated(parse_scenario(load, "t")))
+    tokens = memory_parts(simulate(parse_scenario(load, "t")))
     assert tokens[1] == "tokens"
     assert sum(tokens[0].values()) == pytest.approx(448_000)
     bars = bars_of_one_unit({"a": (parts, unit), "b": tokens, "c": (parts, unit)})

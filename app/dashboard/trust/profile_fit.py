@@ -15,7 +15,7 @@ _BEYOND = 1.5
 _UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
 
 
-def fit_words(layout: str, fit: StepTimeFit) -> str:
+def fit_sentence(layout: str, fit: StepTimeFit) -> str:
     """How well it fits, in a sentence; of a computed one, that nobody measured."""
     if not fit.steps:
         return f"{layout}: computed, not measured; there are no residuals."

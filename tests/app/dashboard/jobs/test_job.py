@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app.dashboard.jobs.jobs import Job
+from app.dashboard.jobs.job import Job
 
 
 def wait(condition: Callable[[], bool], within_s: float = 30.0) -> None:

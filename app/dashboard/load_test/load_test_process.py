@@ -17,9 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.runs.folder import new_child
-from app.dashboard.runs.scenario import save_run
-from app.dashboard.simulated import Outcome
+from app.dashboard.kept_runs.folder import new_child
+from app.dashboard.kept_runs.saved_scenario import save_run
+from app.dashboard.simulations import SimulatedScenario
 from sim.records.run import RunError
 from workloads.native import write_trace
 
@@ -44,7 +44,7 @@ class Endpoint:
 
 
 @dataclass(slots=True)
-class LiveTest:
+class LoadTestProcess:
     """One load test, running or ended."""
 
     folder: Path
@@ -102,7 +102,9 @@ class LiveTest:
         self.state = told
 
 
-def start(root: Path, endpoint: Endpoint, outcome: Outcome, options: Sequence[str]) -> LiveTest:
+def start(
+    root: Path, endpoint: Endpoint, outcome: SimulatedScenario, options: Sequence[str]
+) -> LoadTestProcess:
     """Send the scenario's trace to an endpoint, beside its prediction.
 
     Raises ``RunError`` where the folder cannot be written.
@@ -112,7 +114,7 @@ def start(root: Path, endpoint: Endpoint, outcome: Outcome, options: Sequence[st
         folder.mkdir(parents=True)
         write_trace(outcome.trace, folder / "trace.jsonl")
         save_run(folder, PREDICTED, outcome)
-        return LiveTest(folder, _launch(folder, endpoint, options))
+        return LoadTestProcess(folder, _launch(folder, endpoint, options))
     except OSError as error:
         raise RunError(f"{folder}: cannot be written ({error.strerror})") from error
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from app.dashboard.timeline.runs import Watched
-from app.figures import Moments
+from app.dashboard.timeline.timeline_run import TimelineRun
+from app.figures import TimelineData
 from app.figures.sampling import evenly
 
 MOST_LINES = 120
@@ -18,7 +18,7 @@ Window = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VisibleRequests:
     """The rows of requests to draw, from the top; ``said`` are they in words."""
 
     rows: npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ class Choice:
     said: str
 
 
-def busiest_window(watched: Watched) -> Window:
+def busiest_window(watched: TimelineRun) -> Window:
     """A window about the moment when most requests were there, long enough for 60 to come."""
     requests = watched.run.requests
     whole_s = watched.end_s - watched.start_s
@@ -36,7 +36,7 @@ def busiest_window(watched: Watched) -> Window:
     return start_s, start_s + length_s
 
 
-def in_window(watched: Watched, window_s: Window, chosen: int | None = None) -> Choice:
+def in_window(watched: TimelineRun, window_s: Window, chosen: int | None = None) -> VisibleRequests:
     """Requests that were there between two times, by arrival, evenly sampled; ``chosen`` is one."""
     requests = watched.run.requests
     start_s, end_s = window_s
@@ -47,24 +47,26 @@ def in_window(watched: Watched, window_s: Window, chosen: int | None = None) -> 
     if chosen is not None and chosen in found.index and chosen not in rows:
         rows = found.index[found.index.isin([*rows, chosen])].to_numpy(np.int64)
     sampled = f"; {len(rows)} of them drawn, evenly sampled" if len(rows) < len(found) else ""
-    return Choice(rows, window_s, f"{len(found)} requests in this window{sampled}")
+    return VisibleRequests(rows, window_s, f"{len(found)} requests in this window{sampled}")
 
 
-def slowest(watched: Watched, count: int) -> Choice:
+def slowest(watched: TimelineRun, count: int) -> VisibleRequests:
     """The finished requests of the longest E2E latency, the slowest on top, and all their time."""
     requests = watched.run.requests
     e2e_s = requests.loc[requests["status"] == "finished", "e2e_s"]
     rows = e2e_s.nlargest(count).index.to_numpy(np.int64)
     these = requests.iloc[rows]
     if these.empty:
-        return Choice(rows, (watched.start_s, watched.end_s), "No request finished")
+        return VisibleRequests(rows, (watched.start_s, watched.end_s), "No request finished")
     start_s, end_s = these["scheduled_s"].min(), these["last_token_s"].max()
     margin_s = 0.02 * (end_s - start_s)
     window_s = float(start_s - margin_s), float(end_s + margin_s)
-    return Choice(rows, window_s, f"The slowest {len(rows)} of {len(e2e_s)} requests that finished")
+    return VisibleRequests(
+        rows, window_s, f"The slowest {len(rows)} of {len(e2e_s)} requests that finished"
+    )
 
 
-def moments(watched: Watched, choice: Choice) -> Moments:
+def timeline_data(watched: TimelineRun, choice: VisibleRequests) -> TimelineData:
     """What the figure draws."""
     start_s, end_s = choice.window_s
     requests = watched.run.requests.iloc[choice.rows]
@@ -75,10 +77,10 @@ def moments(watched: Watched, choice: Choice) -> Moments:
     ]
     frame = pd.DataFrame(spans, columns=["line", "part", "start_s", "end_s"])
     steps, state = watched.steps(start_s, end_s), watched.state(start_s, end_s)
-    return Moments(start_s, end_s, requests, frame, steps, state)
+    return TimelineData(start_s, end_s, requests, frame, steps, state)
 
 
-def window_around(watched: Watched, row: int) -> Window:
+def window_around(watched: TimelineRun, row: int) -> Window:
     """All of a request's time, and some before and after."""
     request = watched.run.requests.iloc[row]
     start_s = float(request["scheduled_s"])

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from app.dashboard.formatting import three_digits
-from app.dashboard.jobs.grid import AXES, parse_numbers, require_few
+from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
 from app.text.metric_labels import METRICS
 from sim.experiments.frontier import (
     GOODPUT,

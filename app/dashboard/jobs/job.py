@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from app.dashboard.jobs.processes import Stopped, forget_pool, shared_pool
+from app.dashboard.jobs.process_pool import Stopped, forget_pool, shared_pool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from app.dashboard.formatting import escaped, signed, three_digits
-from app.dashboard.metrics_row import SHOWN, Shown, Side, leaves_zero_out
+from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, ShownMetric, excludes_zero
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.url_state import query_of
 from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
@@ -17,20 +17,20 @@ from sim.experiments.predict import Interval
 from workloads.errors import ServetwinError
 
 OWN_LABEL = "this scenario"
-MOST_SIDES = 6
-DEFAULT_SIDES = (OWN_LABEL, "static+contiguous", "chunked+paged+prefix")
+MOST_POLICIES = 6
+DEFAULT_LABELS = (OWN_LABEL, "static+contiguous", "chunked+paged+prefix")
 _LABELS = (
     "static+contiguous", "continuous+contiguous", "continuous+paged", "prefill-first+paged",
     "chunked+paged", "chunked+paged+prefix",
 )  # fmt: skip
 
 
-def side_names() -> list[str]:
+def policy_labels() -> list[str]:
     """What can be chosen; any other label that ``--compare`` takes can be typed."""
     return [OWN_LABEL, *_LABELS, *PRESETS]
 
 
-def side(scenario: ScenarioFile, label: str) -> ScenarioFile:
+def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
     """The scenario under what a label names.
 
     Raises ``ServetwinError`` where the label is unknown, or names what is not offered here.
@@ -42,7 +42,7 @@ def side(scenario: ScenarioFile, label: str) -> ScenarioFile:
     return found
 
 
-def figures_table(sides: Mapping[str, Side]) -> pd.DataFrame:
+def figures_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
     """A row per policy: value and 90 % interval of each metric, as text."""
     rows = [
         {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in SHOWN}}
@@ -51,7 +51,7 @@ def figures_table(sides: Mapping[str, Side]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def differences_table(sides: Mapping[str, Side]) -> pd.DataFrame:
+def differences_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
     """A row per policy but the first: how it differs from that, as text with the verdict."""
     first, *others = sides.values()
     rows = [
@@ -61,7 +61,7 @@ def differences_table(sides: Mapping[str, Side]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in SHOWN)])
 
 
-def numbers(sides: Mapping[str, Side]) -> pd.DataFrame:
+def comparison_frame(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
     """All figures of both tables as numbers, a row per policy and metric."""
     first = next(iter(sides.values()))
     return pd.DataFrame(
@@ -77,7 +77,7 @@ def numbers(sides: Mapping[str, Side]) -> pd.DataFrame:
     )
 
 
-def gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+def request_gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Requests that finished on both sides: ``request_id``, ``scheduled_s``, E2E latency ``a`` and
     ``b`` and ``difference`` (b - a), in seconds, by arrival."""
     found = request_differences([a], [b]).drop(columns="seeds")
@@ -85,14 +85,16 @@ def gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return arrivals.merge(found, on="request_id").sort_values("scheduled_s", ignore_index=True)
 
 
-def extremes(found: pd.DataFrame, most: int = 5) -> tuple[pd.DataFrame, pd.DataFrame]:
+def largest_gains_and_losses(
+    found: pd.DataFrame, most: int = 5
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Those who gained most, and those who lost most."""
     gained = found[found["difference"] < 0].nsmallest(most, "difference")
     lost = found[found["difference"] > 0].nlargest(most, "difference")
     return gained, lost
 
 
-def gains_words(found: pd.DataFrame, a: str, b: str) -> str:
+def gains_sentence(found: pd.DataFrame, a: str, b: str) -> str:
     """One sentence: how many gain and lose from ``a`` to ``b``, and how much on average."""
     if found.empty:
         return "No request finished on both sides."
@@ -116,7 +118,7 @@ def timeline_links(scenario: ScenarioFile, requests: Sequence[str]) -> list[str]
         return None
 
 
-def _with_interval(shown: Shown, of: Side) -> str:
+def _with_interval(shown: ShownMetric, of: ScenarioSummaries) -> str:
     value, found = shown.value(of.summary), shown.interval(of.replications)
     if value is None:
         return "-"
@@ -124,7 +126,7 @@ def _with_interval(shown: Shown, of: Side) -> str:
     return f"{three_digits(value)}{between}"
 
 
-def _difference(shown: Shown, first: Side, of: Side) -> str:
+def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummaries) -> str:
     base, value = shown.value(first.summary), shown.value(of.summary)
     if base is None or value is None:
         return "-"
@@ -135,8 +137,8 @@ def _difference(shown: Shown, first: Side, of: Side) -> str:
     return f"{signed(value - base, base)} [{between}] {_judged(shown, found)}"
 
 
-def _judged(shown: Shown, found: Interval) -> str:
-    if not leaves_zero_out(found):
+def _judged(shown: ShownMetric, found: Interval) -> str:
+    if not excludes_zero(found):
         return "may be none"
     return "better" if (found.low > 0) == (shown.better == "more") else "worse"
 

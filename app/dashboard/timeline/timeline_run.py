@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from app.dashboard.simulated import Outcome
+from app.dashboard.simulations import SimulatedScenario
 from app.figures import state_of_steps
 from loadtest.report.server_metrics import load_server_metrics
 from sim.explain.explain import Explainer
@@ -16,7 +16,7 @@ _DEEPEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class TimelineRun:
     """A run, who explains it, and how its server fared: the KV tokens of a replica where they are
     known, what a load test read at the server."""
 
@@ -50,21 +50,21 @@ class Watched:
         return pd.concat(inside) if inside else pd.DataFrame()
 
 
-def of_outcome(outcome: Outcome) -> Watched:
+def from_simulation(outcome: SimulatedScenario) -> TimelineRun:
     """The scenario's own simulation."""
     scenario = outcome.scenario
     run = replace(outcome.run, scenario={"policies": scenario.policies.as_dict()})
     splits = scenario.cluster.splits or scenario.more_profiles
     kv_tokens = None if splits else scenario.policies.kv_tokens
-    return Watched(run, Explainer(run, scenario.servers()), kv_tokens)
+    return TimelineRun(run, Explainer(run, scenario.servers()), kv_tokens)
 
 
-def of_folder(folder: Path) -> Watched:
+def from_folder(folder: Path) -> TimelineRun:
     """A run that was kept; raises ``RunError`` where it cannot be read."""
     run = load_run(folder)
     kv_tokens = (run.scenario.get("policies") or {}).get("kv_tokens")
     server = load_server_metrics(folder) if run.kind == "loadtest" else None
-    return Watched(run, Explainer(run), kv_tokens, server)
+    return TimelineRun(run, Explainer(run), kv_tokens, server)
 
 
 def kept_runs(root: Path) -> list[str]:
@@ -72,7 +72,7 @@ def kept_runs(root: Path) -> list[str]:
     return [path.relative_to(root).as_posix() for path in sorted(_inside(root), key=_age_s)]
 
 
-def changed_s(folder: Path) -> float:
+def last_change_s(folder: Path) -> float:
     """When something in it was written, added or taken away last, at any depth."""
     return max(_written_s(path) for path in (folder, *folder.rglob("*")))
 

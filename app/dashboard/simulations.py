@@ -29,7 +29,7 @@ Summary = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedScenario:
     """A scenario with what came of it; ``summary`` with its SLO."""
 
     file: ScenarioFile
@@ -45,25 +45,25 @@ class Outcome:
         return self.file.workload.is_generated or not self.scenario.is_repeatable()
 
 
-def simulated(file: ScenarioFile) -> Outcome:
+def simulate(file: ScenarioFile) -> SimulatedScenario:
     """One simulation with the fitted coefficients; raises ``ServetwinError`` of the scenario."""
     require_all_offered(file)
     given = uploads().get(file.workload.source)
     digest, trace = (given.digest, given.trace) if given else ("", None)
     found = _simulated(_without_slo(file), digest, trace)
-    return Outcome(file, digest, *found, found[-1].summary(file.slo.slo()))
+    return SimulatedScenario(file, digest, *found, found[-1].summary(file.slo.slo()))
 
 
-def simulated_or_stop(file: ScenarioFile) -> Outcome:
-    """``simulated``; where that cannot be, the page says why and ends."""
+def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
+    """``simulate``; where that cannot be, the page says why and ends."""
     try:
-        return simulated(file)
+        return simulate(file)
     except ServetwinError as error:
         st.error(escaped(error))
         st.stop()
 
 
-def replications(outcome: Outcome) -> Iterator[Summary]:
+def replications(outcome: SimulatedScenario) -> Iterator[Summary]:
     """Summaries over drawn coefficients and noise, and over draws of a generated workload.
 
     They come one by one, and are kept once all are there. Replication r of a seed draws the same
@@ -86,12 +86,12 @@ def replications(outcome: Outcome) -> Iterator[Summary]:
         kept.pop(next(iter(kept)), None)
 
 
-def replicated(outcome: Outcome) -> list[Summary]:
+def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
     """All ``replications`` that are kept; none where they are not all there yet."""
     return _kept().get((outcome.file.model_dump_json(), outcome.digest), [])
 
 
-def steps_with_usage(outcome: Outcome) -> pd.DataFrame:
+def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
     """The steps again, with where the KV memory's tokens are (``policies.protocols.KVUsage``).
 
     To look that up takes longer than to simulate, so it is done only for who asks.
@@ -118,7 +118,7 @@ def _trace(workload: str, seed: int) -> Trace:
 
 
 @st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
-def _usage(text: str, digest: str, _outcome: Outcome) -> pd.DataFrame:
+def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
     trace, scenario, seed = _outcome.trace, _outcome.scenario, _outcome.file.seed
     return run_once(trace, scenario, seed=seed, keep_usage=True).steps
 

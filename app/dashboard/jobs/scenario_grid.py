@@ -25,14 +25,14 @@ AXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class GridScenario:
     """A scenario and, where it needs one, the trace that was uploaded for it."""
 
     file: ScenarioFile
     given: Trace | None = None
 
 
-def simulate_scene(scene: Scene) -> Row:
+def simulate_point(scene: GridScenario) -> Row:
     """Return the figures of a point (``FIGURE_MEANINGS``), or its problem if it cannot run."""
     file = scene.file
     traces = {file.workload.source: scene.given} if scene.given else None
@@ -79,7 +79,7 @@ def require_few(count: int) -> None:
         )
 
 
-def found_points(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]) -> pd.DataFrame:
+def points_frame(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]) -> pd.DataFrame:
     """The points that have ended, with their figures; labelled by their place in the grid."""
     columns = [*dict.fromkeys(name for p in points for name in p), *FIGURE_MEANINGS, PROBLEM]
     rows = [{**points[place], **row} for place, row in results.items()]

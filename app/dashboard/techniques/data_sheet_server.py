@@ -12,7 +12,7 @@ MODEL, HARDWARE = "llama-3-8b", "h100"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DataSheetServer:
     """A server made of data sheets; ``techniques`` are texts (``tensor-parallel:ways=2``)."""
 
     model: str = MODEL
@@ -21,7 +21,7 @@ class Subject:
     efficiency: str | None = None
 
     @classmethod
-    def of(cls, file: ScenarioFile) -> "Subject | None":
+    def of(cls, file: ScenarioFile) -> "DataSheetServer | None":
         """That of a scenario; None where it rests on a calibrated profile."""
         server = file.server
         if server.model is None or server.hardware is None:
@@ -38,7 +38,7 @@ class Subject:
         """A technique that is on, with its parameters; None where it is off."""
         return next((text for text in self.techniques if _name(text) == name), None)
 
-    def with_technique(self, text: str) -> "Subject":
+    def with_technique(self, text: str) -> "DataSheetServer":
         """The same with the technique on, after the others; its parameters replace older ones.
 
         Raises ``PolicyError`` for an unknown technique or parameter.
@@ -47,7 +47,7 @@ class Subject:
         others = self.without(_name(text)).techniques
         return replace(self, techniques=(*others, text))
 
-    def without(self, name: str) -> "Subject":
+    def without(self, name: str) -> "DataSheetServer":
         """The same with the technique off."""
         kept = tuple(text for text in self.techniques if _name(text) != name)
         return replace(self, techniques=kept)

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app import figures
-from app.dashboard.runs.folder import child, files_in
+from app.dashboard.kept_runs.folder import child, files_in
 from app.figures import Figure
 from app.html.facts import what_ran
 from app.html.report import server_state

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.jobs.grid import parse_numbers, require_few, with_values
+from app.dashboard.jobs.scenario_grid import parse_numbers, require_few, with_values
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.scenario.scenario_file import ScenarioError, ScenarioFile
 from workloads.errors import ServetwinError

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app.dashboard.kept_runs.folder import new_child
 from app.dashboard.scenario.allowed_choices import require_all_offered
-from app.dashboard.runs.folder import new_child
-from app.dashboard.simulated import Outcome
+from app.dashboard.simulations import SimulatedScenario
 from app.scenario.scenario_file import SAMPLE, ScenarioFile, Server, parse_scenario_dict
 from app.scenario.scenarios import scenario_record
 from sim.records.run import RunError, machine_facts
@@ -17,7 +17,7 @@ FILE = "scenario_file"
 """Beside what ``replay --out`` records: the whole scenario as the dashboard has it."""
 
 
-def save_run(root: Path, name: str, outcome: Outcome) -> Path:
+def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
     """Write what ``replay --out`` would; raises ``RunError`` for a bad name, or a full disk."""
     folder = new_child(root, name)
     servers = outcome.file.server.options().record()
