@@ -1,26 +1,32 @@
 """Figures: pure functions from frames to plotly figures, for the dashboard and the reports."""
 
-from app.figures.agreement import differences_over_time, predicted_against_measured
+from app.figures.agreement import predicted_against_measured
 from app.figures.batches import batch_bars
 from app.figures.canvas import DARK, LIGHT, Figure, alt_text
 from app.figures.cdf import chunk_gap_cdf, gaps_s, latency_cdf
-from app.figures.device_memory import device_memory
-from app.figures.errors import errors_with_intervals
-from app.figures.explained import request_parts
-from app.figures.frontier import frontier
-from app.figures.gains import gains_over_time
-from app.figures.gantt import gantt
-from app.figures.heat_map import heat_map
-from app.figures.live import live_latency
-from app.figures.memory import mean_kv_parts, memory_bar
-from app.figures.over_time import latency_over_time, schedule_lag, throughput_over_time
+from app.figures.over_time import (
+    differences_over_time,
+    gains_over_time,
+    latency_over_time,
+    live_latency,
+    schedule_lag,
+    throughput_over_time,
+)
 from app.figures.palette import COLOURS, Look, looks
-from app.figures.provenance_bar import provenance_bar
-from app.figures.residuals import residual_cdf, step_time_curve
+from app.figures.prediction_errors import error_per_band, errors_with_intervals
+from app.figures.profile_fit import residual_cdf, step_time_curve
 from app.figures.roofline import roofline
+from app.figures.scenario_grid import frontier, heat_map
 from app.figures.server_state import server_over_time, state_of_steps
-from app.figures.timeline import TimelineData, timeline
-from app.figures.utilisation import error_per_band
+from app.figures.stacked_bars import (
+    PART_LOOKS,
+    device_memory,
+    mean_kv_parts,
+    memory_bar,
+    provenance_bar,
+    request_parts,
+)
+from app.figures.timeline import TimelineData, gantt, timeline
 from app.text.metric_labels import METRICS, Metric
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "DARK",
     "LIGHT",
     "METRICS",
+    "PART_LOOKS",
     "Figure",
     "Look",
     "Metric",

@@ -1,4 +1,4 @@
-"""A prediction beside what was measured: percentile by percentile, and request by request."""
+"""A prediction beside what was measured, percentile by percentile."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas, marker_of
-from app.figures.over_time import ARRIVAL, MOST_POINTS
 from app.figures.palette import LIMIT_COLOUR, Look
-from app.figures.sampling import FloatArray, as_float32, evenly
-from app.figures.text import plain
+from app.figures.sampling import FloatArray, as_float32
 from app.text.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -23,13 +21,13 @@ def predicted_against_measured(
     metric: str,
     looks: Mapping[str, Look],
 ) -> Figure:
-    """Percentiles of a metric, measured to the right and predicted upwards; right is the diagonal.
+    """Draw percentiles of a metric, measured to the right and predicted upwards.
 
-    The band is 10 % to either side.
+    On the diagonal both are equal; the band is 10 % to either side.
     """
     shown = METRICS[metric]
     figure = canvas(f"measured {shown.title}", f"predicted {shown.title}", "")
-    said = [f"Percentiles of {shown.label}, predicted against measured."]
+    alt = [f"Percentiles of {shown.label}, predicted against measured."]
     tops = [0.0]
     predicted_points = _percentiles(predicted, metric) * shown.factor
     for run, frame in measured.items():
@@ -47,36 +45,9 @@ def predicted_against_measured(
             f"{shown.unit}<extra>%{{fullData.name}}</extra>",
         )
         tops += [*points, *predicted_points]
-        said.append(f"{run}: " + _median_error(predicted_points, points))
+        alt.append(f"{run}: " + _median_error(predicted_points, points))
     _add_diagonal(figure, float(np.nanmax(tops)))
-    figure.update_layout(meta={"alt": " ".join(said)})
-    return figure
-
-
-def differences_over_time(
-    differences: Mapping[str, pd.DataFrame], metric: str, looks: Mapping[str, Look]
-) -> Figure:
-    """Predicted - measured of single requests by their arrival, evenly sampled.
-
-    A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
-    (``loadtest.report.comparison.compare_requests``).
-    """
-    shown = METRICS[metric]
-    title = f"predicted - measured {shown.title}"
-    figure = canvas(ARRIVAL, title, f"{title} of single requests by their arrival.")
-    for run, frame in differences.items():
-        points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
-        points = evenly(points, MOST_POINTS)
-        figure.add_scatter(
-            x=as_float32(points["scheduled_s"]),
-            y=as_float32(points[f"{metric}_difference"] * shown.factor),
-            text=[plain(name) for name in points["request_id"]],
-            name=run,
-            mode="markers",
-            marker=marker_of(looks[run]),
-            hovertemplate=f"%{{text}}: %{{y:+.4g}} {shown.unit}<extra>%{{fullData.name}}</extra>",
-        )
-    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.update_layout(meta={"alt": " ".join(alt)})
     return figure
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure
+from app.figures.canvas import Figure, pattern_marker
 
 MOST_BATCHES = 600
 MIXES = {
@@ -16,7 +16,7 @@ MIXES = {
 
 
 def batch_bars(steps: pd.DataFrame, most: int = MOST_BATCHES) -> pd.DataFrame:
-    """``Run.steps`` as bars, those that begin close to each other as one, ``most`` per replica.
+    """Return ``Run.steps`` as bars, at most ``most`` per replica: close ones are joined.
 
     Columns: ``replica``, ``start_s``, ``end_s``, ``busy_s``, ``steps``, ``rows`` and ``decodes``
     (rows computed in all these steps, and those of decodes), ``mix`` (of ``MIXES``).
@@ -48,11 +48,7 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
             text=[_said(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values],
             textposition="none",
             name=mix,
-            marker={
-                "color": colour,
-                "pattern": {"shape": pattern, "size": 5, "fillmode": "overlay"},
-                "line": {"width": 0},
-            },
+            marker=pattern_marker(colour, pattern),
             hovertemplate="%{text}, from %{base:.6g} s<extra>" + mix + "</extra>",
             row=row,
             col=1,
@@ -62,7 +58,7 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
 
 
 def _joined(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Those of a replica that begin in the same ``most``-th of the time as one."""
+    """Join the bars of a replica that begin in the same ``most``-th of the time."""
     start_s = rows["start_s"].to_numpy(float)
     span_s = max(float(rows["end_s"].max()) - start_s.min(), 1e-9)
     bucket = np.floor(most * (start_s - start_s.min()) / span_s).astype(int)

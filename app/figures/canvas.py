@@ -1,7 +1,7 @@
-"""The empty figure, its light and dark templates, and its alternative text.
+"""The empty figure, its light and dark templates, its alternative text, and shared styles.
 
-All other modules draw with the methods of what they get here. Colours of text, grid and background
-are the template's, so that one figure fits both pages.
+All other modules draw with the methods of the figure that they get here. Colours of text, grid and
+background are the template's, so that one figure fits both pages.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ DARK = _template(DARK_PAGE, "#e6e8ee", "#363c4a")
 
 
 def canvas(x: str, y: str, alt: str) -> Figure:
-    """An empty figure with titles of its axes and a text for who cannot see it."""
+    """Return an empty figure with axis titles; ``alt`` is read to people who cannot see it."""
     figure = go.Figure(layout=_layout(alt))
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y, rangemode="tozero")
@@ -50,7 +50,7 @@ def canvas(x: str, y: str, alt: str) -> Figure:
 
 
 def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = ()) -> Figure:
-    """Panels one below the other on the same ``x``, of equal heights where none are given."""
+    """Return panels one below the other on the same ``x``, by default of equal heights."""
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
     figure = make_subplots(
         rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
@@ -64,19 +64,30 @@ def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int
 
 
 def alt_text(figure: Figure) -> str:
-    """What a figure of ours says to who cannot see it."""
+    """Return the alternative text of a figure made by this package."""
     text: str = figure.layout.meta["alt"]
     return text
 
 
 def line_of(look: Look) -> dict[str, Any]:
-    """A line's colour and dash."""
+    """Return a line's colour and dash."""
     return {"color": look.colour, "dash": look.dash, "width": 2}
 
 
 def marker_of(look: Look) -> dict[str, Any]:
-    """Points' colour and symbol; small, for there are many."""
+    """Return the colour and symbol of points; they are small, for there are many."""
     return {"color": look.colour, "symbol": look.symbol, "size": 5, "opacity": 0.55}
+
+
+def pattern_marker(colour: str, pattern: str) -> dict[str, Any]:
+    """Return a bar's colour and the pattern over it, for people who do not see the colour."""
+    shape = {"shape": pattern, "size": 5, "fillmode": "overlay"}
+    return {"color": colour, "pattern": shape, "line": {"width": 0}}
+
+
+def escape_markup(text: object) -> str:
+    """Return a name from a trace without HTML tags, of which plotly reads a few."""
+    return str(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _layout(alt: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Distributions: which share of the requests is at or below a latency."""
+"""Cumulative distributions: the share of the requests at or below a latency."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ def latency_cdf(
     looks: Mapping[str, Look],
     limit_s: float | None = None,
 ) -> Figure:
-    """CDF of ``ttft_s``, ``tpot_s``, ``e2e_s`` ... of finished requests, one line per run.
+    """Draw the CDF of ``ttft_s``, ``tpot_s``, ``e2e_s`` ... of finished requests, one line per run.
 
     ``limit_s`` draws the SLO.
     """
@@ -25,12 +25,12 @@ def latency_cdf(
 
 
 def chunk_gap_cdf(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
-    """CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
+    """Draw the CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
     return _cdf({n: gaps_s(r) for n, r in requests.items()}, "gap_s", looks, None)
 
 
 def gaps_s(requests: pd.DataFrame) -> pd.Series:
-    """The gaps between consecutive chunks of finished requests, all together."""
+    """Return the gaps between consecutive chunks of all finished requests."""
     gaps = [np.diff(stamps) for stamps in _finished(requests)["chunk_s"]]
     return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
 
@@ -65,15 +65,15 @@ def _cdf(
 
 
 def _add_limit(figure: Figure, limit: float, metric: Metric) -> None:
-    """A line of two points: unlike a shape it is in the legend, and right on a log axis."""
-    said = f"SLO {limit:.4g} {metric.unit}"
+    """Add a line of two points: unlike a shape it is in the legend, and right on a log axis."""
+    name = f"SLO {limit:.4g} {metric.unit}"
     figure.add_scatter(
         x=[limit, limit],
         y=[0, 100],
-        name=said,
+        name=name,
         mode="lines",
         line={"color": LIMIT_COLOUR, "dash": "dash", "width": 1.5},
-        hovertemplate=f"{said}<extra></extra>",
+        hovertemplate=f"{name}<extra></extra>",
     )
 
 

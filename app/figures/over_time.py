@@ -1,19 +1,19 @@
-"""Along the run: latencies, output throughput, and how late the client was."""
+"""Figures along the run: latencies, differences, output throughput, and how late the client was."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, line_of, marker_of
-from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.canvas import Figure, canvas, escape_markup, line_of, marker_of
+from app.figures.palette import COLOURS, LIMIT_COLOUR, Look
 from app.figures.sampling import FloatArray, as_float32, bucket_edges, evenly
-from app.figures.text import plain
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 
 MOST_POINTS = 1500
-MIDDLE_BUCKETS = 40
+MEDIAN_BUCKETS = 40
 ARRIVAL = "scheduled arrival, s"
+_DIRECTIONS = (("faster", COLOURS[0], "circle", -1), ("slower", COLOURS[1], "x", 1))
 
 
 def latency_over_time(
@@ -22,7 +22,7 @@ def latency_over_time(
     looks: Mapping[str, Look],
     limit_s: float | None = None,
 ) -> Figure:
-    """A point per finished request by its arrival (evenly sampled), and the running median.
+    """Draw a point per finished request by its arrival (evenly sampled), and the running median.
 
     The median is of all requests, over a fortieth of the run each.
     """
@@ -31,23 +31,94 @@ def latency_over_time(
     for run, frame in requests.items():
         points = frame.loc[frame["status"] == "finished", ["scheduled_s", metric, "request_id"]]
         points = points.dropna().sort_values("scheduled_s")
-        _add_points(figure, run, points.assign(y=points[metric] * shown.factor), looks[run])
-        _add_medians(figure, run, points["scheduled_s"], points[metric] * shown.factor, looks[run])
-    if limit_s is not None:
-        limit = limit_s * shown.factor
-        line = {"color": LIMIT_COLOUR, "dash": "dash"}
-        figure.add_hline(y=limit, line=line, annotation_text=f"SLO {limit:.4g} {shown.unit}")
+        points["y"] = points[metric] * shown.factor
+        _add_points(figure, run, points, marker_of(looks[run]))
+        _add_medians(figure, run, points, looks[run])
+    _add_limit(figure, limit_s, shown)
+    return figure
+
+
+def live_latency(
+    answers: pd.DataFrame,
+    predicted: pd.DataFrame,
+    metric: str,
+    looks: Mapping[str, Look],
+    limit_s: float | None = None,
+) -> Figure:
+    """Draw each answer of a running load test by when it was sent, beside the prediction's running
+    median; ``looks`` has ``measured`` and ``predicted``."""
+    shown = METRICS[metric]
+    points = evenly(answers.dropna(subset=[metric]), MOST_POINTS)
+    figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric))
+    figure.add_scatter(
+        x=as_float32(points["sent_s"]),
+        y=as_float32(points[metric] * shown.factor),
+        name="measured so far",
+        mode="markers",
+        marker=marker_of(looks["measured"]),
+        hovertemplate=f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>",
+    )
+    median = _rolling_median(predicted, metric)
+    figure.add_scatter(
+        x=as_float32(median.index.to_numpy()),
+        y=as_float32(median * shown.factor),
+        name="predicted, running median",
+        mode="lines",
+        line=line_of(looks["predicted"]),
+        hovertemplate=f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} s<extra>predicted</extra>",
+    )
+    _add_limit(figure, limit_s, shown)
+    return figure
+
+
+def differences_over_time(
+    differences: Mapping[str, pd.DataFrame], metric: str, looks: Mapping[str, Look]
+) -> Figure:
+    """Draw predicted - measured of single requests by their arrival, evenly sampled.
+
+    A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
+    (``loadtest.report.comparison.compare_requests``).
+    """
+    shown = METRICS[metric]
+    title = f"predicted - measured {shown.title}"
+    figure = canvas(ARRIVAL, title, f"{title} of single requests by their arrival.")
+    for run, frame in differences.items():
+        points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
+        points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
+        _add_points(figure, run, points, marker_of(looks[run]), f"%{{y:+.4g}} {shown.unit}")
+    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    return figure
+
+
+def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
+    """Draw how much longer or shorter each request took under ``b`` than under ``a``, by arrival.
+
+    ``found`` has ``request_id``, ``scheduled_s`` and ``difference`` (E2E latency, b - a, seconds).
+    """
+    faster, slower = (int((found["difference"] * sign > 0).sum()) for sign in (-1, 1))
+    alt = (
+        f"Difference of E2E latency in ms from {a} to {b} of every request by its arrival: "
+        f"{faster} are faster, {slower} slower."
+    )
+    figure = canvas(ARRIVAL, "E2E latency difference, ms", alt)
+    shown = evenly(found, MOST_POINTS).assign(y=1000 * found["difference"])
+    for name, colour, symbol, sign in _DIRECTIONS:
+        marker = {"color": colour, "symbol": symbol, "size": 5, "opacity": 0.6}
+        points = shown[shown["difference"] * sign > 0]
+        _add_points(figure, f"{name} under {escape_markup(b)}", points, marker, "%{y:+.4g} ms")
+    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "width": 1})
+    figure.update_yaxes(rangemode="normal")
     return figure
 
 
 def throughput_over_time(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
-    """Output tokens per second in a hundredth of the run each.
+    """Draw output tokens per second in a hundredth of the run each.
 
     The tokens of a request are spread evenly from its first to its last, for simulations and load
     tests alike.
     """
     figure = canvas("time, s", "output throughput, tokens/s", "")
-    said = ["Output tokens per second over time."]
+    alt = ["Output tokens per second over time."]
     for run, frame in requests.items():
         edges_s, rates_per_s = token_rates_per_s(frame)
         figure.add_scatter(
@@ -58,35 +129,36 @@ def throughput_over_time(requests: Mapping[str, pd.DataFrame], looks: Mapping[st
             line={**line_of(looks[run]), "shape": "hv"},
             hovertemplate="%{y:.4g} tokens/s at %{x:.4g} s<extra>%{fullData.name}</extra>",
         )
-        said.append(f"{run}: at most {rates_per_s.max(initial=0):.4g}.")
-    figure.update_layout(meta={"alt": " ".join(said)})
+        alt.append(f"{run}: at most {rates_per_s.max(initial=0):.4g}.")
+    figure.update_layout(meta={"alt": " ".join(alt)})
     return figure
 
 
 def schedule_lag(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
-    """How late each request was sent: the load tester's own figure."""
+    """Draw how late the load tester sent each request."""
     lag = METRICS["lag_s"]
     figure = canvas(ARRIVAL, lag.title, "How late each request was sent, over time.")
     for run, frame in requests.items():
         points = frame[["scheduled_s", "sent_s", "request_id"]].dropna().sort_values("scheduled_s")
-        late = (points["sent_s"] - points["scheduled_s"]) * lag.factor
-        _add_points(figure, run, points.assign(y=late), looks[run])
+        points["y"] = (points["sent_s"] - points["scheduled_s"]) * lag.factor
+        _add_points(figure, run, points, marker_of(looks[run]))
     return figure
 
 
-def token_rates_per_s(requests: pd.DataFrame, buckets: int = 100) -> tuple[FloatArray, FloatArray]:
-    """Edges of the buckets, and output tokens per second in each, of requests that finished."""
+def token_rates_per_s(requests: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Return the edges of 100 buckets, and the output tokens/s of finished requests in each."""
     done = requests[requests["status"] == "finished"]
     if done.empty:
         return np.zeros(1), np.zeros(0)
-    edges_s = bucket_edges(float(requests["scheduled_s"].min()), float(done["last_token_s"].max()))
+    start_s, end_s = float(requests["scheduled_s"].min()), float(done["last_token_s"].max())
+    edges_s = bucket_edges(start_s, end_s)
     tokens = _tokens_until(done, edges_s)
-    tokens[0] = 0.0  # what is out at the very start counts in the first bucket
+    tokens[0] = 0.0  # Tokens that are out at the very start count in the first bucket.
     return edges_s, np.diff(tokens) / np.diff(edges_s)
 
 
 def _tokens_until(done: pd.DataFrame, at_s: FloatArray) -> FloatArray:
-    """How many output tokens were out at each time: one at first_token, the others in line."""
+    """Return the output tokens out at each time: one at first_token, the others evenly."""
     first_s = done["first_token_s"].to_numpy()[:, None]
     span_s = done["last_token_s"].to_numpy()[:, None] - first_s
     progress = np.clip((at_s - first_s) / np.where(span_s > 0, span_s, 1.0), 0.0, 1.0)
@@ -96,30 +168,33 @@ def _tokens_until(done: pd.DataFrame, at_s: FloatArray) -> FloatArray:
     return found
 
 
-def _add_points(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> None:
+def _add_points(
+    figure: Figure, name: str, points: pd.DataFrame, marker: object, value: str = "%{y:.4g}"
+) -> None:
+    """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it."""
     shown = evenly(points, MOST_POINTS)
     figure.add_scatter(
         x=as_float32(shown["scheduled_s"]),
         y=as_float32(shown["y"]),
-        text=[plain(name) for name in shown["request_id"]],
-        name=run,
-        legendgroup=run,
+        text=[escape_markup(request) for request in shown["request_id"]],
+        name=name,
+        legendgroup=name,
         mode="markers",
-        marker=marker_of(look),
-        hovertemplate="%{text}: %{y:.4g} at %{x:.4g} s<extra>%{fullData.name}</extra>",
+        marker=marker,
+        hovertemplate=f"%{{text}}: {value} at %{{x:.4g}} s<extra>%{{fullData.name}}</extra>",
     )
 
 
-def _add_medians(figure: Figure, run: str, at_s: pd.Series, y: pd.Series, look: Look) -> None:
-    if at_s.empty:
+def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> None:
+    if points.empty:
         return
-    edges_s = bucket_edges(float(at_s.min()), float(at_s.max()), MIDDLE_BUCKETS)
-    middles_s = (edges_s[:-1] + edges_s[1:]) / 2
-    medians = y.groupby(
-        np.searchsorted(edges_s, at_s, side="right").clip(1, MIDDLE_BUCKETS)
-    ).median()
+    at_s = points["scheduled_s"]
+    edges_s = bucket_edges(float(at_s.min()), float(at_s.max()), MEDIAN_BUCKETS)
+    centres_s = (edges_s[:-1] + edges_s[1:]) / 2
+    buckets = np.searchsorted(edges_s, at_s, side="right").clip(1, MEDIAN_BUCKETS)
+    medians = points["y"].groupby(buckets).median()
     figure.add_scatter(
-        x=as_float32(middles_s[medians.index.to_numpy() - 1]),
+        x=as_float32(centres_s[medians.index.to_numpy() - 1]),
         y=as_float32(medians),
         name=f"{run}, running median",
         legendgroup=run,
@@ -129,6 +204,30 @@ def _add_medians(figure: Figure, run: str, at_s: pd.Series, y: pd.Series, look: 
     )
 
 
+def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
+    if limit_s is not None:
+        limit = limit_s * metric.factor
+        line = {"color": LIMIT_COLOUR, "dash": "dash"}
+        figure.add_hline(y=limit, line=line, annotation_text=f"SLO {limit:.4g} {metric.unit}")
+
+
+def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
+    done = predicted.dropna(subset=[metric]).sort_values("scheduled_s")
+    window = max(5, len(done) // 25)
+    median: pd.Series = done[metric].rolling(window, min_periods=1, center=True).median()
+    median.index = pd.Index(done["scheduled_s"])
+    return median
+
+
 def _alt(requests: Mapping[str, pd.DataFrame], metric: str) -> str:
     counts = ", ".join(f"{run}: {frame[metric].count()}" for run, frame in requests.items())
     return f"{METRICS[metric].label} of every request by its arrival; requests of {counts}."
+
+
+def _live_alt(answers: pd.DataFrame, predicted: pd.DataFrame, metric: str) -> str:
+    shown = METRICS[metric]
+    alt = f"{shown.label} of {len(answers)} answers by when they were sent."
+    for name, frame in (("measured", answers), ("predicted", predicted)):
+        if frame[metric].notna().any():
+            alt += f" {name}: median {frame[metric].median() * shown.factor:.4g} {shown.unit}."
+    return alt

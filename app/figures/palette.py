@@ -1,8 +1,8 @@
 """One look per policy or run, on every page: a colour, and a dash and a symbol beside it.
 
 The colours stand out from white and from a dark page alike (contrast 3:1 at least), and the first
-six stay apart for people who do not see red or green. Who sees no colour has the dash and the
-symbol.
+six stay apart for people who do not see red or green. Dash and symbol serve people who see no
+colour.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
 LIGHT_PAGE = "#ffffff"
 DARK_PAGE = "#0e1117"
 LIMIT_COLOUR = "#808080"
-"""Limits and diagonals: visible on both pages, nobody's own."""
+"""Limits and diagonals: visible on both pages, and no run's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Look:
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look per name, by its place; give every page the names in the same order."""
+    """Return a look per name, by its place; give every page the names in the same order."""
     return {
         name: Look(
             COLOURS[place % len(COLOURS)],

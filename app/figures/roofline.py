@@ -26,7 +26,7 @@ _LEAST_PX, _MOST_PX = 9, 30
 def roofline(
     operators: pd.DataFrame, peaks_flops_per_s: Mapping[str, float], bytes_per_s: float
 ) -> Figure:
-    """A dot per operator that computes, under a roof per number format.
+    """Draw a dot per operator that computes, under a roof per number format.
 
     ``operators`` has ``phase`` (decode: filled; prefill: open), ``operator``,
     ``intensity_flops_per_byte``, ``flops_per_s``, ``share`` of its step (a larger dot), ``bound``.
@@ -83,14 +83,14 @@ def _add_dot(figure: Figure, dot: pd.Series) -> None:
 def _span(
     intensities: pd.Series, peaks: Mapping[str, float], bytes_per_s: float
 ) -> tuple[float, float]:
-    """From well left of the first dot to well right of the last dot and every ridge."""
+    """Return a range from well left of the first dot to well right of the last dot and ridge."""
     ridges = [peak / bytes_per_s for peak in peaks.values()]
     return min([*intensities, 1.0]) / 3, 3 * max([*intensities, *ridges])
 
 
 def _alt(dots: pd.DataFrame) -> str:
-    said = [
+    bounds = [
         f"{dot.phase} {str(dot.operator).removeprefix(f'{dot.phase} ')}: {dot.bound}-bound"
         for dot in dots.itertuples()
     ]
-    return f"Roofline with a dot per operator. {'; '.join(said)}."
+    return f"Roofline with a dot per operator. {'; '.join(bounds)}."

@@ -23,11 +23,11 @@ _STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "re
 
 
 def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
-    """The state at 600 moments, over all replicas; ``kv_tokens`` is the KV memory of each, None
-    where it is not known.
+    """Return the state at 600 moments, over all replicas; ``kv_tokens`` is the KV memory of each,
+    None where it is not known.
 
     Between steps a replica has nothing to do. Memory counts as used when it cannot be given out,
-    so a prefix that nobody uses now does not.
+    so a cached prefix that no sequence uses now does not.
     """
     if steps.empty or not set(steps) >= _STEP_COLUMNS:  # of an older version
         return pd.DataFrame(columns=["at_s", *(name for name, _, _ in _PANELS)], dtype=float)
@@ -40,9 +40,9 @@ def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
 
 
 def server_over_time(states: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
-    """Three panels on the same time axis; a run that does not know one leaves it empty."""
-    said = [_peak(run, state) for run, state in states.items()]
-    alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(said)}"
+    """Draw three panels on one time axis; a panel that a run has no data for stays empty."""
+    peaks = [_peak(run, state) for run, state in states.items()]
+    alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"
     figure = stacked_canvas("time, s", [title for _, title, _ in _PANELS], alt)
     for run, state in states.items():
         for row, (name, _, factor) in enumerate(_PANELS, start=1):
@@ -78,7 +78,7 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
 
 def _peak(run: str, state: pd.DataFrame) -> str:
     known = {name: state[name].max() for name, _, _ in _PANELS if state[name].notna().any()}
-    said = ", ".join(
+    peaks = ", ".join(
         f"{name.replace('kv_usage', 'KV share')} {top:.4g}" for name, top in known.items()
     )
-    return f"{run}: at most {said or 'nothing known'}."
+    return f"{run}: at most {peaks or 'nothing known'}."

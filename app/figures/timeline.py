@@ -1,18 +1,26 @@
-"""Requests, batches, queue and KV memory on one time axis."""
+"""Requests along time: a bar each, alone or with batches, queue and KV memory on one axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from app.figures.batches import add_batches, batch_bars
-from app.figures.canvas import Figure, line_of, stacked_canvas
-from app.figures.explained import PART_LOOKS
+from app.figures.canvas import (
+    Figure,
+    canvas,
+    escape_markup,
+    line_of,
+    pattern_marker,
+    stacked_canvas,
+)
 from app.figures.palette import looks
-from app.figures.sampling import as_float32
-from app.figures.text import plain
+from app.figures.sampling import FloatArray, as_float32, evenly
+from app.figures.stacked_bars import PART_LOOKS
 
+MOST_GANTT_REQUESTS = 120
 MOST_NAMED = 40
 _NAME_LENGTH = 22
 _CHOSEN = "rgba(128,128,128,0.28)"
@@ -37,7 +45,7 @@ class TimelineData:
 
 
 def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
-    """A bar per request, cut into its parts; below it the batches, the queue and the memory.
+    """Draw a bar per request, cut into its parts; below it the batches, the queue and the memory.
 
     A bar carries its request's id as ``customdata``. The line of ``chosen`` is marked.
     """
@@ -56,6 +64,37 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     figure.update_xaxes(range=[shown.start_s, shown.end_s])
     figure.update_yaxes(fixedrange=True)
     return figure
+
+
+def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
+    """Draw one row per finished request in the order of arrival, evenly sampled.
+
+    A load test sees no queue: there one bar lasts from the arrival to the first token.
+    """
+    done = requests[requests["status"] == "finished"].sort_values("scheduled_s", kind="stable")
+    shown = evenly(done, most)
+    alt = f"Timelines of {len(shown)} of {len(done)} finished requests, in the order of arrival."
+    figure = canvas("time, s", "request, in order of arrival", alt)
+    lines = np.arange(len(shown))
+    ids = shown["request_id"].to_numpy(object)
+    for part, (start_s, end_s) in _gantt_spans(shown).items():
+        _add_bars(figure, part, lines, start_s.to_numpy(float), end_s.to_numpy(float), ids)
+    figure.update_layout(barmode="overlay", bargap=0.15, height=420)
+    figure.update_yaxes(autorange="reversed", showticklabels=False)
+    return figure
+
+
+def _gantt_spans(requests: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
+    stamps = ("scheduled_s", "first_token_s", "last_token_s")
+    scheduled_s, first_s, last_s = (requests[stamp] for stamp in stamps)
+    if requests["queue_s"].isna().all():
+        return {"first_token": (scheduled_s, first_s), "streaming": (first_s, last_s)}
+    admitted_s = scheduled_s + requests["queue_s"].fillna(0.0)
+    return {
+        "queue": (scheduled_s, admitted_s),
+        "prefill": (admitted_s, first_s),
+        "decode": (first_s, last_s),
+    }
 
 
 def _panels(shown: TimelineData) -> dict[str, str]:
@@ -80,31 +119,40 @@ def _heights_px(shown: TimelineData) -> list[int]:
 
 
 def _add_requests(figure: Figure, shown: TimelineData) -> None:
-    names = shown.requests["request_id"].to_numpy(object)
-    for part, (name, colour, pattern) in PART_LOOKS.items():
-        of = shown.spans[shown.spans["part"] == part]
-        if of.empty:
-            continue
-        ids = names[of["line"].to_numpy(int)]
-        figure.add_bar(
-            orientation="h",
-            y=of["line"].to_numpy(int),
-            base=of["start_s"].to_numpy(float),
-            x=(of["end_s"] - of["start_s"]).to_numpy(float),
-            customdata=ids,
-            text=[plain(one) for one in ids],
-            textposition="none",
-            name=name,
-            marker={
-                "color": colour,
-                "pattern": {"shape": pattern, "size": 5, "fillmode": "overlay"},
-                "line": {"width": 0},
-            },
-            hovertemplate="%{text}: %{x:.4g} s, from %{base:.6g} s<extra>%{fullData.name}</extra>",
-            row=1,
-            col=1,
-        )
+    ids = shown.requests["request_id"].to_numpy(object)
+    for part in PART_LOOKS:
+        spans = shown.spans[shown.spans["part"] == part]
+        if len(spans):
+            lines = spans["line"].to_numpy(int)
+            start_s, end_s = spans["start_s"].to_numpy(float), spans["end_s"].to_numpy(float)
+            _add_bars(figure, part, lines, start_s, end_s, ids[lines], row=1, col=1)
     _add_unfinished(figure, shown.requests)
+
+
+def _add_bars(
+    figure: Figure,
+    part: str,
+    lines: npt.NDArray[np.int64],
+    start_s: FloatArray,
+    end_s: FloatArray,
+    ids: npt.NDArray[np.object_],
+    **panel: int,
+) -> None:
+    """Add the spans of one part of ``PART_LOOKS``, each on the line of its request."""
+    name, colour, pattern = PART_LOOKS[part]
+    figure.add_bar(
+        orientation="h",
+        y=lines,
+        base=start_s,
+        x=end_s - start_s,
+        customdata=ids,
+        text=[escape_markup(request) for request in ids],
+        textposition="none",
+        name=name,
+        marker=pattern_marker(colour, pattern),
+        hovertemplate="%{text}: %{x:.4g} s, from %{base:.6g} s<extra>%{fullData.name}</extra>",
+        **panel,
+    )
 
 
 def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
@@ -113,12 +161,12 @@ def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
         return
     failed = requests.iloc[lines]
     reasons = failed["error"].fillna("").replace("", "no reason is known")
-    said = zip(failed["request_id"], failed["status"], reasons, strict=True)
+    labels = zip(failed["request_id"], failed["status"], reasons, strict=True)
     figure.add_scatter(
         x=failed["scheduled_s"].to_numpy(float),
         y=lines,
         customdata=failed["request_id"],
-        text=[plain(f"{name}: {status} ({reason})") for name, status, reason in said],
+        text=[escape_markup(f"{name}: {status} ({reason})") for name, status, reason in labels],
         name="not finished",
         mode="markers",
         marker={"symbol": "x", "size": 7, "color": "#AA4455"},
@@ -129,7 +177,7 @@ def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
 
 
 def _name_lines(figure: Figure, ids: Sequence[str], chosen: str | None) -> None:
-    """Names of all where there is room; of the chosen request in any case, and its line grey."""
+    """Name all lines where there is room, and the chosen one in any case, on grey."""
     named = [line for line, name in enumerate(ids) if len(ids) <= MOST_NAMED or name == chosen]
     figure.update_yaxes(
         range=[len(ids) - 0.4, -0.6], tickvals=named, row=1, col=1, zeroline=False,
@@ -145,7 +193,7 @@ def _name_lines(figure: Figure, ids: Sequence[str], chosen: str | None) -> None:
 
 def _label(name: str, is_chosen: bool) -> str:
     short = name if len(name) <= _NAME_LENGTH else f"...{name[3 - _NAME_LENGTH :]}"
-    return f"<b>▶ {plain(short)}</b>" if is_chosen else plain(short)
+    return f"<b>▶ {escape_markup(short)}</b>" if is_chosen else escape_markup(short)
 
 
 def _add_state(figure: Figure, state: pd.DataFrame, panel: str, row: int, legend: str) -> None:
@@ -153,14 +201,14 @@ def _add_state(figure: Figure, state: pd.DataFrame, panel: str, row: int, legend
     words = {"kv_usage": "in use"}
     shapes = looks(["running", "waiting", "kv_usage"])
     for name, factor in factors.items():
-        said = words.get(name, name)
+        label = words.get(name, name)
         figure.add_scatter(
             x=state["at_s"].to_numpy(float),
             y=as_float32(state[name] * factor),
-            name=said,
+            name=label,
             mode="lines",
             line={**line_of(shapes[name]), "shape": "hv"},
-            hovertemplate=f"%{{y:.4g}} {'% ' if factor > 1 else ''}{said} at %{{x:.6g}} s"
+            hovertemplate=f"%{{y:.4g}} {'% ' if factor > 1 else ''}{label} at %{{x:.6g}} s"
             "<extra></extra>",
             legend=legend,
             row=row,
@@ -177,7 +225,7 @@ def _place_legend(figure: Figure, row: int, legend: str) -> None:
 
 def _alt(shown: TimelineData) -> str:
     unfinished = int((shown.requests["status"] != "finished").sum())
-    said = f"{len(shown.requests)} requests from {shown.start_s:.4g} to {shown.end_s:.4g} s"
+    which = f"{len(shown.requests)} requests from {shown.start_s:.4g} to {shown.end_s:.4g} s"
     also = f", {unfinished} of them not finished" if unfinished else ""
     below = "with batches, queue and KV memory below" if len(shown.steps) else "seen by a client"
-    return f"Timeline of {said}{also}, {below}."
+    return f"Timeline of {which}{also}, {below}."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from app.figures.explained import PART_LOOKS
+from app.figures import PART_LOOKS
 from app.text.explanation import verdict
 from sim.explain.explain import Explanation
 

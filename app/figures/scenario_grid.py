@@ -1,12 +1,11 @@
-"""Throughput of a server against the speed that a user sees: one line per configuration."""
+"""Figures of a grid of scenarios: throughput against a user's speed, and a heat map."""
 
 from collections.abc import Mapping
 
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas
+from app.figures.canvas import Figure, canvas, escape_markup
 from app.figures.palette import LIMIT_COLOUR, Look
-from app.figures.text import plain
 
 _X = "interactivity_tokens_per_s"
 _SHADE = "rgba(128,128,128,0.14)"
@@ -22,7 +21,9 @@ def frontier(
     best: int | None = None,
     tpot_limit_s: float | None = None,
 ) -> Figure:
-    """``points`` have ``series`` (in ``looks``), ``label``, interactivity, ``y``,
+    """Draw throughput against the speed that a user sees, a line per configuration.
+
+    ``points`` have ``series`` (in ``looks``), ``label``, interactivity, ``y``,
     ``slo_attainment`` and ``on_front``; customdata is a point's row label.
 
     Filled symbols keep the SLO for ``share`` of the requests, open ones do not. The star is
@@ -43,6 +44,35 @@ def frontier(
     return figure
 
 
+def heat_map(shares: pd.DataFrame, x_title: str, share_title: str) -> Figure:
+    """Draw ``shares`` (0 to 1) in per cent, written into each cell; undefined cells stay empty.
+
+    ``shares`` has a row per policy and a column per rate.
+    Columns are categories: equal widths, whatever the numbers.
+    """
+    percent = 100 * shares.astype(float)
+    figure = canvas(x_title, "", _heat_map_alt(shares, share_title))
+    figure.add_heatmap(
+        x=[f"{column:g}" for column in shares.columns],
+        y=[escape_markup(name) for name in shares.index],
+        z=percent.to_numpy(),
+        text=[["" if pd.isna(v) else f"{v:.1f}" for v in row] for row in percent.to_numpy()],
+        texttemplate="%{text}",
+        zmin=0,
+        zmax=100,
+        colorscale="Cividis",
+        colorbar={"title": {"text": share_title, "side": "right"}},
+        xgap=2,
+        ygap=2,
+        hovertemplate="%{y} at %{x} requests/s: %{z:.2f} %<extra></extra>",
+        hoverongaps=False,
+    )
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
+    figure.update_layout(height=140 + 52 * len(shares))
+    return figure
+
+
 def _add_front(figure: Figure, points: pd.DataFrame, y: str) -> None:
     front = points[points["on_front"]].sort_values(_X)
     figure.add_scatter(
@@ -58,7 +88,7 @@ def _add_series(
     figure.add_scatter(
         x=points[_X],
         y=points[y],
-        name=plain(name),
+        name=escape_markup(name),
         mode="lines+markers",
         line={"color": look.colour, "dash": look.dash, "width": 1.5},
         marker={
@@ -69,7 +99,7 @@ def _add_series(
         },
         customdata=list(points.index),
         text=[
-            f"{plain(label)}<br>{100 * kept:.1f} % within the SLO"
+            f"{escape_markup(label)}<br>{100 * kept:.1f} % within the SLO"
             for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
         ],
         hovertemplate="%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>",
@@ -84,7 +114,7 @@ def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
             "line": {"color": "#5B6070", "width": 1.5},
         },
         customdata=list(best.index),
-        text=[plain(label) for label in best["label"]],
+        text=[escape_markup(label) for label in best["label"]],
         hovertemplate="best: %{text}<extra></extra>",
     )  # fmt: skip
 
@@ -100,8 +130,16 @@ def _shade(figure: Figure, least: float, most: float) -> None:
 
 
 def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
-    said = [f"{len(points)} points: {y_title} against tokens per second for a user."]
+    alt = [f"{len(points)} points: {y_title} against tokens per second for a user."]
     if best is not None and best in points.index:
         row = points.loc[best]
-        said.append(f"Best is {row['label']}: {row[y]:.4g} at {row[_X]:.4g}.")
-    return " ".join(said)
+        alt.append(f"Best is {row['label']}: {row[y]:.4g} at {row[_X]:.4g}.")
+    return " ".join(alt)
+
+
+def _heat_map_alt(shares: pd.DataFrame, share_title: str) -> str:
+    alt = [f"{share_title} by policy and rate."]
+    for name, row in shares.iterrows():
+        cells = ", ".join(f"{100 * v:.1f} at {rate:g}" for rate, v in row.dropna().items())
+        alt.append(f"{name}: {cells or 'not simulated'}.")
+    return " ".join(alt)

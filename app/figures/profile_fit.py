@@ -1,4 +1,4 @@
-"""How well a calibration fits: what was left over, and the step times that it gives."""
+"""How well a profile fits its calibration: residuals, and the step times that it gives."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,12 +11,12 @@ from app.figures.sampling import as_float32
 
 
 def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]) -> Figure:
-    """Distribution of measured - fitted over the calibration's steps, a line per KV layout.
+    """Draw the distribution of measured - fitted over the calibrated steps, a line per KV layout.
 
     ``noise`` are the quantiles of measured / fitted that a profile keeps.
     """
     figure = canvas("measured - fitted, % of fitted", "share of steps, %", "")
-    said = ["Residuals of the calibration."]
+    alt = ["Residuals of the calibration."]
     for layout, quantiles in noise.items():
         left = 100 * (np.asarray(quantiles, float) - 1)
         shares = 100 * (np.arange(len(left)) + 0.5) / len(left)
@@ -30,9 +30,9 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
             "<extra>%{fullData.name}</extra>",
         )
         low, high = np.quantile(left, (0.05, 0.95))
-        said.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
+        alt.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
     figure.add_vline(x=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
-    figure.update_layout(meta={"alt": " ".join(said)})
+    figure.update_layout(meta={"alt": " ".join(alt)})
     figure.update_xaxes(ticksuffix=" %", zeroline=False)
     figure.update_yaxes(range=[0, 101])
     return figure
@@ -41,14 +41,15 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
 def step_time_curve(
     curves: Mapping[str, pd.DataFrame], x: str, looks: Mapping[str, Look]
 ) -> Figure:
-    """Fitted duration of a step over ``x``, with the spread of single steps; what was not measured
-    is dotted.
+    """Draw the fitted duration of a step over ``x``, with the spread of single steps.
+
+    The line is dotted where nothing was measured.
 
     Columns of a curve: ``x``, ``seconds``, ``low_s``, ``high_s``, ``measured`` (whether all its
     features are within what was measured).
     """
     figure = canvas(x, "duration of a step, ms", "")
-    said = [f"Fitted duration of a step over {x}."]
+    alt = [f"Fitted duration of a step over {x}."]
     for name, curve in curves.items():
         look = looks[name]
         _add_spread(figure, curve, look)
@@ -65,9 +66,9 @@ def step_time_curve(
                     hovertemplate="%{y:.4g} ms at %{x:.4g}<extra>" + words + "</extra>",
                 )  # fmt: skip
         ends = curve.iloc[[0, -1]]
-        said.append(f"{name}: {1e3 * ends['seconds'].min():.3g} to "
+        alt.append(f"{name}: {1e3 * ends['seconds'].min():.3g} to "
                     f"{1e3 * ends['seconds'].max():.3g} ms.")  # fmt: skip
-    figure.update_layout(meta={"alt": " ".join(said)})
+    figure.update_layout(meta={"alt": " ".join(alt)})
     return figure
 
 

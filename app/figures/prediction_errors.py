@@ -1,0 +1,124 @@
+"""How far a prediction is off: metric by metric, and at low and at high load."""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas
+from app.figures.palette import COLOURS, LIMIT_COLOUR
+from app.text.metric_labels import METRICS
+
+_NOISE_COLOUR = "rgba(128,128,128,0.5)"
+_ALLOWED_COLOUR = "rgba(0,119,136,0.35)"
+_ZERO_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
+
+Values = npt.NDArray[np.float64]
+Axis = Literal["x", "y"]
+
+
+def errors_with_intervals(errors: pd.DataFrame) -> Figure:
+    """Draw a point per metric with the predicted interval, on a bar of the noise floor and one of
+    what is allowed.
+
+    Columns: ``metric`` (its label), and in per cent of what was measured ``error``, ``low``,
+    ``high`` (of the interval), ``noise`` and ``allowed``; undefined where there is none.
+    """
+    known = errors[np.isfinite(errors["error"])]
+    alt = [f"{name} {error:+.1f} %" for name, error in known[["metric", "error"]].values]
+    alt_text = f"Error of the prediction: {', '.join(alt) or 'not known'}."
+    figure = canvas("predicted - measured, % of measured", "", alt_text)
+    names = errors["metric"].tolist()
+    for column, colour, width, name in (
+        ("allowed", _ALLOWED_COLOUR, 0.8, "allowed"),
+        ("noise", _NOISE_COLOUR, 0.4, "noise floor"),
+    ):
+        figure.add_bar(
+            orientation="h", y=names, width=width, name=name,
+            hovertemplate=f"{name}: ± %{{customdata:.3g}} %<extra>%{{y}}</extra>",
+            **_bars_around_zero("x", errors[column].to_numpy(float), colour),
+        )  # fmt: skip
+    figure.add_scatter(
+        y=names,
+        name="error, predicted interval",
+        hovertemplate="error %{x:+.3g} %<extra>%{y}</extra>",
+        **_error_points("x", errors),
+    )
+    figure.add_vline(x=0, line=_ZERO_LINE)
+    figure.update_layout(barmode="overlay", height=130 + 38 * len(errors))
+    figure.update_xaxes(ticksuffix=" %", zeroline=False)
+    figure.update_yaxes(type="category", autorange="reversed", categoryarray=names)
+    return figure
+
+
+def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
+    """Draw the error per band of requests in flight, with its interval, on its noise floor.
+
+    Columns: ``least`` and ``most`` requests in flight, ``requests``, and relative to what was
+    measured ``error``, ``low``, ``high``, ``noise`` (undefined where nothing was repeated).
+    """
+    label = METRICS[metric].label
+    names = [
+        f"{_range(least, most)}<br>{count:.0f} requests"
+        for least, most, count in bands[["least", "most", "requests"]].values
+    ]
+    figure = canvas(
+        "in flight on arrival, requests", f"error of mean {label}, %", _band_alt(bands, label)
+    )
+    percent = 100 * bands[["error", "low", "high", "noise"]].astype(float)
+    figure.add_bar(
+        x=names, width=0.5, name="noise floor",
+        hovertemplate="noise floor ± %{customdata:.3g} %<extra></extra>",
+        **_bars_around_zero("y", percent["noise"].to_numpy(), _NOISE_COLOUR),
+    )  # fmt: skip
+    figure.add_scatter(
+        x=names,
+        name="error, 90 % interval",
+        hovertemplate="error %{y:+.3g} %<extra></extra>",
+        **_error_points("y", percent),
+    )
+    figure.add_hline(y=0, line=_ZERO_LINE)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
+    return figure
+
+
+def _error_points(axis: Axis, errors: pd.DataFrame) -> dict[str, Any]:
+    """Return options of ``add_scatter``: diamonds along ``axis``, each with its interval."""
+    error, low, high = (errors[column].to_numpy(float) for column in ("error", "low", "high"))
+    return {
+        axis: error,
+        "mode": "markers",
+        "marker": {"color": COLOURS[0], "size": 10, "symbol": "diamond"},
+        f"error_{axis}": {
+            "type": "data",
+            "symmetric": False,
+            "array": high - error,
+            "arrayminus": error - low,
+            "color": COLOURS[0],
+        },
+    }
+
+
+def _bars_around_zero(axis: Axis, half: Values, colour: str) -> dict[str, Any]:
+    """Return options of ``add_bar``: ``half`` to either side of 0; hovering shows ``half``."""
+    return {
+        axis: 2 * half,
+        "base": -half,
+        "customdata": half,
+        "marker": {"color": colour, "line": {"width": 0}},
+    }
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+
+
+def _band_alt(bands: pd.DataFrame, label: str) -> str:
+    known = bands[np.isfinite(bands["error"])]
+    errors = [
+        f"{_range(least, most)}: {error:+.1%}"
+        for least, most, error in known[["least", "most", "error"]].values
+    ]
+    return f"Error of mean {label} by requests in flight: {'; '.join(errors) or 'not known'}."

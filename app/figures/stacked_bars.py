@@ -1,0 +1,189 @@
+"""Stacked bars: what memory holds, what simulated time rests on, where a request's time went."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas, escape_markup
+from app.figures.palette import LIMIT_COLOUR
+
+_GB = 1e9
+_GREY, _DARK_GREY = "#9AA0AC", "#5B6070"
+_BLUE, _LIGHT_BLUE, _ORANGE, _TEAL = "#0072B2", "#5599CC", "#D55E00", "#007788"
+
+Part = tuple[str, str, str]
+"""Name, colour and pattern."""
+
+_KV_PARTS = {
+    "weights": (_DARK_GREY, ""),
+    "live": (_BLUE, ""),
+    "reserved": (_LIGHT_BLUE, "/"),
+    "cached": (_TEAL, "."),
+    "waste": (_ORANGE, "x"),
+    "free": (_GREY, ""),
+}
+_DEVICE_PARTS = {
+    "weights": (_DARK_GREY, ""),
+    "KV": (_BLUE, ""),
+    "state": (_TEAL, "."),
+    "free": (_GREY, ""),
+    "kept back": (_DARK_GREY, "/"),
+}
+_PROVENANCE_PARTS = {
+    "measured": ("measured: a table has that very step", _BLUE, ""),
+    "interpolated": ("interpolated: no feature beyond the largest measured", _LIGHT_BLUE, "."),
+    "extrapolated": ("extrapolated: some feature beyond the largest measured", _ORANGE, "x"),
+    "roofline": ("roofline: a formula, not measured", "#779988", "/"),
+}
+PART_LOOKS: dict[str, Part] = {
+    "send_lag": ("client late", _GREY, "/"),
+    "api": ("API", "#779988", "\\"),
+    "queue": ("waiting", _GREY, "/"),
+    "first_token": ("until the first token", _ORANGE, ""),
+    "prefill": ("prefill", _ORANGE, ""),
+    "transfer": ("transfer", _TEAL, "."),
+    "decode": ("decode", _BLUE, ""),
+    "stalled": ("stalled by prompts", "#DD7755", "+"),
+    "preempted": ("preempted", "#4444FF", "x"),
+    "streaming": ("streaming", _BLUE, ""),
+}
+"""Name, colour and pattern of the parts and spans of an explained request."""
+
+_LABELLED_SHARE = 0.07
+"""Share of the bar from which on a part has room for its name."""
+
+
+def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
+    """Draw a bar per name; parts are weights, live, reserved, cached, waste, free, in ``unit``.
+
+    Raises ``KeyError`` for another part.
+    """
+    unknown = {part for parts in bars.values() for part in parts} - _KV_PARTS.keys()
+    if unknown:
+        raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_KV_PARTS)}")
+    alt = [_shares(name, parts, unit) for name, parts in bars.items()]
+    figure = canvas(f"memory, {unit}", "", " ".join(alt))
+    _add_memory(figure, bars, _KV_PARTS, unit)
+    figure.update_layout(barmode="stack", height=110 + 50 * len(bars))
+    return figure
+
+
+def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float) -> Figure:
+    """Draw a bar per name, its parts in bytes, and a line at the memory of the device.
+
+    Where the parts do not fit, the bar passes the line.
+    """
+    in_gb = {
+        name: {part: size / _GB for part, size in parts.items()} for name, parts in bars.items()
+    }
+    capacity = f"{capacity_bytes / _GB:,.4g} GB"
+    alt = [f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())]
+    figure = canvas("memory, GB (10^9 bytes)", "", " ".join(alt))
+    _add_memory(figure, in_gb, _DEVICE_PARTS, "GB")
+    figure.add_vline(
+        x=capacity_bytes / _GB,
+        line={"color": LIMIT_COLOUR, "dash": "dash"},
+        annotation_text=capacity,
+        annotation_position="top",
+    )
+    figure.update_layout(
+        barmode="stack", height=160 + 50 * len(bars), legend={"traceorder": "normal", "y": 1.2}
+    )
+    return figure
+
+
+def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
+    """Return KV tokens by what they hold, on average over the time of the steps.
+
+    ``steps`` have the columns of ``KVUsage`` (``servetwin replay --kv-usage``).
+    """
+    weights_s = steps["end_s"] - steps["start_s"]
+    means = {
+        name: float((steps[f"{name}_tokens"] * weights_s).sum() / weights_s.sum())
+        for name in ("live", "reserved", "cached", "internal_waste", "external_waste", "free")
+    }
+    waste = means.pop("internal_waste") + means.pop("external_waste")
+    return {**means, "waste": waste}
+
+
+def provenance_bar(shares: Mapping[str, float]) -> Figure:
+    """Draw one bar of the shares of busy time by ``sim.step_times.provenance``."""
+    found = ", ".join(f"{kind} {share:.1%}" for kind, share in shares.items())
+    alt = f"What the simulated time rests on: {found or 'no step was run'}."
+    figure = canvas("share of simulated busy time, %", "", alt)
+    for kind, part in _PROVENANCE_PARTS.items():
+        if share := shares.get(kind, 0.0):
+            hover = f"%{{x:.3g}} % {kind}<extra></extra>"
+            _add_labelled_part(figure, "", part, 100 * share, f"{kind} {share:.1%}", hover)
+    _lay_out_single_bar(figure, 150)
+    figure.update_xaxes(range=[0, 100], ticksuffix=" %")
+    return figure
+
+
+def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
+    """Draw the parts of a request's latency as one bar; parts of no length are left out."""
+    parts = {part: parts_s[part] for part in PART_LOOKS if parts_s.get(part, 0.0) > 0}
+    whole_s = sum(parts.values())
+    named = ", ".join(f"{PART_LOOKS[part][0]} {seconds:.3g} s" for part, seconds in parts.items())
+    alt = f"Where the {whole_s:.3g} s of request {request_id} went: {named or 'nowhere'}."
+    figure = canvas("part of the E2E latency, s", "", alt)
+    for part, seconds in parts.items():
+        look, share = PART_LOOKS[part], seconds / whole_s
+        label = f"{look[0]}<br>{seconds:.3g} s" if share >= _LABELLED_SHARE else ""
+        hover = f"%{{x:.4g}} s, {share:.1%} of the latency<extra>{look[0]}</extra>"
+        _add_labelled_part(figure, escape_markup(request_id), look, seconds, label, hover)
+    _lay_out_single_bar(figure, 170)
+    figure.update_layout(legend_traceorder="normal")
+    figure.update_yaxes(showticklabels=False)
+    return figure
+
+
+def _add_memory(
+    figure: Figure,
+    bars: Mapping[str, Mapping[str, float]],
+    looks: Mapping[str, tuple[str, str]],
+    unit: str,
+) -> None:
+    for part, (colour, pattern) in looks.items():
+        amounts = [parts.get(part, 0.0) for parts in bars.values()]
+        if any(amounts):
+            figure.add_bar(
+                orientation="h",
+                y=list(bars),
+                x=amounts,
+                name=part,
+                marker={"color": colour, "pattern": {"shape": pattern}},
+                hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
+            )
+    figure.update_yaxes(type="category", autorange="reversed")
+
+
+def _add_labelled_part(
+    figure: Figure, bar: str, part: Part, amount: float, label: str, hover: str
+) -> None:
+    name, colour, pattern = part
+    shape = {"shape": pattern, "fillmode": "overlay", "solidity": 0.15}
+    figure.add_bar(
+        orientation="h", y=[bar], x=[amount], name=name, text=label, textposition="inside",
+        insidetextanchor="middle", textangle=0, hovertemplate=hover,
+        marker={"color": colour, "pattern": shape},
+    )  # fmt: skip
+
+
+def _lay_out_single_bar(figure: Figure, height_px: int) -> None:
+    figure.update_layout(
+        barmode="stack", height=height_px, showlegend=True,
+        uniformtext={"minsize": 11, "mode": "hide"},
+    )  # fmt: skip
+    figure.update_yaxes(type="category")
+
+
+def _shares(name: str, parts: Mapping[str, float], unit: str) -> str:
+    total = sum(parts.values())
+    shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in parts.items() if total)
+    return f"{name}: {total:.4g} {unit}, {shares}."
+
+
+def _amounts(name: str, parts_gb: Mapping[str, float]) -> str:
+    amounts = ", ".join(f"{part} {size:,.4g} GB" for part, size in parts_gb.items() if size)
+    return f"{name}: {amounts}."
