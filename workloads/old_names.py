@@ -63,7 +63,7 @@ OLD_MODULES = {
     "sim.roofline": "sim.step_times.roofline",
     "sim.roofline.bounds": "sim.step_times.roofline.bounds",
     "sim.roofline.breakdown": "sim.step_times.roofline.breakdown",
-    "sim.roofline.coarse": "sim.step_times.roofline.coarse",
+    "sim.roofline.coarse": "sim.step_times.roofline.roofline_estimate",
     "sim.roofline.deployment": "sim.step_times.roofline.deployment",
     "sim.roofline.efficiency": "sim.step_times.roofline.efficiency",
     "sim.roofline.formats": "sim.step_times.roofline.formats",
@@ -130,6 +130,7 @@ OLD_MODULES = {
 OLD_CLASSES: dict[str, dict[str, str]] = {
     "policies.fleet": {"Fleet": "ReplicaLoads"},
     "policies.iteration": {"last_of_groups": "finished_requests"},
+    "sim.roofline.coarse": {"CoarseStep": "RooflineEstimate"},
     "policies.law_check": {"LawBroken": "InvariantBroken", "LawChecked": "InvariantChecked"},
     "policies.queueing": {"Reception": "AdmissionQueue", "is_steady": "has_stable_head"},
     "sim.acceptance": {"Verification": "OrderedAcceptance"},

@@ -5,21 +5,21 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from sim.formulas.flops_mops import token_work, total_work, with_ffn_matrices
-from sim.formulas.intensity import Intensity, intensity_table, matmul_rows_at
-from sim.formulas.kv_sizes import memory_sizes
-from sim.formulas.latency_table import (
-    decode_latency,
-    ideal_deployment,
-    most_tokens_per_s,
-    with_kv_heads,
-)
-from sim.formulas.scale import devices_for
 from sim.shapes.catalogue import find_hardware, find_model, shipped_models
 from sim.shapes.hardware import Hardware
 from sim.shapes.mixers import Attention
 from sim.shapes.model import ModelShape
+from sim.step_times.roofline.decode_latency import (
+    decode_latency,
+    devices_for,
+    ideal_deployment,
+    most_tokens_per_s,
+    with_kv_heads,
+)
 from sim.step_times.roofline.formats import KV_FORMATS, find_format
+from sim.step_times.roofline.matrix_products import Intensity, intensity_table, matmul_rows_at
+from sim.step_times.roofline.memory import memory_sizes
+from sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
 from workloads.errors import PolicyError, did_you_mean
 
 KEYS = (128, 512, 4096, 32_000)

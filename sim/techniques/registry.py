@@ -4,58 +4,64 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
-from sim.techniques.awq import AWQ
-from sim.techniques.blockwise import BlockwiseDecoding
-from sim.techniques.cascade import ModelCascade
-from sim.techniques.chunked_prefill import ChunkedPrefill
-from sim.techniques.continuous_batching import ContinuousBatching
-from sim.techniques.copy_on_write import CopyOnWrite
-from sim.techniques.cross_layer import CrossLayer
-from sim.techniques.diffusion import DiffusionDecoding
-from sim.techniques.dilated import Dilated
-from sim.techniques.distillation import Distillation
-from sim.techniques.dynamic_insertion import DynamicInsertion
-from sim.techniques.early_exit import EarlyExitDecoding
-from sim.techniques.expert_parallel import ExpertParallel
-from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.flash_attention import FlashAttention
-from sim.techniques.flash_decoding import FlashDecoding
-from sim.techniques.fp8 import FP8
-from sim.techniques.grouped_query import GroupedQuery
-from sim.techniques.kernel_fusion import KernelFusion
-from sim.techniques.kv_budget import KVBudget
-from sim.techniques.kv_cache import KVCache
-from sim.techniques.kv_offload import KVOffload
-from sim.techniques.kv_quantisation import KVQuantisation
-from sim.techniques.latent_attention import MultiHeadLatent
-from sim.techniques.linear_attention import LinearAttention
-from sim.techniques.llm_int8 import LLMInt8
-from sim.techniques.low_rank_kv import LowRankKV
-from sim.techniques.multi_query import MultiQuery
-from sim.techniques.paged_attention import PagedAttention
-from sim.techniques.phase_formats import PhaseFormats
-from sim.techniques.pipeline_parallel import PipelineParallel
-from sim.techniques.prefill_decode_split import PrefillDecodeSplit
-from sim.techniques.prefix_cache import PrefixCache
-from sim.techniques.self_speculation import SelfSpeculation
-from sim.techniques.semi_structured_sparsity import SemiStructuredSparsity
-from sim.techniques.sequence_parallel import SequenceParallel
+from sim.techniques.attention import (
+    CrossLayer,
+    Dilated,
+    GroupedQuery,
+    KVBudget,
+    LinearAttention,
+    MixtureOfExperts,
+    MultiHeadLatent,
+    MultiQuery,
+    SlidingWindow,
+    StateSpace,
+    Streaming,
+)
+from sim.techniques.compression import (
+    Distillation,
+    SemiStructuredSparsity,
+    StructuredPruning,
+    UnstructuredPruning,
+    WeightSharing,
+)
+from sim.techniques.decoding import (
+    BlockwiseDecoding,
+    DiffusionDecoding,
+    EarlyExitDecoding,
+    ModelCascade,
+    SelfSpeculation,
+    SpeculativeDecoding,
+    TreeSpeculation,
+)
+from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
+from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
+from sim.techniques.numbers import (
+    AWQ,
+    FP8,
+    KVQuantisation,
+    LLMInt8,
+    PhaseFormats,
+    SmoothQuant,
+    WeightInt4,
+    WeightInt8,
+)
+from sim.techniques.parallel import (
+    ExpertParallel,
+    PipelineParallel,
+    SequenceParallel,
+    TensorParallel,
+)
+from sim.techniques.serving import (
+    ChunkedPrefill,
+    ContinuousBatching,
+    CopyOnWrite,
+    DynamicInsertion,
+    PagedAttention,
+    PrefillDecodeSplit,
+    PrefixCache,
+)
 from sim.techniques.setup import Setup
-from sim.techniques.sliding_window import SlidingWindow
-from sim.techniques.smooth_quant import SmoothQuant
-from sim.techniques.speculative import SpeculativeDecoding
-from sim.techniques.state_space import StateSpace
-from sim.techniques.streaming import Streaming
-from sim.techniques.structured_pruning import StructuredPruning
 from sim.techniques.technique import Technique
-from sim.techniques.tensor_parallel import TensorParallel
-from sim.techniques.tree_speculation import TreeSpeculation
-from sim.techniques.unstructured_pruning import UnstructuredPruning
-from sim.techniques.weight_int4 import WeightInt4
-from sim.techniques.weight_int8 import WeightInt8
-from sim.techniques.weight_offload import WeightOffload
-from sim.techniques.weight_sharing import WeightSharing
 from workloads.errors import PolicyError, did_you_mean
 
 TECHNIQUES: dict[str, type[Technique]] = {

@@ -12,10 +12,11 @@ from sim.step_times.roofline.server import RooflineServer, base_policies, memory
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A scenario in the making: techniques are applied one after the other, then it is resolved.
+    """A scenario in the making: techniques change it one after the other, then it is resolved.
 
-    ``policies`` says nothing of the size of the KV memory: that follows from the deployment, but
-    for ``kv_tokens``, which bounds it. ``acceptance`` is the law by which drafts are accepted.
+    The size of the KV memory in ``policies`` is ignored: it follows from the deployment, and
+    ``kv_tokens`` is an upper bound to it. ``acceptance`` says how many drafted tokens a pass
+    accepts.
     """
 
     deployment: Deployment
@@ -27,17 +28,17 @@ class Setup:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Setup":
-        """Continuous batching on paged memory, on one replica."""
+        """Return ``deployment`` with continuous batching on paged memory, on one replica."""
         return cls(deployment, base_policies(deployment))
 
     def server(self) -> RooflineServer:
-        """The server that the deployment makes."""
+        """Return the server model of the deployment."""
         return RooflineServer(self.deployment, self.api, self.acceptance)
 
     def scenario(self) -> Scenario:
-        """What can be simulated.
+        """Return the scenario to simulate.
 
-        Raises ``PolicyError`` where the weights do not fit, and by how much.
+        Raises ``PolicyError`` that says by how much the weights do not fit.
         """
         policies = memory_settings(self.deployment, self.policies)
         if self.kv_tokens is not None:
@@ -45,9 +46,21 @@ class Setup:
         return Scenario(policies, self.server(), self.cluster)
 
     def with_deployment(self, **changes: object) -> "Setup":
-        """The same with fields of the deployment changed."""
+        """Return the setup with fields of the deployment changed."""
         return replace(self, deployment=replace(self.deployment, **changes))  # type: ignore[arg-type]
 
+    def with_kernels(self, **changes: object) -> "Setup":
+        """Return the setup with fields of the deployment's kernels changed."""
+        return self.with_deployment(kernels=replace(self.deployment.kernels, **changes))  # type: ignore[arg-type]
+
+    def with_offload(self, **changes: object) -> "Setup":
+        """Return the setup with fields of the deployment's offloading changed."""
+        return self.with_deployment(offload=replace(self.deployment.offload, **changes))  # type: ignore[arg-type]
+
     def with_policies(self, **changes: object) -> "Setup":
-        """The same with settings of the policies changed."""
+        """Return the setup with settings of the policies changed."""
         return replace(self, policies=replace(self.policies, **changes))  # type: ignore[arg-type]
+
+    def with_cluster(self, **changes: object) -> "Setup":
+        """Return the setup with settings of the cluster changed."""
+        return replace(self, cluster=replace(self.cluster, **changes))  # type: ignore[arg-type]

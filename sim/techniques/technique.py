@@ -1,22 +1,25 @@
-"""What every technique of acceleration is: a change of a setup, with its formula and its price."""
+"""The base of every acceleration technique: a change of a setup, with its formula and its price."""
 
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+from sim.shapes.mixers import Recurrence
 from sim.shapes.part import Part
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
+from workloads.errors import PolicyError
 
 Family = Literal["numbers", "attention", "kernels", "parallel", "decoding", "serving", "memory"]
 
 
 class Technique(Part):
-    """One technique; its fields are its parameters, checked as they are read.
+    """One technique; its fields are its parameters, validated when it is built.
 
-    ``kind``: an ``algorithm`` changes the model, a ``system`` technique keeps its answers' meaning.
-    ``lossless``: the same tokens come out, to rounding. What a lossy one costs in quality is a
-    question to one's own task; nothing here computes it. ``formula`` is the core of its model,
-    ``source`` the paper.
+    ``kind``: an ``algorithm`` changes the model, a ``system`` technique keeps the model's answers.
+    ``lossless``: the output tokens stay the same, up to rounding. The quality that a lossy
+    technique costs has to be measured on the task at hand; nothing here computes it. ``formula`` is
+    the core of the model of the technique, ``source`` the paper. ``experiment`` is the load that
+    shows the effect of the technique where the default load does not.
     """
 
     name: ClassVar[str]
@@ -26,15 +29,24 @@ class Technique(Part):
     formula: ClassVar[str]
     source: ClassVar[str]
     experiment: ClassVar[Experiment | None] = None
-    """A load of its own, where the usual one would not show what it does."""
 
     @abstractmethod
     def apply(self, setup: Setup) -> Setup:
-        """The setup with the technique on.
+        """Return ``setup`` with the technique on.
 
-        Raises ``PolicyError`` with the reason where it makes no sense there.
+        Raises ``PolicyError`` with the reason where the technique makes no sense there.
         """
 
     def off(self, setup: Setup) -> Setup:
-        """The setup to compare with: without the technique."""
+        """Return the setup without the technique, which ``apply`` is compared with."""
         return setup
+
+    def refusal(self, reason: str) -> PolicyError:
+        """Return the error that says why the technique makes no sense in a setup."""
+        return PolicyError(f"{self.name}: {reason}")
+
+    def require_softmax(self, setup: Setup) -> None:
+        """Raise ``PolicyError`` where all layers of the model keep a constant state."""
+        model = setup.deployment.model
+        if all(isinstance(group.mixer, Recurrence) for group in model.layers):
+            raise self.refusal(f"{model.name} has no softmax attention, only recurrent layers")

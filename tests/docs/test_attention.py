@@ -6,25 +6,25 @@ import pytest
 
 from sim.shapes.feed_forward import Experts
 from sim.step_times.acceptance import Chain
-from sim.techniques.cross_layer import CrossLayer
-from sim.techniques.dilated import Dilated
-from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.grouped_query import GroupedQuery
-from sim.techniques.kv_budget import KVBudget
-from sim.techniques.kv_cache import KVCache, token_passes
-from sim.techniques.kv_offload import KVOffload, break_even_bytes_per_s
-from sim.techniques.latent_attention import MultiHeadLatent
-from sim.techniques.linear_attention import LinearAttention
-from sim.techniques.low_rank_kv import LowRankKV, low_rank_elements
-from sim.techniques.multi_query import MultiQuery
-from sim.techniques.sliding_window import SlidingWindow
-from sim.techniques.state_space import StateSpace
-from sim.techniques.streaming import Streaming
+from sim.techniques.attention import (
+    CrossLayer,
+    Dilated,
+    GroupedQuery,
+    KVBudget,
+    LinearAttention,
+    MixtureOfExperts,
+    MultiHeadLatent,
+    MultiQuery,
+    SlidingWindow,
+    StateSpace,
+    Streaming,
+)
+from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
 from sim.techniques.technique import Technique
-from sim.techniques.weight_offload import WeightOffload
 from tests.sim.techniques.test_attention import LLAMA, ideal, step_s
 from tests.sim.techniques.test_memory import opt_13b, phone
 from tests.support.paths import DOCS
+from tests.support.technique_formulas import break_even_bytes_per_s, low_rank_elements, token_passes
 
 TECHNIQUES_PAGES = DOCS / "techniques"
 PAGES = {name: (TECHNIQUES_PAGES / f"{name}.md").read_text() for name in ("attention", "memory")}

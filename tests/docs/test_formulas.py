@@ -6,16 +6,21 @@ import shlex
 import pytest
 
 from policies.batch import BatchShape
-from sim.formulas.block_shapes import block_shapes
-from sim.formulas.intensity import attention_intensity, matmul_intensity
-from sim.formulas.latency_table import ideal_deployment
-from sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
 from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.coarse import CoarseStep
+from sim.step_times.roofline.decode_latency import ideal_deployment
 from sim.step_times.roofline.efficiency import DEFAULT
+from sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin
 from tests.support.paths import DOCS
+from tests.support.textbook import (
+    Phases,
+    activation_bytes,
+    attention_intensity,
+    block_shapes,
+    decode_traffic_ratio,
+    matmul_intensity,
+)
 
 PAGE = (DOCS / "techniques" / "roofline.md").read_text()
 EXAMPLES = re.findall(r"^```\nservetwin ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.M | re.S)
@@ -80,7 +85,7 @@ def test_what_is_assumed_to_be_achieved() -> None:
 
 def test_ideal_steps() -> None:
     deployment = ideal_deployment(LLAMA, A100)
-    steps = {name: CoarseStep.of(deployment, shape) for name, shape in STEPS.items()}
+    steps = {name: RooflineEstimate.of(deployment, shape) for name, shape in STEPS.items()}
     assert table("| step | ms") == {
         name: [f"{1e3 * step.seconds:.3f}", step.bound] for name, step in steps.items()
     }
@@ -89,7 +94,7 @@ def test_ideal_steps() -> None:
 def test_how_much_one_max_hides() -> None:
     deployment = ideal_deployment(LLAMA, A100)
     shape = BatchShape(64, 64 * 2048, 64, ((0, 512),))
-    shorter = 1 - CoarseStep.of(deployment, shape).seconds / float(
+    shorter = 1 - RooflineEstimate.of(deployment, shape).seconds / float(
         roofline_step_time(deployment).seconds(shape)[0]
     )
     assert f"A100) it is {100 * shorter:.0f} % shorter" in " ".join(PAGE.split())

@@ -21,19 +21,21 @@ from sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
 from sim.step_times.roofline.operators import decode_attention
 from sim.step_times.roofline.server import memory_settings
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.cross_layer import CrossLayer
-from sim.techniques.dilated import Dilated
-from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.grouped_query import GroupedQuery
-from sim.techniques.kv_budget import KVBudget
-from sim.techniques.latent_attention import MultiHeadLatent
-from sim.techniques.linear_attention import LinearAttention
-from sim.techniques.low_rank_kv import LowRankKV
-from sim.techniques.multi_query import MultiQuery
+from sim.techniques.attention import (
+    CrossLayer,
+    Dilated,
+    GroupedQuery,
+    KVBudget,
+    LinearAttention,
+    MixtureOfExperts,
+    MultiHeadLatent,
+    MultiQuery,
+    SlidingWindow,
+    StateSpace,
+    Streaming,
+)
+from sim.techniques.memory import LowRankKV
 from sim.techniques.setup import Setup
-from sim.techniques.sliding_window import SlidingWindow
-from sim.techniques.state_space import StateSpace
-from sim.techniques.streaming import Streaming
 from sim.techniques.technique import Technique
 from tests.support.checked import request
 from workloads.errors import PolicyError

@@ -14,17 +14,6 @@ from pydantic import ValidationError
 from policies.batch import BatchShape
 from sim.core.simulate import simulate
 from sim.experiments.predict import run_once
-from sim.formulas.cascade_cost import routed_cost, small_first_cost
-from sim.formulas.speculation import (
-    best_drafts,
-    drafted_pass_s,
-    needed_alpha,
-    period,
-    plain_step_s,
-    roofline_speed_up,
-    speed_up,
-    streamed_pass_s,
-)
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
@@ -42,21 +31,33 @@ from sim.step_times.roofline.efficiency import IDEAL
 from sim.step_times.roofline.formats import BF16
 from sim.step_times.roofline.operators import head_operator, linear_operators
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.blockwise import BlockwiseDecoding
-from sim.techniques.cascade import ModelCascade
-from sim.techniques.diffusion import DiffusionDecoding
-from sim.techniques.drafted_decoding import DraftedDecoding
-from sim.techniques.early_exit import EarlyExitDecoding, most_gain
-from sim.techniques.kv_cache import KVCache
-from sim.techniques.self_speculation import SelfSpeculation
+from sim.techniques.attention import SlidingWindow
+from sim.techniques.decoding import (
+    BlockwiseDecoding,
+    DiffusionDecoding,
+    DraftedDecoding,
+    EarlyExitDecoding,
+    ModelCascade,
+    SelfSpeculation,
+    SpeculativeDecoding,
+    TreeSpeculation,
+)
+from sim.techniques.memory import KVCache, WeightOffload
 from sim.techniques.setup import Setup
-from sim.techniques.sliding_window import SlidingWindow
-from sim.techniques.speculative import SpeculativeDecoding
 from sim.techniques.technique import Technique
-from sim.techniques.tree_speculation import TreeSpeculation
-from sim.techniques.weight_offload import WeightOffload
 from tests.support.checked import CheckedScheduler, request
 from tests.support.paths import ROOT
+from tests.support.speculation_formulas import (
+    best_drafts,
+    drafted_pass_s,
+    needed_alpha,
+    period,
+    plain_step_s,
+    roofline_speed_up,
+    speed_up,
+    streamed_pass_s,
+)
+from tests.support.technique_formulas import early_exit_gain_limit, routed_cost, small_first_cost
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -221,9 +222,9 @@ def test_routing_costs_less_than_trying_where_the_router_is_cheaper_than_failure
 
 
 def test_leaving_half_way_three_times_in_four_gains_1_6() -> None:
-    law = EarlyExitDecoding(depths=(0.5, 1.0), shares=(0.75, 0.25)).law
+    law = EarlyExitDecoding(depths=(0.5, 1.0), shares=(0.75, 0.25)).exits
     assert law.mean_depth() == 0.625
-    assert most_gain(law) == 1.6
+    assert early_exit_gain_limit(law) == 1.6
 
 
 def test_a_hundred_tokens_in_blocks_of_four_are_26_passes() -> None:
@@ -687,7 +688,7 @@ def test_lists_are_written_with_an_x() -> None:
     tree = TreeSpeculation.model_validate({"widths": "3x2x1x1"})
     assert tree.apply(base()).acceptance == Tree(0.6, (3, 2, 1, 1))
     exits = EarlyExitDecoding.model_validate({"depths": "0.25x1", "shares": "0.5x0.5"})
-    assert exits.law.exits == ((0.25, 0.5), (1.0, 0.5))
+    assert exits.exits.exits == ((0.25, 0.5), (1.0, 0.5))
 
 
 def test_the_laws_are_those_of_the_parameters() -> None:
@@ -743,4 +744,4 @@ def test_the_exits_on_the_page_are_those_of_the_model() -> None:
     for sequences, read, gained in rows_of("decodes"):
         count = int(sequences)
         ratio = plain_step_s(ideal(), count, 128) / plain_step_s(with_it, count, 128)
-        assert (read, gained) == (f"{technique.law.read_depth(count):.3f}", f"{ratio:.2f}")
+        assert (read, gained) == (f"{technique.exits.read_depth(count):.3f}", f"{ratio:.2f}")

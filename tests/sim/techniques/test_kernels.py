@@ -21,19 +21,17 @@ from sim.step_times.roofline.efficiency import IDEAL
 from sim.step_times.roofline.operators import prefill_attention
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.asynchronous_softmax import AsynchronousSoftmax
-from sim.techniques.flash_attention import (
-    FlashAttention,
-    flash_traffic_elements,
-    score_elements,
-    standard_traffic_elements,
-)
-from sim.techniques.flash_decoding import FlashDecoding, most_gain
-from sim.techniques.kernel_fusion import KernelFusion
+from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request
 from tests.support.paths import DOCS
+from tests.support.technique_formulas import (
+    flash_traffic_elements,
+    score_elements,
+    split_gain_limit,
+    standard_traffic_elements,
+)
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -140,8 +138,8 @@ def test_how_much_of_an_a100_a_decode_fills(
 
 
 def test_flash_decoding_gains_at_most_thirteen_and_a_half_there() -> None:
-    assert most_gain(108, 1, 8) == 13.5
-    assert most_gain(108, 64, 8) == 1
+    assert split_gain_limit(108, 1, 8) == 13.5
+    assert split_gain_limit(108, 64, 8) == 1
     heads, split, no_reduction = (
         attention_s(ideal(occupancy=mode, synchronised=synchronised), 1, 8192)
         for mode, synchronised in (("heads", True), ("split", True), ("split", False))
@@ -217,7 +215,7 @@ def test_splitting_never_gains_more_than_its_bound(
     gain = attention_s(without.deployment, sequences, context_tokens) / attention_s(
         with_it.deployment, sequences, context_tokens
     )
-    assert gain <= most_gain(108, sequences, 8) * (1 + 1e-9)
+    assert gain <= split_gain_limit(108, sequences, 8) * (1 + 1e-9)
 
 
 def test_without_synchronised_softmax_decode_attention_takes_a_fifth_less() -> None:

@@ -17,18 +17,18 @@ from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from sim.step_times.roofline.efficiency import IDEAL
 from sim.step_times.roofline.formats import BF16
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.kv_cache import KVCache, token_passes
-from sim.techniques.kv_offload import (
-    KVOffload,
-    break_even_bytes_per_s,
-    fetch_s_per_token,
-    recompute_s_per_token,
-)
-from sim.techniques.low_rank_kv import LowRankKV, break_even_rank, low_rank_elements
+from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
-from sim.techniques.weight_offload import WeightOffload
 from tests.support.checked import request
+from tests.support.technique_formulas import (
+    break_even_bytes_per_s,
+    break_even_rank,
+    fetch_s_per_token,
+    low_rank_elements,
+    recompute_s_per_token,
+    token_passes,
+)
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 

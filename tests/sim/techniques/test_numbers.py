@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
-from sim.formulas.distillation_loss import distillation_loss
-from sim.formulas.quantisation import AffineGrid
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
@@ -34,25 +32,32 @@ from sim.step_times.roofline.operators import decode_attention, linear_operators
 from sim.step_times.roofline.server import memory_settings
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.awq import AWQ
-from sim.techniques.distillation import Distillation
+from sim.techniques.compression import (
+    Distillation,
+    SemiStructuredSparsity,
+    StructuredPruning,
+    UnstructuredPruning,
+    WeightSharing,
+)
 from sim.techniques.effects import Laboratory
 from sim.techniques.experiment import Experiment
-from sim.techniques.format_change import FormatChange, as_it_runs, decomposed_share
-from sim.techniques.fp8 import FP8
-from sim.techniques.kv_quantisation import KVQuantisation
-from sim.techniques.llm_int8 import LLMInt8
-from sim.techniques.phase_formats import PhaseFormats, ideal_request_s
-from sim.techniques.semi_structured_sparsity import SemiStructuredSparsity
+from sim.techniques.numbers import (
+    AWQ,
+    FP8,
+    KVQuantisation,
+    LLMInt8,
+    PhaseFormats,
+    SmoothQuant,
+    WeightFormat,
+    WeightInt4,
+    WeightInt8,
+    decomposed_share,
+)
 from sim.techniques.setup import Setup
-from sim.techniques.smooth_quant import SmoothQuant
-from sim.techniques.structured_pruning import StructuredPruning
 from sim.techniques.technique import Technique
-from sim.techniques.unstructured_pruning import UnstructuredPruning
-from sim.techniques.weight_int4 import WeightInt4
-from sim.techniques.weight_int8 import WeightInt8
-from sim.techniques.weight_sharing import WeightSharing
 from tests.support.paths import ROOT
+from tests.support.technique_formulas import ideal_request_s
+from tests.support.textbook import AffineGrid, distillation_loss
 from workloads.errors import PolicyError, ServetwinError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -62,7 +67,7 @@ A100, H100 = find_hardware("a100-80gb"), find_hardware("h100")
 LLAMA, GPT3 = find_model("llama-2-7b"), find_model("gpt-3-175b")
 LLAMA_ON_A100 = Deployment(LLAMA, A100, IDEAL, kernels=IDEAL_KERNELS)
 
-QUANTISATIONS: tuple[FormatChange, ...] = (
+QUANTISATIONS: tuple[WeightFormat, ...] = (
     WeightInt8(), WeightInt4(), AWQ(), LLMInt8(), SmoothQuant(), FP8()
 )  # fmt: skip
 TECHNIQUES: tuple[Technique, ...] = (
@@ -242,7 +247,7 @@ def test_smooth_quant_computes_at_twice_the_peak_and_beats_what_the_paper_measur
 @pytest.mark.parametrize("batch", [1, 8])
 def test_llm_int8_decodes_slower_than_fp16(batch: int) -> None:
     """15 to 23 % by the lecture."""
-    form = as_it_runs(FORMATS["llm-int8"], LLAMA_ON_A100, "test")
+    form = LLMInt8().apply(Setup.of(LLAMA_ON_A100)).deployment.decode
     assert 1.15 < times(form, decodes(batch, 32)) < 1.23
 
 
@@ -253,7 +258,8 @@ def test_llm_int8_gains_with_prompts_of_wide_models_only() -> None:
     assert shares[1] == 1
     assert 1.3 < shares[2] < 1.81  # measured at 175e9 weights: about 1.8
     wide = replace(LLAMA_ON_A100, model=GPT3)
-    assert times(as_it_runs(FORMATS["llm-int8"], wide, "test"), prompt(2048), wide) < 0.75
+    form = replace(FORMATS["llm-int8"], compute_share=decomposed_share(GPT3.width))
+    assert times(form, prompt(2048), wide) < 0.75
 
 
 def test_quantised_kv_halves_what_attention_reads_and_doubles_what_fits() -> None:

@@ -29,14 +29,17 @@ from sim.step_times.roofline.operators import (
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.step_times.step_time import UNIT_S
-from sim.techniques.expert_parallel import ExpertParallel
-from sim.techniques.parallelism import Parallelism
-from sim.techniques.pipeline_parallel import PipelineParallel, bubble_share, makespan_s
-from sim.techniques.sequence_parallel import SequenceParallel, overlap_block_tokens
+from sim.techniques.parallel import (
+    ExpertParallel,
+    Parallelism,
+    PipelineParallel,
+    SequenceParallel,
+    TensorParallel,
+)
 from sim.techniques.setup import Setup
-from sim.techniques.tensor_parallel import TensorParallel
 from tests.support.checked import request
 from tests.support.paths import DOCS
+from tests.support.technique_formulas import bubble_share, makespan_s, overlap_block_tokens
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 

@@ -19,32 +19,38 @@ from policies.registry import build_scheduler
 from policies.sequence import Sequence as ServedSequence
 from sim.core.simulate import simulate
 from sim.experiments.scenario import replicate
-from sim.formulas.chunk_reads import chunk_passes, kv_tokens_read
-from sim.formulas.phases import Phases
-from sim.formulas.prefix_hits import shared_prefix_hit_rate
 from sim.records.metrics import derive, figure, summarize
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
 from sim.step_times.step_time import LinearStepTime
-from sim.techniques.chunked_prefill import ChunkedPrefill
-from sim.techniques.continuous_batching import ContinuousBatching
-from sim.techniques.copy_on_write import CopyOnWrite
-from sim.techniques.dynamic_insertion import DynamicInsertion
 from sim.techniques.effects import Laboratory, compare
 from sim.techniques.experiment import Experiment
-from sim.techniques.kv_cache import KVCache, token_passes
-from sim.techniques.paged_attention import PagedAttention
-from sim.techniques.prefill_decode_split import PrefillDecodeSplit
-from sim.techniques.prefix_cache import PrefixCache
+from sim.techniques.memory import KVCache
+from sim.techniques.parallel import TensorParallel
 from sim.techniques.registry import TECHNIQUES
+from sim.techniques.serving import (
+    ChunkedPrefill,
+    ContinuousBatching,
+    CopyOnWrite,
+    DynamicInsertion,
+    PagedAttention,
+    PrefillDecodeSplit,
+    PrefixCache,
+)
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
-from sim.techniques.tensor_parallel import TensorParallel
 from sim.theory import copy_on_write, exponential_slot_efficiency
 from tests.support.checked import CheckedScheduler, request
 from tests.support.paths import DOCS
+from tests.support.technique_formulas import (
+    chunk_passes,
+    kv_tokens_read,
+    shared_prefix_hit_rate,
+    token_passes,
+)
+from tests.support.textbook import Phases
 from workloads.errors import PolicyError
 from workloads.generators.arrivals import PoissonArrivals
 from workloads.generators.generate import WorkloadSpec, generate

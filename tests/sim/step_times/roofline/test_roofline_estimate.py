@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batch import BatchShape
-from sim.formulas.latency_table import ideal_deployment
 from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.coarse import CoarseStep
+from sim.step_times.roofline.decode_latency import ideal_deployment
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.efficiency import Efficiency
 from sim.step_times.roofline.formats import find_format
 from sim.step_times.roofline.operators import Operator
+from sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.step_times.step_time import UNIT_S
 
@@ -30,7 +30,7 @@ def prefill(tokens: int, cached: int = 0) -> BatchShape:
     return BatchShape(0, 0, 0, ((cached, tokens),))
 
 
-def published_ms(step: CoarseStep, traffic: set[str]) -> float:
+def published_ms(step: RooflineEstimate, traffic: set[str]) -> float:
     """The step in ms, where only some of its operators count as traffic."""
     moved = sum(o.moved_bytes for o in step.operators if o.name in traffic)
     return 1e3 * max(step.compute_s, moved / A100.memory_bytes_per_s)
@@ -42,7 +42,7 @@ def published_ms(step: CoarseStep, traffic: set[str]) -> float:
 )
 def test_ideal_decode_steps(batch: int, context: int, expected_ms: float) -> None:
     """Published without the KV that is written, which adds one position in ``context``."""
-    step = CoarseStep.of(IDEAL_LLAMA, decoding([context] * batch))
+    step = RooflineEstimate.of(IDEAL_LLAMA, decoding([context] * batch))
     traffic = {"projections", "FFN", "head", "decode attention"}
     assert round(published_ms(step, traffic), 4) == expected_ms
     written_ms = 1e3 * batch * 524_288 / A100.memory_bytes_per_s
@@ -55,7 +55,7 @@ def test_ideal_decode_steps(batch: int, context: int, expected_ms: float) -> Non
 )
 def test_ideal_prompts(tokens: int, expected_ms: float, bound: str) -> None:
     """Published with the layers as the only traffic: no head, no KV."""
-    step = CoarseStep.of(IDEAL_LLAMA, prefill(tokens))
+    step = RooflineEstimate.of(IDEAL_LLAMA, prefill(tokens))
     assert step.bound == bound
     assert round(published_ms(step, {"projections", "FFN"}), 4) == expected_ms
     if bound == "compute":
@@ -66,7 +66,7 @@ def test_work_of_a_step_is_the_formula_of_the_page() -> None:
     """2 P T + 2 V d logits + 4 L h e pairs; w (P + V d) + c KV (read + written)."""
     layers, head = LLAMA.linear_params(), LLAMA.head_params()
     shape = BatchShape(2, 300, 2, ((100, 50),), decode_contexts=(100, 200))
-    step = CoarseStep.of(IDEAL_LLAMA, shape)
+    step = RooflineEstimate.of(IDEAL_LLAMA, shape)
     pairs = 300 + 50 * 100 + 50 * 51 / 2
     assert step.flops == 2 * layers * 52 + 2 * head * 3 + 4 * 32 * 4096 * pairs
     kept = 300 + 150 + 52
@@ -77,12 +77,12 @@ def test_work_of_a_step_is_the_formula_of_the_page() -> None:
 def test_verifying_drafts_is_a_chunk_that_reads_what_one_token_reads(drafts: int) -> None:
     """n tokens in, n distributions out: compute grows, weights are read once all the same."""
     chunk, shape = ((1000, drafts + 1),), BatchShape(0, 0, 0, ((1000, drafts + 1),), 0, 1)
-    verified = by_name(CoarseStep.of(IDEAL_LLAMA, shape))
-    one = by_name(CoarseStep.of(IDEAL_LLAMA, BatchShape(0, 0, 0, ((1000, 1),), 0, 1)))
+    verified = by_name(RooflineEstimate.of(IDEAL_LLAMA, shape))
+    one = by_name(RooflineEstimate.of(IDEAL_LLAMA, BatchShape(0, 0, 0, ((1000, 1),), 0, 1)))
     for name in ("projections", "FFN", "head"):
         assert verified[name].moved_bytes == one[name].moved_bytes
         assert verified[name].flops == (drafts + 1) * one[name].flops
-    prompt = by_name(CoarseStep.of(IDEAL_LLAMA, BatchShape(0, 0, 0, chunk)))
+    prompt = by_name(RooflineEstimate.of(IDEAL_LLAMA, BatchShape(0, 0, 0, chunk)))
     assert {n: o for n, o in prompt.items() if n != "head"} == {
         n: o for n, o in verified.items() if n != "head"
     }
@@ -92,13 +92,14 @@ def test_verifying_drafts_is_a_chunk_that_reads_what_one_token_reads(drafts: int
 
 def test_verification_is_for_free_far_below_the_ridge() -> None:
     def seconds(tokens: int) -> float:
-        return CoarseStep.of(IDEAL_LLAMA, BatchShape(0, 0, 0, ((1000, tokens),), 0, 1)).seconds
+        shape = BatchShape(0, 0, 0, ((1000, tokens),), 0, 1)
+        return RooflineEstimate.of(IDEAL_LLAMA, shape).seconds
 
     assert seconds(9) == pytest.approx(seconds(1), rel=1e-3)
     assert seconds(400) > 2 * seconds(1)
 
 
-def by_name(step: CoarseStep) -> dict[str, Operator]:
+def by_name(step: RooflineEstimate) -> dict[str, Operator]:
     return {operator.name: operator for operator in step.operators}
 
 
@@ -116,22 +117,22 @@ def test_it_is_never_longer_than_the_sum_over_operators(
     shape = decoding(contexts)._replace(prefill_chunks=tuple(chunks))
     exact = float(roofline_step_time(deployment).seconds(shape)[0])
     rounding_s = UNIT_S * (sum(contexts) + 2 + len(chunks))  # of each coefficient to a unit
-    assert CoarseStep.of(deployment, shape).seconds <= exact * (1 + 1e-12) + rounding_s
+    assert RooflineEstimate.of(deployment, shape).seconds <= exact * (1 + 1e-12) + rounding_s
 
 
 def test_in_a_mixed_batch_it_hides_one_operator_s_compute_behind_another_s_traffic() -> None:
     shape = BatchShape(64, 64 * 2048, 64, ((0, 512),))
     exact = float(roofline_step_time(IDEAL_LLAMA).seconds(shape)[0])
-    assert CoarseStep.of(IDEAL_LLAMA, shape).seconds < 0.75 * exact
+    assert RooflineEstimate.of(IDEAL_LLAMA, shape).seconds < 0.75 * exact
 
 
 def test_near_the_ridge_a_smooth_knee_is_longer_than_a_sharp_one() -> None:
     """At the ridge by a factor of sqrt(2) for p = 2, and hardly away from it."""
-    step = CoarseStep.of(smooth(2.0), prefill(512))
+    step = RooflineEstimate.of(smooth(2.0), prefill(512))
     sharp = max(step.compute_s, step.memory_s)
     assert step.seconds == pytest.approx(np.hypot(step.compute_s, step.memory_s))
     assert sharp < step.seconds < np.sqrt(2) * sharp
-    far = CoarseStep.of(smooth(2.0), decoding([128]))
+    far = RooflineEstimate.of(smooth(2.0), decoding([128]))
     assert far.seconds == pytest.approx(far.memory_s, rel=1e-3)
 
 
@@ -141,16 +142,16 @@ def smooth(knee: float) -> Deployment:
 
 def test_efficiency_and_overhead_are_those_of_the_deployment() -> None:
     deployment = IDEAL_LLAMA.with_efficiency(Efficiency(0.5, 0.8, 1e-3, np.inf))
-    step = CoarseStep.of(deployment, prefill(4096))
+    step = RooflineEstimate.of(deployment, prefill(4096))
     assert step.seconds == pytest.approx(1e-3 + step.compute_s / 0.5)
-    step = CoarseStep.of(deployment, decoding([128]))
+    step = RooflineEstimate.of(deployment, decoding([128]))
     assert step.seconds == pytest.approx(1e-3 + step.memory_s / 0.8)
 
 
 def test_products_run_in_their_format_and_attention_in_bf16() -> None:
     h100, shape = find_hardware("h100"), prefill(8192)
-    plain = CoarseStep.of(ideal_deployment(LLAMA, h100), shape)
-    quick = CoarseStep.of(ideal_deployment(LLAMA, h100, find_format("fp8")), shape)
+    plain = RooflineEstimate.of(ideal_deployment(LLAMA, h100), shape)
+    quick = RooflineEstimate.of(ideal_deployment(LLAMA, h100, find_format("fp8")), shape)
     attention_s = sum(o.flops for o in plain.attention) / h100.peak("bf16")
     ratio = h100.peak("fp8") / h100.peak("bf16")
     assert quick.compute_s == pytest.approx((plain.compute_s - attention_s) / ratio + attention_s)

@@ -1,0 +1,105 @@
+"""Latency is memory over bandwidth, throughput is batch over latency: decoding, memory bound.
+
+The estimate of Stanford's CS336 (lecture 10, inference): all that is in memory, embedding included,
+is read once a step. ``roofline_s`` beside it is the same step with its compute, by
+``sim.step_times.roofline.roofline_estimate``: it reads the head, but no table of embeddings.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from policies.batch import BatchShape
+from sim.shapes.hardware import Hardware
+from sim.shapes.mixers import Attention, Mixer
+from sim.shapes.model import ModelShape
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.formats import BF16, Format
+from sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from workloads.errors import PolicyError
+
+SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLatency:
+    """One row: a step of ``batch`` sequences, all at the same context."""
+
+    batch: int
+    kv_heads: int | None
+    params: float
+    memory_bytes: float
+    read_bytes: float
+    latency_s: float
+    tokens_per_s: float
+    fits: bool
+    roofline_s: float
+
+
+def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> DecodeLatency:
+    """2 P + B S KV bytes (at 2 bytes each) over the bandwidth; of experts, those touched."""
+    model, hardware = deployment.model, deployment.hardware
+    params, per_weight = model.params(), deployment.decode.weight_bytes
+    kept = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
+    untouched = model.linear_params() - touched_linear_params(model, batch)
+    memory_bytes = per_weight * params + kept
+    read_bytes = memory_bytes - per_weight * untouched
+    latency_s = read_bytes / hardware.memory_bytes_per_s
+    contexts = (context_tokens,) * batch
+    shape = BatchShape(batch, sum(contexts), batch, decode_contexts=contexts)
+    return DecodeLatency(
+        batch, kv_heads(model), params, memory_bytes, read_bytes, latency_s, batch / latency_s,
+        memory_bytes <= hardware.memory_bytes, RooflineEstimate.of(deployment, shape).seconds,
+    )  # fmt: skip
+
+
+def ideal_deployment(
+    model: ModelShape, hardware: Hardware, form: Format = BF16, kv_element_bytes: float = 2.0
+) -> Deployment:
+    """``model`` on one device that achieves its data sheet."""
+    return Deployment(model, hardware, IDEAL, form, form, kv_element_bytes, kernels=IDEAL_KERNELS)
+
+
+def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
+    """What throughput tends to as the batch grows: bandwidth over the KV of one sequence."""
+    kept = deployment.model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
+    return deployment.hardware.memory_bytes_per_s / kept
+
+
+def touched_linear_params(model: ModelShape, tokens: int) -> float:
+    """Weights of the layers that a step of so many tokens reads."""
+    return sum(
+        group.count
+        * (group.mixer.params(model.width) + group.ffn.touched_params(model.width, tokens))
+        for group in model.layers
+    )
+
+
+def kv_heads(model: ModelShape) -> int | None:
+    """KV heads of the attention layers; None where there are none, or they differ."""
+    counts = {mixer.kv_heads for mixer in model.attentions()}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
+    """The same model with so many KV heads (GQA, Ainslie 2023); its projections shrink with them.
+
+    Raises ``PolicyError`` where a model has no KV heads, or its heads cannot share so many.
+    """
+    if not model.attentions():
+        raise PolicyError(f"{model.name} has no KV heads that could be {count}")
+    for mixer in model.attentions():
+        if count < 1 or mixer.heads % count:
+            raise PolicyError(f"{mixer.heads} heads of {model.name} cannot share {count} KV heads")
+
+    def change(mixer: Mixer) -> Mixer:
+        if not isinstance(mixer, Attention):
+            return mixer
+        return mixer.model_copy(update={"kv_heads": count})
+
+    return model.with_mixers(change)
+
+
+def devices_for(tokens_per_day: float, tokens_per_s: float) -> int:
+    """Return the devices that make so many tokens a day, each ``tokens_per_s``, without a pause."""
+    return ceil(tokens_per_day / SECONDS_PER_DAY / tokens_per_s)

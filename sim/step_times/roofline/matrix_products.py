@@ -1,0 +1,152 @@
+"""The matrix products of a model, each alone: its FLOPs, and the elements it reads and writes.
+
+Symbols as in ``docs/techniques/roofline.md``: n rows (tokens computed), l keys attended to,
+d width, h query heads, k KV heads, e head size, f FFN width. Kaplan 2020 and Pope 2022 count
+likewise.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal
+
+from sim.shapes.feed_forward import Dense, FeedForward
+from sim.shapes.mixers import Attention
+from sim.shapes.model import ModelShape
+
+Kind = Literal["projections", "attention", "FFN"]
+KINDS: tuple[Kind, ...] = ("projections", "attention", "FFN")
+BF16_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``count`` equal products; ``flops`` and ``elements`` (operands and result) are of one."""
+
+    name: str
+    flops: float
+    elements: float
+    count: float = 1
+
+    @property
+    def intensity_flops_per_element(self) -> float:
+        """FLOPs per element moved; per byte it is that over the bytes of an element."""
+        return self.flops / self.elements
+
+
+def product(name: str, rows: float, inner: float, columns: float, count: float = 1) -> Product:
+    """(rows x inner) times (inner x columns), operands and result through memory."""
+    elements = rows * inner + inner * columns + rows * columns
+    return Product(name, 2 * rows * inner * columns, elements, count)
+
+
+def projections(mixer: Attention, width: int, rows: int) -> list[Product]:
+    """Query, key, value and output; of layers that share keys and values (CLA), one has these."""
+    queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+    own = 1 / mixer.kv_sharing
+    return [
+        product("query", rows, width, queries),
+        product("key", rows, width, keys, own),
+        product("value", rows, width, keys, own),
+        product("output", rows, queries, width),
+    ]
+
+
+def attention_products(
+    mixer: Attention, rows: int, keys: int, scores_in_memory: bool
+) -> list[Product]:
+    """Queries times keys, probabilities times values: activations times activations.
+
+    A KV head serves h / k query heads. With FlashAttention (Dao 2022) the rows x keys scores stay
+    on the chip: not ``scores_in_memory``.
+    """
+    group_rows = rows * mixer.heads / mixer.kv_heads
+    pairs = [
+        product("scores", group_rows, mixer.head_dim, keys, mixer.kv_heads),
+        product("values", group_rows, keys, mixer.head_dim, mixer.kv_heads),
+    ]
+    if scores_in_memory:
+        return pairs
+    return [replace(p, elements=p.elements - group_rows * keys) for p in pairs]
+
+
+def ffn_products(ffn: FeedForward, width: int, rows: int) -> list[Product]:
+    """The FFN's matrices; of experts those touched, each by its share of the rows."""
+    if isinstance(ffn, Dense):
+        return _matrices("FFN", rows, width, ffn.width, ffn.matrices)
+    touched = ffn.touched_experts(rows)
+    each = rows * ffn.top_k / touched
+    return [
+        product("router", rows, width, ffn.experts),
+        *_matrices("expert", each, width, ffn.width, ffn.matrices * touched),
+        *_matrices("shared expert", rows, width, ffn.shared_width, ffn.matrices),
+    ]
+
+
+def model_products(
+    model: ModelShape, rows: int, keys: int, scores_in_memory: bool = True
+) -> dict[Kind, list[Product]]:
+    """All products of all layers by kind, without the head.
+
+    Layers that mix by latents or states have no products of this form: only their FFN is there.
+    """
+    found: dict[Kind, list[Product]] = {kind: [] for kind in KINDS}
+    for group in model.layers:
+        here: dict[Kind, list[Product]] = {"FFN": ffn_products(group.ffn, model.width, rows)}
+        if isinstance(group.mixer, Attention):
+            here["projections"] = projections(group.mixer, model.width, rows)
+            here["attention"] = attention_products(group.mixer, rows, keys, scores_in_memory)
+        for kind, products in here.items():
+            found[kind] += [replace(p, count=p.count * group.count) for p in products]
+    return {kind: products for kind, products in found.items() if products}
+
+
+def intensity_flops_per_element(products: Iterable[Product]) -> float:
+    """FLOPs over elements of several products together."""
+    listed = list(products)
+    flops = sum(p.count * p.flops for p in listed)
+    return flops / sum(p.count * p.elements for p in listed)
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """One cell of an intensity table: ``rows`` tokens that attend to ``keys``."""
+
+    kind: Kind
+    scores_in_memory: bool
+    rows: int
+    keys: int
+    flops_per_element: float
+
+
+def intensity_table(
+    model: ModelShape, rows: Iterable[int], keys: Iterable[int], scores_in_memory: bool = True
+) -> list[Intensity]:
+    """Return the intensity of every kind of product for all n of ``rows``, l of ``keys``, n <= l.
+
+    Attention counts in two ways: its scores travel through memory (``scores_in_memory``; tends to
+    twice the head size), or they stay on the chip (FlashAttention, Dao 2022; no ceiling).
+    """
+    cells = [(n, length) for length in keys for n in rows if n <= length]
+    return [
+        Intensity(kind, scores_in_memory, n, length, intensity_flops_per_element(products))
+        for n, length in cells
+        for kind, products in model_products(model, n, length, scores_in_memory).items()
+    ]
+
+
+def matmul_rows_at(
+    flops_per_byte: float, inner: float, columns: float, element_bytes: float = BF16_BYTES
+) -> float:
+    """Return the rows at which a product reaches an intensity, such as a ridge.
+
+    Infinite where no number of rows does. Williams 2009 (roofline).
+    """
+    per_element = flops_per_byte * element_bytes
+    weights = inner * columns
+    room = 2 * weights - per_element * (inner + columns)
+    return per_element * weights / room if room > 0 else inf
+
+
+def _matrices(name: str, rows: float, width: int, inner: int, count: float) -> list[Product]:
+    return [product(name, rows, width, inner, count)] if inner and count else []

@@ -1,0 +1,363 @@
+"""Techniques that change the layers: fewer keys and values, a state instead of them, experts.
+
+Symbols in the formulas: L layers, h query heads, k KV heads, e head size, d width, l context.
+"""
+
+from abc import abstractmethod
+from math import ceil
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from sim.shapes.feed_forward import Dense, Experts, FeedForward
+from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
+from sim.shapes.model import LayerGroup, ModelShape
+from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Family, Technique
+
+OneIn = Annotated[int | None, Field(ge=2)]
+"""One layer in so many stays as it is; None: all layers change."""
+
+_CONVOLVED_TOKENS = 4
+_LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
+
+
+class AttentionChange(Technique):
+    """A technique that gives layers with softmax attention another mixer."""
+
+    family: ClassVar[Family] = "attention"
+    kind = "algorithm"
+    lossless = False
+
+    @abstractmethod
+    def change(self, attention: Attention, model: ModelShape) -> Mixer:
+        """Return the mixer of a layer of ``model`` that had ``attention``."""
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with every attention changed; raise where the model has none."""
+        return self._change_layers(setup)
+
+    def _change_layers(self, setup: Setup, keep: OneIn = None) -> Setup:
+        """Return ``setup`` with the softmax attention of its layers changed, but one in ``keep``.
+
+        Raises ``PolicyError`` where no layer has any, or fewer layers than ``keep`` are equal.
+        """
+        model = setup.deployment.model
+        counts = [g.count for g in model.layers if isinstance(g.mixer, Attention)]
+        if not counts:
+            raise self.refusal(f"{model.name} has no attention with key and value heads to change")
+        if keep and keep > max(counts):
+            raise self.refusal(
+                f"one layer in {keep} cannot stay as it is, {model.name} has {max(counts)} equal "
+                f"layers; at most one in {max(counts)}"
+            )
+        layers = tuple(g for group in model.layers for g in self._changed(group, model, keep))
+        return setup.with_deployment(model=model.model_copy(update={"layers": layers}))
+
+    def _changed(self, group: LayerGroup, model: ModelShape, keep: OneIn) -> list[LayerGroup]:
+        if not isinstance(group.mixer, Attention):
+            return [group]
+        kept = group.count // keep if keep else 0
+        new = {"count": group.count - kept, "mixer": self.change(group.mixer, model)}
+        changed = group.model_copy(update=new)
+        return [changed, group.model_copy(update={"count": kept})] if kept else [changed]
+
+
+class GroupedQuery(AttentionChange):
+    """``kv_heads`` k that the h query heads share evenly; the model is trained so."""
+
+    name = "grouped-query"
+    formula = "2 L k e elements of KV per token: k / h of multi-head attention"
+    source = "GQA (Ainslie 2023)"
+
+    kv_heads: Count = 8
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with ``kv_heads``; raise where they are more, or do not divide h."""
+        return _with_kv_heads(self, attention, self.kv_heads, model)
+
+
+class MultiQuery(AttentionChange):
+    """One key and value head for all query heads; the model is trained so."""
+
+    name = "multi-query"
+    formula = "2 L e elements of KV per token: 1 / h of multi-head attention"
+    source = "MQA (Shazeer 2019)"
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with one key and value head."""
+        return _with_kv_heads(self, attention, 1, model)
+
+
+def _with_kv_heads(
+    technique: Technique, attention: Attention, kv_heads: int, model: ModelShape
+) -> Attention:
+    if kv_heads > attention.kv_heads or attention.heads % kv_heads:
+        raise technique.refusal(
+            f"{kv_heads} kv_heads are not possible for {model.name}, which has {attention.heads} "
+            f"heads and {attention.kv_heads} kv_heads; they must divide the former, and not exceed "
+            "the latter"
+        )
+    return attention.model_copy(update={"kv_heads": kv_heads})
+
+
+class CrossLayer(AttentionChange):
+    """``layers`` neighbouring layers keep one K and V between them; the model is trained so.
+
+    Less is kept, but every layer still reads it: a decode step is not shorter at equal batch.
+    """
+
+    name = "cross-layer"
+    formula = "2 L k e / s elements of KV per token, of which every layer reads 2 k e"
+    source = "CLA (Brandon 2024)"
+
+    layers: Count = 2
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with shared keys; raise where ``layers`` does not divide a group."""
+        model = setup.deployment.model
+        for group in model.layers:
+            if isinstance(group.mixer, Attention) and group.count % self.layers:
+                raise self.refusal(
+                    f"{group.count} equal layers of {model.name} cannot share keys and values by "
+                    f"{self.layers}; layers must divide {group.count}"
+                )
+        return self._change_layers(setup)
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention that shares its keys and values with the neighbouring layers."""
+        return attention.model_copy(update={"kv_sharing": self.layers})
+
+
+class MultiHeadLatent(AttentionChange):
+    """A latent of ``latent_dim`` and a key of ``rope_dim`` per token and layer replace K and V.
+
+    A head's query and key have ``nope_dim`` + ``rope_dim`` elements, its value ``value_dim``. A
+    model that has latent attention stays as it is; ``off`` gives it multi-head attention with heads
+    of ``value_dim``.
+    """
+
+    name = "latent-attention"
+    formula = "L (d_c + d_rope) elements per token instead of 2 L h e"
+    source = "DeepSeek-V2 (2024), section 2.1"
+
+    latent_dim: Count | None = None
+    rope_dim: Count | None = None
+    nope_dim: Count | None = None
+    value_dim: Count | None = None
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with latents; raise where the model has none and a dimension is open."""
+        model = setup.deployment.model
+        if any(isinstance(group.mixer, LatentAttention) for group in model.layers):
+            return setup
+        if missing := [name for name in _LATENT_DIMENSIONS if getattr(self, name) is None]:
+            raise self.refusal(
+                f"{model.name} has no latent attention; to give it some, say "
+                f"{', '.join(missing)} (DeepSeek-V2: 512, 64, 128, 128)"
+            )
+        return self._change_layers(setup)
+
+    def change(self, attention: Attention, model: ModelShape) -> LatentAttention:
+        """Return latent attention with as many heads."""
+        dimensions = {name: getattr(self, name) for name in _LATENT_DIMENSIONS}
+        return LatentAttention(heads=attention.heads, **dimensions)
+
+    def off(self, setup: Setup) -> Setup:
+        """Return a latent model with full keys and values; any other as it is."""
+        return setup.with_deployment(model=setup.deployment.model.with_mixers(_multi_head))
+
+
+def _multi_head(mixer: Mixer) -> Mixer:
+    if not isinstance(mixer, LatentAttention):
+        return mixer
+    return Attention(heads=mixer.heads, kv_heads=mixer.heads, head_dim=mixer.value_dim)
+
+
+class SlidingWindow(AttentionChange):
+    """A token sees, and a layer keeps, the last ``window_tokens`` only.
+
+    ``global_every``: one layer in so many sees all tokens (a hybrid).
+    """
+
+    name = "sliding-window"
+    formula = "min(l, W) tokens kept and read per layer; hybrid: 1 / g of l + (1 - 1 / g) of that"
+    source = "Longformer (Beltagy 2020); Mistral 7B (2023); Gemma 2 (2024) for hybrids"
+    experiment = LONG_PROMPTS
+
+    window_tokens: Count = 1024
+    global_every: OneIn = None
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with windows; raise where too few layers are equal for a global one."""
+        return self._change_layers(setup, self.global_every)
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with the window."""
+        return attention.model_copy(update={"window_tokens": self.window_tokens})
+
+
+class Dilated(AttentionChange):
+    """A token sees every ``dilation``-th of the last ``window_tokens`` (None: of all) before it.
+
+    All tokens of the window stay in memory: the next token sees what this one skips.
+    """
+
+    name = "dilated"
+    formula = "ceil(min(l, W) / s) tokens read, min(l, W) kept"
+    source = "Longformer (Beltagy 2020), section 3.1"
+    experiment = LONG_PROMPTS
+
+    dilation: Count = 2
+    window_tokens: Count | None = None
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with gaps."""
+        new = {"dilation": self.dilation, "window_tokens": self.window_tokens}
+        return attention.model_copy(update=new)
+
+
+class Streaming(AttentionChange):
+    """The first ``sink_tokens`` and the last ``window_tokens`` stay; no training is needed.
+
+    The first tokens take the attention that no other token needs.
+    """
+
+    name = "streaming"
+    formula = "min(l, sinks + W) tokens kept and read"
+    source = "StreamingLLM (Xiao 2023)"
+    experiment = LONG_PROMPTS
+
+    sink_tokens: Count = 4
+    window_tokens: Count = 1024
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with sinks and a window."""
+        new = {"sink_tokens": self.sink_tokens, "window_tokens": self.window_tokens}
+        return attention.model_copy(update=new)
+
+
+class KVBudget(AttentionChange):
+    """The last ``recent_tokens`` and the ``heavy_tokens`` with the most attention stay.
+
+    The prompt itself is attended to in full; the others are dropped once it has been computed.
+    Choosing them takes no time here.
+    """
+
+    name = "kv-budget"
+    formula = "min(l, recent + heavy) tokens kept and read by decodes"
+    source = "H2O (Zhang 2023)"
+    experiment = LONG_PROMPTS
+
+    recent_tokens: Count = 512
+    heavy_tokens: Count = 512
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with a budget of tokens."""
+        budget = self.recent_tokens + self.heavy_tokens
+        return attention.model_copy(update={"budget_tokens": budget})
+
+
+class StateSpace(AttentionChange):
+    """Mamba mixers of inner width E = ``expand`` d with ``state_dim`` N numbers per channel.
+
+    They replace the attention, the FFN stays; ``attention_every``: one layer in so many keeps its
+    attention (Jamba). A weak associative recall is the price.
+    """
+
+    name = "state-space"
+    formula = "E N elements per layer and sequence, whatever its length"
+    source = "Mamba (Gu 2023), section 3.4; Jamba (2024) for hybrids"
+
+    state_dim: Count = 16
+    expand: Count = 2
+    attention_every: OneIn = None
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with states; raise where too few layers are equal for one to stay."""
+        return self._change_layers(setup, self.attention_every)
+
+    def change(self, attention: Attention, model: ModelShape) -> Recurrence:
+        """Return the mixer, its weights those of all projections, the convolution, A and D.
+
+        The projections are two inwards, one outwards, and those of the step, B and C.
+        """
+        inner, step_rank = self.expand * model.width, ceil(model.width / 16)
+        selective = inner * (step_rank + 2 * self.state_dim) + step_rank * inner
+        own = inner * (_CONVOLVED_TOKENS + self.state_dim + 1)
+        return Recurrence(
+            state_size=inner * self.state_dim,
+            mixer_params=3 * model.width * inner + selective + own,
+        )
+
+
+class LinearAttention(AttentionChange):
+    """Without a softmax, keys and values add up to one e x e matrix for each of the h heads.
+
+    RetNet lets the sum decay. ``attention_every``: one layer in so many keeps its softmax.
+    """
+
+    name = "linear-attention"
+    formula = "h e^2 elements per layer and sequence, whatever its length"
+    source = "Katharopoulos 2020; RetNet (Sun 2023)"
+
+    attention_every: OneIn = None
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with states; raise where too few layers are equal for one to stay."""
+        return self._change_layers(setup, self.attention_every)
+
+    def change(self, attention: Attention, model: ModelShape) -> Recurrence:
+        """Return the recurrent mixer with as many heads and four projections."""
+        heads, head_dim = attention.heads, attention.head_dim
+        return Recurrence(
+            state_size=heads * head_dim**2, mixer_params=4 * model.width * heads * head_dim
+        )
+
+
+class MixtureOfExperts(Technique):
+    """A router sends each token to ``top_k`` of ``experts`` FFNs in place of a dense one.
+
+    An expert is ``expert_width`` wide (None: as the dense FFN). Routing is uniform and independent
+    here; a skewed router touches fewer experts.
+    """
+
+    name = "experts"
+    family = "attention"
+    kind = "algorithm"
+    lossless = False
+    formula = "E (1 - (1 - k / E)^T) experts read by T tokens, k computed by each"
+    source = "Shazeer 2017; Mixtral (2024)"
+
+    experts: Count = 8
+    top_k: Count = 2
+    expert_width: Count | None = None
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with experts; raise where no FFN is dense, or ``top_k`` is too large."""
+        model = setup.deployment.model
+        if self.top_k > self.experts:
+            raise self.refusal(
+                f"top_k {self.top_k} of {self.experts} experts is not possible; at most "
+                f"{self.experts}"
+            )
+        if not any(_is_dense(group.ffn) for group in model.layers):
+            raise self.refusal(f"{model.name} has no dense FFN to make experts of")
+        layers = tuple(g.model_copy(update={"ffn": self._split(g.ffn)}) for g in model.layers)
+        return setup.with_deployment(model=model.model_copy(update={"layers": layers}))
+
+    def _split(self, ffn: FeedForward) -> FeedForward:
+        if not isinstance(ffn, Dense) or not _is_dense(ffn):
+            return ffn
+        return Experts(
+            experts=self.experts,
+            top_k=self.top_k,
+            width=self.expert_width or ffn.width,
+            matrices=ffn.matrices,
+        )
+
+
+def _is_dense(ffn: FeedForward) -> bool:
+    return isinstance(ffn, Dense) and ffn.width * ffn.matrices > 0

@@ -1,0 +1,201 @@
+"""Techniques of compression: fewer weights, by pruning, sparsity, a student or shared layers.
+
+They belong to the family ``numbers``, beside the number formats.
+"""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.shapes.catalogue import find_model
+from sim.shapes.feed_forward import Dense, Experts, FeedForward
+from sim.shapes.mixers import Mixer, Recurrence
+from sim.shapes.model import LayerGroup, ModelShape
+from sim.shapes.part import Count
+from sim.step_times.roofline.formats import Format
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+
+_KeptShare = Annotated[float, Field(gt=0, le=1)]
+_BITMAP_BYTES = 1 / 8
+_INDEX_BYTES = 2 * 2 / 4 / 8
+"""Two bits for each of the two weights that remain of four, per weight."""
+
+
+class Compression(Technique):
+    """A technique after which fewer weights are left."""
+
+    family = "numbers"
+    kind = "algorithm"
+    lossless = False
+
+
+class StructuredPruning(Compression):
+    """``kept_heads`` of the heads (with their KV heads) and ``kept_ffn`` of the FFN's width stay.
+
+    What is left is a smaller dense model.
+    """
+
+    name = "structured-pruning"
+    formula = "heads and FFN width x what is kept: weights, FLOPs and KV shrink alike"
+    source = "LLM-Pruner (Ma 2023)"
+
+    kept_heads: _KeptShare = 0.75
+    kept_ffn: _KeptShare = 0.75
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with the smaller model; raise where a part of a head would be left."""
+        model = setup.deployment.model
+        layers = tuple(self._pruned(group, model) for group in model.layers)
+        pruned = model.model_copy(update={"name": f"{model.name} pruned", "layers": layers})
+        return setup.with_deployment(model=pruned)
+
+    def _pruned(self, group: LayerGroup, model: ModelShape) -> LayerGroup:
+        mixer, ffn = self._mixer(group.mixer, model), self._ffn(group.ffn)
+        return group.model_copy(update={"mixer": mixer, "ffn": ffn})
+
+    def _mixer(self, mixer: Mixer, model: ModelShape) -> Mixer:
+        if self.kept_heads == 1:
+            return mixer
+        if isinstance(mixer, Recurrence):
+            raise self.refusal(
+                f"the recurrent layers of {model.name} have no heads; set kept_heads to 1 and "
+                "prune the FFN"
+            )
+        kinds = [kind for kind in ("heads", "kv_heads") if getattr(mixer, kind, 1) > 1]
+        return mixer.model_copy(update={k: self._heads(getattr(mixer, k), model) for k in kinds})
+
+    def _heads(self, heads: int, model: ModelShape) -> int:
+        left = heads * self.kept_heads
+        if abs(left - round(left)) > 1e-9:
+            raise self.refusal(
+                f"kept_heads {self.kept_heads:g} of the {heads} (KV) heads of {model.name} leaves "
+                f"{left:g}, not a whole number"
+            )
+        return round(left)
+
+    def _ffn(self, ffn: FeedForward) -> FeedForward:
+        if isinstance(ffn, Dense) and not ffn.width:
+            return ffn
+        widths = {"width": max(1, round(ffn.width * self.kept_ffn))}
+        if isinstance(ffn, Experts):
+            widths["shared_width"] = round(ffn.shared_width * self.kept_ffn)
+        return ffn.model_copy(update=widths)
+
+
+class WeightPruning(Compression):
+    """A technique that sets weights to zero and stores the format of the others differently."""
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with sparse weights in both phases; raise where memory grows."""
+        prefill, decode = map(self._sparse, (setup.deployment.prefill, setup.deployment.decode))
+        return setup.with_deployment(prefill=prefill, decode=decode)
+
+    @abstractmethod
+    def _sparse(self, form: Format) -> Format:
+        """Return ``form`` with weights stored sparsely."""
+
+
+class UnstructuredPruning(WeightPruning):
+    """Zeros anywhere; each takes a bit in memory, beside the values of the other weights.
+
+    Each of ``rounds`` drops ``sparsity`` of what the last one left, and retrains (Han 2015).
+    Products stay dense, so the weights are laid out again for each of them: no time is won.
+    """
+
+    name = "unstructured-pruning"
+    formula = "weight bytes in memory (1 - s)^rounds w + 1/8; time unchanged"
+    source = "SparseGPT (Frantar 2023)"
+
+    sparsity: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    rounds: Count = 1
+
+    def _sparse(self, form: Format) -> Format:
+        dense, kept = form.bytes_in_memory, (1 - self.sparsity) ** self.rounds
+        stored = kept * dense + _BITMAP_BYTES
+        if stored >= dense:
+            raise self.refusal(
+                f"{1 - kept:.4g} zeros with a bitmap take {stored:.4g} bytes per {form.name} "
+                f"weight, not less than {dense:.4g}; sparsity must be above "
+                f"{_BITMAP_BYTES / dense:.4g}"
+            )
+        return replace(
+            form,
+            name=f"sparse {form.name}",
+            stored_bytes=stored,
+            quality_bits=form.quality_bits * kept,
+            lossless=False,
+        )
+
+
+class SemiStructuredSparsity(WeightPruning):
+    """Two of every four weights are zero (2:4): half of the values, an index, twice the peak.
+
+    The weights may have any format. The device must have sparse products (NVIDIA since Ampere, AMD
+    since CDNA 3): the other peaks of data sheets are dense, so this cannot be checked.
+    """
+
+    name = "sparsity-2-4"
+    formula = "weight bytes w / 2 + 1/8 (bf16 x 0.5625, int8 x 0.625); peak x 2"
+    source = "Accelerating Sparse Deep Neural Networks (Mishra 2021)"
+
+    def _sparse(self, form: Format) -> Format:
+        return replace(
+            form,
+            name=f"2:4 {form.name}",
+            weight_bytes=form.weight_bytes / 2 + _INDEX_BYTES,
+            stored_bytes=None,
+            compute_share=form.compute_share * 2,
+            quality_bits=form.quality_bits / 2,
+            lossless=False,
+        )
+
+
+class Distillation(Compression):
+    """A smaller model that learned from the large one serves in its place.
+
+    ``student``: a model of the catalogue, or the path of a shape.
+    """
+
+    name = "distillation"
+    formula = "the student's own shape"
+    source = "Hinton 2015; for language models MiniLLM (Gu 2023)"
+
+    student: str = "tinyllama-1.1b"
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with the student, up to its longest context.
+
+        Raises ``PolicyError`` where the student is not smaller.
+        """
+        teacher, student = setup.deployment.model, find_model(self.student)
+        if student.params() >= teacher.params():
+            raise self.refusal(
+                f"student {student.name} ({student.params() / 1e9:.2f}e9 weights) is not smaller "
+                f"than {teacher.name} ({teacher.params() / 1e9:.2f}e9)"
+            )
+        longest = min(setup.policies.max_model_len, student.max_model_len)
+        return setup.with_deployment(model=student).with_policies(max_model_len=longest)
+
+
+class WeightSharing(Compression):
+    """Every ``layers`` layers have one set of weights, read anew for each of them."""
+
+    name = "weight-sharing"
+    formula = "layer weights in memory / layers; time unchanged"
+    source = "ALBERT (Lan 2020)"
+
+    layers: Annotated[int, Field(ge=2)] = 2
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with shared weights; raise where ``layers`` does not divide a group."""
+        model = setup.deployment.model
+        for group in model.layers:
+            if group.count % self.layers:
+                raise self.refusal(
+                    f"{model.name} has {group.count} equal layers, which {self.layers} at a time "
+                    "do not divide"
+                )
+        return setup.with_deployment(weight_sharing=self.layers)

@@ -1,0 +1,114 @@
+"""Techniques of kernels: the same arithmetic with less traffic, fewer launches, fuller devices."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.shapes.part import Count
+from sim.techniques.experiment import LONG_PROMPTS
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+
+
+class KernelTechnique(Technique):
+    """A technique that changes no result, only how a step is computed."""
+
+    family = "kernels"
+    kind = "system"
+    lossless = True
+
+
+class FlashAttention(KernelTechnique):
+    """Attention to a prompt in tiles with a running softmax: scores never leave the chip.
+
+    Off, all n^2 scores of a head travel out and in twice.
+    """
+
+    name = "flash-attention"
+    formula = "traffic n^2 d^2 / M instead of n d + n^2; memory 2 n instead of n^2 a head"
+    source = "FlashAttention (Dao 2022)"
+
+    def apply(self, setup: Setup) -> Setup:
+        """Keep the scores on the chip; raise where the model has no softmax attention."""
+        return self._with(setup, flash_attention=True)
+
+    def off(self, setup: Setup) -> Setup:
+        """Send the scores through memory."""
+        return self._with(setup, flash_attention=False)
+
+    def _with(self, setup: Setup, flash_attention: bool) -> Setup:
+        self.require_softmax(setup)
+        return setup.with_kernels(flash_attention=flash_attention)
+
+
+class FlashDecoding(KernelTechnique):
+    """A thread block per sequence, KV head and ``split_tokens`` keys, and a reduction of them.
+
+    Off, a decode has a thread block per sequence and KV head, too few to fill a device.
+    """
+
+    name = "flash-decoding"
+    formula = "occupancy min(1, B k ceil(l / split) / SMs) instead of min(1, B k / SMs)"
+    source = "Flash-Decoding (Dao 2023)"
+    experiment = LONG_PROMPTS
+
+    split_tokens: Count = 256
+
+    def apply(self, setup: Setup) -> Setup:
+        """Split the keys; raise where the model has no softmax attention."""
+        return self._with(setup, "split")
+
+    def off(self, setup: Setup) -> Setup:
+        """Give each sequence and KV head one thread block."""
+        return self._with(setup, "heads")
+
+    def _with(self, setup: Setup, occupancy: str) -> Setup:
+        self.require_softmax(setup)
+        return setup.with_kernels(occupancy=occupancy, split_tokens=self.split_tokens)
+
+
+class AsynchronousSoftmax(KernelTechnique):
+    """One maximum fixed beforehand, so that the pieces of a split softmax need no update.
+
+    It saves the reduction of a split, and ``share``, the part of decode attention that updates
+    take.
+    """
+
+    name = "flash-decoding++"
+    formula = "decode attention x (1 - share), without the reduction of splits"
+    source = "FlashDecoding++ (Hong 2023)"
+
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.2
+
+    def apply(self, setup: Setup) -> Setup:
+        """Drop the synchronisation; raise where the model has no softmax attention."""
+        return self._with(setup, synchronised=False)
+
+    def off(self, setup: Setup) -> Setup:
+        """Let every piece wait for the maximum of the others."""
+        return self._with(setup, synchronised=True)
+
+    def _with(self, setup: Setup, synchronised: bool) -> Setup:
+        self.require_softmax(setup)
+        return setup.with_kernels(synchronised=synchronised, synchronisation_share=self.share)
+
+
+class KernelFusion(KernelTechnique):
+    """``launches_per_layer`` kernels that keep on the chip what lies between two products.
+
+    Off, a layer launches twice as many, and their results travel through memory.
+    """
+
+    name = "kernel-fusion"
+    formula = "saves L x launches x t_launch and about L T (10 d + 4 f) 2 bytes"
+    source = "Megatron-LM, FasterTransformer (fused transformer layers); Pope 2022"
+
+    launches_per_layer: Count = 8
+
+    def apply(self, setup: Setup) -> Setup:
+        """Fuse the kernels of a layer."""
+        return setup.with_kernels(fused=True, launches_per_layer=self.launches_per_layer)
+
+    def off(self, setup: Setup) -> Setup:
+        """Launch one kernel per operation."""
+        return setup.with_kernels(fused=False, launches_per_layer=self.launches_per_layer)

@@ -1,0 +1,122 @@
+"""Techniques of memory: the KV cache, weights and keys on the host, low-rank keys and values."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.shapes.mixers import Attention
+from sim.shapes.model import ModelShape
+from sim.shapes.part import Count, Positive, Share
+from sim.techniques.attention import AttentionChange
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+
+
+class KVCache(Technique):
+    """Keeps keys and values; off, every token computes its whole context anew."""
+
+    name = "kv-cache"
+    family = "memory"
+    kind = "system"
+    lossless = True
+    formula = "n + m - 1 token passes instead of m n + m (m - 1) / 2"
+    source = "Pope 2022, Efficiently Scaling Transformer Inference"
+
+    def apply(self, setup: Setup) -> Setup:
+        """Keep keys and values."""
+        return setup.with_deployment(kv_cache=True)
+
+    def off(self, setup: Setup) -> Setup:
+        """Keep nothing: every pass is a prompt as long as the context."""
+        return setup.with_deployment(kv_cache=False)
+
+
+class Offloading(Technique):
+    """A technique that keeps something in host memory and streams it to the device in every step.
+
+    The stream has ``gb_per_s`` (10^9 bytes; None: those of the device's host link) and overlaps
+    with computing where ``prefetch`` is on.
+    """
+
+    family = "memory"
+    kind = "system"
+    lossless = True
+    source = "FlexGen (Sheng 2023)"
+
+    def _stream(self, setup: Setup, gb_per_s: float | None) -> float | None:
+        """Return the bandwidth of the stream in bytes per second; None: the device's own."""
+        return setup.deployment.offload.bytes_per_s if gb_per_s is None else gb_per_s * 1e9
+
+
+class WeightOffload(Offloading):
+    """``resident_share`` of the weights, or ``resident_gb`` of them, stay on the device.
+
+    Every step streams all the others, experts without a token included.
+    """
+
+    name = "weight-offload"
+    formula = "t = max(compute, (W - resident) / link), the sum without prefetch"
+
+    resident_share: Share = 0.0
+    resident_gb: Annotated[float | None, Field(ge=0)] = None
+    gb_per_s: Positive | None = None
+    prefetch: bool = True
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with the other weights on the host."""
+        share = self.resident_share
+        if self.resident_gb is not None:
+            share = min(1.0, self.resident_gb * 1e9 / setup.deployment.weight_bytes())
+        return setup.with_offload(
+            resident_weights=share,
+            bytes_per_s=self._stream(setup, self.gb_per_s),
+            prefetch=self.prefetch,
+        )
+
+
+class KVOffload(Offloading):
+    """``host_share`` of the keys and values of every sequence lie on the host.
+
+    The host has room enough. Attention streams them in, with ``prefetch`` while it reads the
+    others.
+    """
+
+    name = "kv-offload"
+    formula = "t = max(attention, share KV / link), the sum without prefetch; room / (1 - share)"
+
+    host_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    gb_per_s: Positive | None = None
+    prefetch: bool = True
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup with that share of the keys and values on the host."""
+        return setup.with_offload(
+            resident_kv=1 - self.host_share,
+            bytes_per_s=self._stream(setup, self.gb_per_s),
+            prefetch=self.prefetch,
+        )
+
+
+class LowRankKV(AttentionChange):
+    """The l x d matrices K and V of a sequence as l x r times r x d, with d = k e and rank r.
+
+    The prompt is compressed when it has been computed. The small factor is a state of r d elements,
+    so a short sequence takes more memory than before.
+    """
+
+    name = "low-rank-kv"
+    family = "memory"
+    formula = "r (l + d) elements per matrix instead of l d: saves where r < l d / (l + d)"
+    source = "own arithmetic; GEAR (Kang 2024) has such factors beside a quantised cache"
+
+    rank: Count = 256
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with factors of this rank; raise where it saves at no length."""
+        width = attention.kv_heads * attention.head_dim
+        if self.rank >= width:
+            raise self.refusal(
+                f"rank {self.rank} saves nothing where K and V are {width} wide; it must be less "
+                f"than {width}"
+            )
+        return attention.model_copy(update={"rank": self.rank})
