@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from policies.prefix.eviction import EVICTION_ORDERS
 from workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
 PrefixIndex = Literal["hash", "radix"]
-Eviction = Literal["lru", "lfu", "fifo"]
 QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 Admission = Literal["prompt", "full"]
 Preemption = Literal["recompute", "swap"]
@@ -17,7 +17,6 @@ Victim = Literal["newest", "lowest-priority", "least-progress"]
 _CHOICES = {
     "reservation": get_args(Reservation),
     "prefix_index": get_args(PrefixIndex),
-    "eviction": get_args(Eviction),
     "queue_order": get_args(QueueOrder),
     "admission": get_args(Admission),
     "preemption": get_args(Preemption),
@@ -61,8 +60,8 @@ class PolicyConfig:
     """How many may wait before others are refused; None: any number."""
     prefix_index: PrefixIndex = "radix"
     """How shared blocks are found."""
-    eviction: Eviction = "lru"
-    """Which cached blocks are given up first."""
+    eviction: str = "lru"
+    """Which cached blocks are given up first: a registered order, or ``path.py:Class``."""
     queue_order: QueueOrder = "fcfs"
     """Who of those who wait is next."""
     admission: Admission = "prompt"
@@ -93,6 +92,7 @@ class PolicyConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name, choices in _CHOICES.items():
             _require_known(name, getattr(self, name), choices)
+        EVICTION_ORDERS.require(self.eviction)
         if self.queue_limit is not None:
             _require(self.queue_limit >= 0, "queue_limit", self.queue_limit, "at least 0")
         for name in ("host_kv_tokens", "host_cache_tokens"):

@@ -4,7 +4,6 @@ Policies loaded by path always run under this check, the shipped ones in their t
 invariant stops the run with its name, the step and the sequence.
 """
 
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -13,7 +12,7 @@ from policies.batch import Batch, ScheduledSequence
 from policies.config import UNBUDGETED, PolicyConfig
 from policies.protocols import CheckedMemory, Load, Refusal, Scheduler
 from policies.sequence import Sequence
-from workloads.errors import PolicyError
+from workloads.errors import PluginError, PolicyError, ServetwinError
 
 ONCE = "every request ends exactly once"
 CONSERVED = "free + used = total, and no block is in two tables"
@@ -40,8 +39,7 @@ class InvariantChecked:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """As the scheduler; nobody may be in it twice."""
-        with self._guarded("add"):
-            refusal = self._inner.add(seq)
+        refusal = self._inner.add(seq)
         if refusal is None:
             if seq.request_id in self._present:
                 self._fail(ONCE, seq, "it is in the scheduler already")
@@ -50,43 +48,45 @@ class InvariantChecked:
 
     def abort(self, request_id: str) -> Sequence | None:
         """As the scheduler."""
-        with self._guarded("abort"):
-            seq = self._inner.abort(request_id)
+        seq = self._inner.abort(request_id)
         self._present.pop(request_id, None)
         return seq
 
     def schedule(self, now_s: float) -> Batch | None:
         """As the scheduler; then the memory and the batch are checked."""
-        with self._guarded("schedule"):
+        with self._named("schedule"):
             batch = self._inner.schedule(now_s)
-        for seq, _ in self._inner.dropped:
-            self._present.pop(seq.request_id, None)
-        newest = batch.entries[-1].seq if batch and batch.entries else None
-        self._check_memory(newest)
-        if batch is not None:
-            self._check_batch(batch)
+            for seq, _ in self._inner.dropped:
+                self._present.pop(seq.request_id, None)
+            newest = batch.entries[-1].seq if batch and batch.entries else None
             self._check_memory(newest)
-        elif self._present and self._inner.wake_s() is None:
-            seq = next(iter(self._present.values()))
-            self._fail(WORK, seq, f"it waits, and {self.memory.free_tokens()} KV tokens are free")
-        return batch
+            if batch is not None:
+                self._check_batch(batch)
+                self._check_memory(newest)
+            elif self._present and self._inner.wake_s() is None:
+                seq = next(iter(self._present.values()))
+                free = self.memory.free_tokens()
+                self._fail(WORK, seq, f"it waits, and {free} KV tokens are free")
+            return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """As the scheduler; then the ended sequences and the memory are checked."""
-        drafted = [(entry, entry.seq.generated_tokens) for entry in batch.chunks[: batch.drafted]]
-        with self._guarded("complete"):
+        with self._named("complete"):
+            drafted = [
+                (entry, entry.seq.generated_tokens) for entry in batch.chunks[: batch.drafted]
+            ]
             finished = self._inner.complete(batch, steps)
-        for (entry, before), emitted in zip(drafted, batch.emitted, strict=False):
-            self._check_drafted(entry, before, emitted)
-        self._step += steps
-        for seq in finished:
-            if seq.request_id not in self._present:
-                self._fail(ONCE, seq, "it has ended already, or never came")
-            if not seq.stopped and seq.generated_tokens != seq.max_tokens:
-                self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
-            del self._present[seq.request_id]
-        self._check_memory(finished[0] if finished else None)
-        return finished
+            for (entry, before), emitted in zip(drafted, batch.emitted, strict=False):
+                self._check_drafted(entry, before, emitted)
+            self._step += steps
+            for seq in finished:
+                if seq.request_id not in self._present:
+                    self._fail(ONCE, seq, "it has ended already, or never came")
+                if not seq.stopped and seq.generated_tokens != seq.max_tokens:
+                    self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
+                del self._present[seq.request_id]
+            self._check_memory(finished[0] if finished else None)
+            return finished
 
     def repeatable_steps(self, batch: Batch) -> int:
         """As the scheduler, at least 1."""
@@ -190,16 +190,16 @@ class InvariantChecked:
             self._fail(CONSERVED, touched, f"nobody is left, but {usage}")
 
     @contextmanager
-    def _guarded(self, call: str) -> Iterator[None]:
-        """What goes wrong inside a policy of one's own is named, not thrown at the user."""
+    def _named(self, call: str) -> Iterator[None]:
+        """Name the policies where their batches or sequences are not what these checks can read."""
         try:
             yield
-        except PolicyError:
+        except ServetwinError:
             raise
-        except Exception as error:  # somebody's own code: anything may happen in it
-            raise PolicyError(
-                f"{self._config.batching} over {self._config.kv} failed in {call}() at step "
-                f"{self._step}: {error!r} ({_where(error)})"
+        except Exception as error:
+            raise PluginError(
+                f"{self._config.batching} over {self._config.kv}: {call}() at step {self._step} "
+                f"gave what cannot be run: {type(error).__name__}: {error}"
             ) from error
 
     def _fail(self, invariant: str, seq: Sequence | None, detail: str) -> NoReturn:
@@ -208,9 +208,3 @@ class InvariantChecked:
             f"{self._config.batching} over {self._config.kv} broke an invariant at step "
             f"{self._step}: {invariant!r}; {who}: {detail}"
         )
-
-
-def _where(error: Exception) -> str:
-    """File and line of the innermost frame."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno}"

@@ -3,6 +3,7 @@
 ServetwinError
 ├── TraceError       a request trace that cannot be read or generated
 ├── PolicyError      an unknown or impossible scheduling or memory policy
+├── PluginError      a plug-in of a file that cannot be loaded, or failed
 ├── ProfileError     a step-time profile that cannot be read or does not apply
 ├── ShapeError       a model or device that is unknown, impossible or cannot be read
 ├── EngineError      the bundled engine cannot start or has died
@@ -27,6 +28,10 @@ class TraceError(ServetwinError):
 
 class PolicyError(ServetwinError):
     """A scheduling or memory policy is unknown or impossible."""
+
+
+class PluginError(ServetwinError):
+    """A plug-in of a file cannot be loaded or built, failed, or returned what it must not."""
 
 
 class ProfileError(ServetwinError):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from policies.block_keys import BlockKey, key_of_block
-from policies.config import Eviction
-from policies.prefix.prefix_index import EvictionRank
+from policies.prefix.eviction import EvictionRank
 from policies.sequence import Sequence
 
 
@@ -26,20 +25,20 @@ class _Entry:
     born: int
     holders: int = 1
     uses: int = 1
-    rank: tuple[int, int] | None = None
+    rank: tuple[float, int] | None = None
     """Place in the order of eviction; None while somebody holds the block."""
 
 
 class BlockHashes:
     """Which block holds which prefix, and which of them nobody uses."""
 
-    def __init__(self, eviction: Eviction) -> None:
+    def __init__(self, eviction: str) -> None:
         self.idle_blocks = 0
         self.held_blocks = 0
         self._rank = EvictionRank(eviction)
         self._entries: dict[BlockKey, _Entry] = {}
         self._held: dict[Sequence, dict[int, _Entry]] = {}  # by place in the block table
-        self._idle: list[tuple[tuple[int, int], _Entry]] = []  # heap
+        self._idle: list[tuple[tuple[float, int], _Entry]] = []  # heap
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""

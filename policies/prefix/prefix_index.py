@@ -1,8 +1,8 @@
-"""What a paged memory asks of whatever finds shared prompt blocks; and the orders of eviction."""
+"""What a paged memory needs of an index of shared prompt blocks, and how one is built."""
 
 from typing import Protocol
 
-from policies.config import Eviction, PolicyConfig
+from policies.config import PolicyConfig
 from policies.sequence import Sequence
 
 
@@ -50,23 +50,3 @@ def build_index(config: PolicyConfig) -> PrefixIndex | None:
         return None
     index = BlockHashes if config.prefix_index == "hash" else PrefixTree
     return index(config.eviction)
-
-
-class EvictionRank:
-    """Orders idle things: by last use (lru), by number of uses (lfu), by birth (fifo)."""
-
-    def __init__(self, order: Eviction) -> None:
-        self._order = order
-        self._clock = 0
-
-    def tick(self) -> int:
-        """The next moment."""
-        self._clock += 1
-        return self._clock
-
-    def of(self, uses: int, born: int) -> tuple[int, int]:
-        """The rank of what becomes idle now; the smallest goes first."""
-        now = self.tick()
-        if self._order == "lfu":
-            return uses, now
-        return (born if self._order == "fifo" else now), now

@@ -11,8 +11,7 @@ the same steps) keeps its own copy private, and shares nothing beyond it.
 from heapq import heapify, heappop, heappush
 
 from policies.block_keys import Keys
-from policies.config import Eviction
-from policies.prefix.prefix_index import EvictionRank
+from policies.prefix.eviction import EvictionRank
 from policies.sequence import Sequence
 
 _IDLE_HEAP_SLACK = 64
@@ -46,7 +45,7 @@ class PrefixRun:
         self.born = born
         self.holders = 0
         self.uses = 0
-        self.rank: tuple[int, int] | None = None
+        self.rank: tuple[float, int] | None = None
 
     @property
     def end(self) -> int:
@@ -57,12 +56,12 @@ class PrefixRun:
 class PrefixTree:
     """Which runs hold which prefixes, and which of them nobody uses."""
 
-    def __init__(self, eviction: Eviction) -> None:
+    def __init__(self, eviction: str) -> None:
         self.idle_blocks = 0
         self.held_blocks = 0
         self._rank = EvictionRank(eviction)
         self._roots: dict[int, PrefixRun] = {}  # by blocks per key
-        self._idle: list[tuple[tuple[int, int], PrefixRun]] = []  # heap, stale entries included
+        self._idle: list[tuple[tuple[float, int], PrefixRun]] = []  # heap, stale entries included
         self._idle_runs = 0
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:

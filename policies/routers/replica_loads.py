@@ -11,7 +11,7 @@ from workloads.errors import PolicyError
 class RouterConfig:
     """Which router stands before the replicas, and its settings.
 
-    ``router`` is a registered name (``policies.routers.routing.ROUTERS``) or ``path.py:Class``. The
+    ``router`` is a registered name (``policies.registry.ROUTERS``) or ``path.py:Class``. The
     loads that it is told are reports of every replica at each multiple of ``staleness_s``; at 0
     they are always true.
 

@@ -6,14 +6,12 @@ own requests since then not included, so that with long intervals they herd. Rou
 session affinity and the index of prefix affinity need no report and are exact.
 """
 
-from collections.abc import Callable
 from hashlib import blake2b
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 
-from policies.registry import find_policy
-from policies.routers.prefix_affinity import PrefixAffinity
+from policies.registry import ROUTERS
 from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
 from workloads.request import Request
 
@@ -116,26 +114,12 @@ class SessionAffinity:
         return max(self._places, key=lambda place: _draw(place, name))
 
 
-ROUTERS: dict[str, Callable[[ReplicaLoads, RouterConfig, np.random.Generator], Router]] = {
-    "round-robin": RoundRobin,
-    "random": RandomChoice,
-    "least-outstanding": LeastOutstanding,
-    "least-tokens": LeastTokens,
-    "power-of-two": PowerOfTwo,
-    "session-affinity": SessionAffinity,
-    "prefix-affinity": PrefixAffinity,
-}
-
-
 def build_router(loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> Router:
     """The router of ``config`` before the replicas of ``loads``; ``rng`` is its own stream.
 
-    Raises ``PolicyError`` for an unknown name or a class that cannot be loaded.
+    Raises ``PolicyError`` for an unknown name, ``PluginError`` for a class that cannot be used.
     """
-    factory = find_policy("router", config.router, ROUTERS)
-    return cast(Callable[[ReplicaLoads, RouterConfig, np.random.Generator], Router], factory)(
-        loads, config, rng
-    )
+    return ROUTERS.build(config.router, loads, config, rng)
 
 
 def _draw(place: int, name: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from sim.experiments.predict import run_once
 from sim.experiments.scenario import Scenario
 from sim.records.metrics import SLO, figure
-from workloads.errors import ServetwinError
+from workloads.errors import PluginError, ServetwinError
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
@@ -64,6 +64,8 @@ def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:
     try:
         scaled = trace if rate_per_s is None else at_rate(trace, rate_per_s)
         run = run_once(scaled, point.scenario, seed=conditions.seed)
+    except PluginError:  # a fault of the plug-in, not of this point
+        raise
     except ServetwinError as error:
         return {PROBLEM: str(error)}
     return {**figures_of(run.summary(conditions.slo), len(point.scenario.servers())), PROBLEM: ""}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from policies.config import Eviction, PrefixIndex, Reservation
+from policies.config import PrefixIndex, Reservation
 from sim.shapes.part import Count, Positive
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
@@ -151,7 +151,7 @@ class PrefixCache(ServingTechnique):
     experiment = Experiment(prompt_tokens=128, shared_tokens=512)
 
     index: PrefixIndex = "radix"
-    eviction: Eviction = "lru"
+    eviction: str = "lru"
 
     def apply(self, setup: Setup) -> Setup:
         """Keep prefixes; raise where a layer forgets tokens or keeps a state."""

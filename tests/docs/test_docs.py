@@ -13,11 +13,11 @@ from app.cli import app
 from app.scenario.settings import parse_settings
 from app.scenario.workload_distributions import ARRIVALS, LENGTHS, STRUCTURES
 from policies.config import PolicyConfig
+from policies.prefix.eviction import EVICTION_ORDERS
 from policies.presets import PRESETS
 from policies.protocols import KVUsage, Refusal
-from policies.registry import MEMORIES, SCHEDULERS, build_scheduler
+from policies.registry import MEMORIES, ROUTERS, SCHEDULERS, build_scheduler
 from policies.routers.replica_loads import RouterConfig
-from policies.routers.routing import ROUTERS
 from sim.core.simulate import simulate
 from sim.experiments.scenario import ClusterConfig
 from sim.explain.explain import PARTS
@@ -103,7 +103,7 @@ def test_the_index_lists_every_page() -> None:
         ("policies/kv-memory.md", "`reservation`", get_args(settings.Reservation)),
         ("policies/kv-memory.md", "column", [f.name for f in fields(KVUsage)][1:]),
         ("policies/prefix-sharing.md", "`prefix_index`", get_args(settings.PrefixIndex)),
-        ("policies/prefix-sharing.md", "`eviction`", get_args(settings.Eviction)),
+        ("policies/prefix-sharing.md", "`eviction`", EVICTION_ORDERS),
         ("policies/preemption.md", "`victim`", get_args(settings.Victim)),
         ("policies/preemption.md", "`preemption`", get_args(settings.Preemption)),
         ("policies/cluster.md", "`router`", ROUTERS),

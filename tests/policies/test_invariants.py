@@ -31,7 +31,7 @@ from sim.step_times.step_time import LinearStepTime
 from tests.support.checked import request
 from tests.support.command import refused
 from tests.support.paths import SAMPLE
-from workloads.errors import PolicyError
+from workloads.errors import PluginError
 from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
@@ -324,10 +324,10 @@ class WakesNever(AlwaysLater):
 
 
 def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(PluginError) as caught:
         replay(batching=own(Raises))
     said = str(caught.value)
-    assert "failed in schedule() at step 0: KeyError('no such thing')" in said
+    assert "Raises.schedule() raised KeyError: 'no such thing'" in said
     assert "test_invariants.py:" in said
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from app.scenario.scenario_file import ScenarioFile
-from policies.registry import MEMORIES, SCHEDULERS
-from policies.routers.routing import ROUTERS
+from policies.prefix.eviction import EVICTION_ORDERS
+from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from sim.shapes.catalogue import shipped_hardware, shipped_models
 from sim.step_times.profile import shipped_profiles
+from sim.techniques.registry import TECHNIQUES
 from workloads.errors import PolicyError, did_you_mean
+from workloads.plugins import split_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def offered() -> dict[str, list[str]]:
         "batching": [*SCHEDULERS, *added.batching],
         "kv": [*MEMORIES, *added.kv],
         "router": list(ROUTERS),
+        "eviction": list(EVICTION_ORDERS),
     }
 
 
@@ -69,7 +72,8 @@ def require_all_offered(scenario: ScenarioFile) -> None:
         for control in section:
             require_offered(control.replace("decode_", ""), section[control])
     for technique in server.techniques:
-        if ".json" in technique or "/" in technique:
+        name, settings = split_settings(technique)
+        if name not in TECHNIQUES or any(mark in settings for mark in (".json", ".py", "/")):
             raise PolicyError(f"techniques: {technique!r} names a file; name a shipped one")
 
 

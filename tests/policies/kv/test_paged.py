@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.config import Eviction, PolicyConfig
+from policies.config import PolicyConfig
 from policies.config import PrefixIndex as PrefixIndexName
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
@@ -102,7 +102,7 @@ class PagedMachine(RuleBasedStateMachine):
         assert usage.free_tokens + usage.cached_tokens == self.memory.free_tokens()
 
 
-def paged_machine(prefix_index: PrefixIndexName, eviction: Eviction) -> type[PagedMachine]:
+def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMachine]:
     config = PolicyConfig(
         kv_tokens=96,
         block_tokens=4,
@@ -154,7 +154,7 @@ def test_contiguous_regions() -> None:
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
 @pytest.mark.parametrize("prefix_index", ["hash", "radix"])
-def test_paged_blocks(prefix_index: PrefixIndexName, eviction: Eviction) -> None:
+def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
     run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
 
 
@@ -194,7 +194,7 @@ def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) 
     ("eviction", "kept"),
     [("lru", "b"), ("lfu", "a"), ("fifo", "b")],
 )
-def test_the_order_of_eviction(eviction: Eviction, kept: str) -> None:
+def test_the_order_of_eviction(eviction: str, kept: str) -> None:
     """a is used three times, then b once; one of them must go for c."""
     for index in ("hash", "radix"):
         memory = PagedKV(

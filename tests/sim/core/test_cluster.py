@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from policies.config import PolicyConfig
 from policies.protocols import Scheduler
+from policies.registry import ROUTERS
 from policies.routers.replica_loads import RouterConfig
-from policies.routers.routing import ROUTERS
 from sim.core.cluster import simulate_cluster
 from sim.core.kv_transfer import KVLink
 from sim.core.pools import Pool

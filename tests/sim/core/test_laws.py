@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from policies.batch import BatchShape
 from policies.config import (
     Admission,
-    Eviction,
     PolicyConfig,
     Preemption,
     PrefixIndex,
@@ -20,6 +19,8 @@ from policies.config import (
     Reservation,
     Victim,
 )
+from policies.prefix.eviction import EVICTION_ORDERS
+from policies.registry import SCHEDULERS
 from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise
@@ -38,8 +39,7 @@ STEP_TIME = LinearStepTime.of(
     }
 )
 
-BATCHING = ("static", "insertion", "continuous", "prefill-first", "chunked", "speculative")
-every_scheduler = pytest.mark.parametrize("batching", BATCHING)
+every_scheduler = pytest.mark.parametrize("batching", SCHEDULERS)
 
 
 @st.composite
@@ -53,7 +53,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         reservation=draw(one_of(Reservation)),
         prefix_cache=prefix_cache,
         prefix_index=draw(one_of(PrefixIndex)),
-        eviction=draw(one_of(Eviction)),
+        eviction=draw(st.sampled_from(list(EVICTION_ORDERS))),
         kv_tokens=draw(st.sampled_from([72, 96, 160, 1000])),
         block_tokens=draw(st.sampled_from([1, 4, 16])),
         max_model_len=70,

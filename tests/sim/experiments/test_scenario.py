@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from policies.config import PolicyConfig
-from policies.routers.routing import ROUTERS
+from policies.registry import ROUTERS
 from sim.experiments.predict import run_once
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.explain.explain import PARTS

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.batch import BatchShape
+from policies.registry import SCHEDULERS
 from sim.core.simulate import simulate
 from sim.shapes.feed_forward import Dense, Experts
 from sim.shapes.hardware import Hardware
@@ -34,7 +35,7 @@ from sim.step_times.roofline.operators import (
 )
 from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime, roofline_step_time
 from sim.step_times.step_time import FloatArray, StepNoise, StepTime
-from tests.sim.core.test_laws import BATCHING, policies, workloads
+from tests.sim.core.test_laws import policies, workloads
 from tests.support.checked import CheckedScheduler
 from workloads.request import Request
 
@@ -336,7 +337,7 @@ def run(
     return simulate(requests, CheckedScheduler(config), model, noise=drawn, macro=macro)
 
 
-@pytest.mark.parametrize("batching", BATCHING)
+@pytest.mark.parametrize("batching", SCHEDULERS)
 @settings(max_examples=25)
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_where_every_context_counts(

@@ -1,0 +1,207 @@
+"""Plug-ins: a class is found by its registered name, or loaded from a file as ``path.py:Class``.
+
+Each kind of plug-in has one ``Registry``: scheduler, KV memory, eviction order, router, step time,
+arrival process, trace reader, technique. To ship a plug-in, name it there: help texts, the
+generated reference, the dashboard's choices and the tests over all plug-ins follow from it.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from workloads.errors import PolicyError, ServetwinError, did_you_mean
+
+LOAD_LIMIT_S = 5.0
+"""Longest import of a plug-in's file, and longest construction of one."""
+CALL_LIMIT_S = 10.0
+"""Longest call of a plug-in where its kind does not say otherwise."""
+
+_BY_PATH = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)(?::(?P<settings>.*))?", re.DOTALL)
+
+Built = TypeVar("Built")
+
+
+def names_a_file(name: str) -> bool:
+    """Return whether ``name`` is ``path.py:Class``, with or without settings."""
+    return _BY_PATH.fullmatch(name) is not None
+
+
+def split_settings(text: str) -> tuple[str, str]:
+    """Return the name and the settings of ``NAME:SETTINGS`` or ``path.py:Class:SETTINGS``."""
+    if found := _BY_PATH.fullmatch(text):
+        return f"{found['path']}:{found['name']}", found["settings"] or ""
+    name, _, settings = text.partition(":")
+    return name, settings
+
+
+class Registry(Mapping[str, Any], Generic[Built]):
+    """The plug-ins of one kind, by name.
+
+    ``role`` is the setting that names one, ``kind`` what it is, ``takes`` the arguments of its
+    constructor. ``interface`` (``module:Class``) has the methods and attributes that it must have;
+    where that is no Protocol, a plug-in must derive from it. A registered name stands for
+    ``module:Class``, or for a whole module, imported when it is first used. ``checks``
+    (``module:NAME``) is a dict that says what is wrong with a value that a method of a plug-in
+    loaded by path returned, ``prepare`` a function that is called with its class when that is
+    loaded. ``call_limit_s`` limits each call of such a plug-in.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        kind: str,
+        interface: str,
+        takes: str,
+        known: Mapping[str, Any],
+        *,
+        checks: str = "",
+        prepare: str = "",
+        call_limit_s: float | None = CALL_LIMIT_S,
+    ) -> None:
+        self.role, self.kind, self.takes = role, kind, takes
+        self._interface, self._known = interface, known
+        self._checks, self._prepare = checks, prepare
+        self._call_limit_s = call_limit_s
+        self._guarded: dict[type[Any], type[Any]] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        return _resolved(self._known[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    @property
+    def interface(self) -> type[Any]:
+        """What a plug-in of this kind must have."""
+        found: type[Any] = _resolved(self._interface)
+        return found
+
+    def require(self, name: str) -> None:
+        """Raise ``PolicyError`` where ``name`` is neither registered nor ``path.py:Class``."""
+        if name in self._known or (names_a_file(name) and not split_settings(name)[1]):
+            return
+        hint = did_you_mean(name, self._known, f"known are {', '.join(sorted(self._known))}")
+        if not self._known:
+            hint = "none is registered"
+        raise PolicyError(
+            f"{self.role}: unknown {self.kind} {name!r}; {hint} (or name a class as path.py:Class)"
+        )
+
+    def find(self, name: str) -> Any:
+        """Return the registered class or module, or the guarded class of a file.
+
+        Raises ``PolicyError`` for an unknown name, ``PluginError`` for a file that does not load.
+        """
+        self.require(name)
+        if name in self._known:
+            return self[name]
+        path, _, class_name = name.rpartition(":")
+        return self._load(Path(path), class_name)
+
+    def build(self, name: str, *args: Any, **kwargs: Any) -> Built:
+        """Return the plug-in ``name``, built with these arguments.
+
+        Raises ``PolicyError`` for an unknown name and ``PluginError`` for a class that cannot be
+        loaded, cannot be built, or lacks what its kind must have.
+        """
+        found = self.find(name)
+        if isinstance(found, ModuleType):
+            return found  # type: ignore[return-value]
+        if name in self._known:
+            made: Built = found(*args, **kwargs)
+            return made
+        from workloads.plugin_guard import check_constructor, check_instance
+
+        source = found.__plugin__
+        check_constructor(source, found, self.takes, args, kwargs)
+        made = source.run("()", LOAD_LIMIT_S, lambda: found(*args, **kwargs))
+        source.run("", LOAD_LIMIT_S, lambda: check_instance(source, made, self.interface))
+        return made
+
+    def _load(self, path: Path, class_name: str) -> type[Any]:
+        from workloads.plugin_guard import PluginSource, guard_class, is_protocol
+
+        source = PluginSource(self.role, path, class_name)
+        module = _load_module(source)
+        found = getattr(module, class_name, None)
+        if not isinstance(found, type):
+            raise source.error(f": the file has no class {class_name!r}")
+        if not is_protocol(self.interface) and not issubclass(found, self.interface):
+            wanted = f"{self.interface.__module__}.{self.interface.__name__}"
+            raise source.error(f" does not derive from {wanted}")
+        if found not in self._guarded:
+            if self._prepare:
+                _resolved(self._prepare)(found)
+            checks = _resolved(self._checks) if self._checks else {}
+            self._guarded[found] = guard_class(
+                found, source, self.interface, checks, self._call_limit_s
+            )
+        return self._guarded[found]
+
+
+def _resolved(target: Any) -> Any:
+    """Return what ``module:Class`` or ``module`` names; anything else is itself."""
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
+
+
+def _load_module(source: Any) -> ModuleType:
+    """Return the module of a plug-in's file, executed once for each content of the file."""
+    path: Path = source.path
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise source.error(f": the file cannot be read ({error.strerror})") from None
+    digest = hashlib.blake2b(content, digest_size=8, key=str(path.resolve()).encode()[-64:])
+    name = f"servetwin_plugin_{digest.hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.absolute())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it is executed: dataclasses look their module up
+    try:
+        source.run(": the file", LOAD_LIMIT_S, lambda: spec.loader.exec_module(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def plugin_error(error: BaseException) -> ServetwinError | None:
+    """Return the error to print for an exception: itself, or that of a plug-in's file in which it
+    was raised; None where it is neither."""
+    from traceback import walk_tb
+
+    from workloads.plugin_guard import PluginSource
+
+    if isinstance(error, ServetwinError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return None
+    files = {
+        module.__file__
+        for name, module in list(sys.modules.items())
+        if name.startswith("servetwin_plugin_")
+    }
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        if (file := frame.f_code.co_filename) in files:
+            source = PluginSource("plug-in", Path(file), frame.f_code.co_qualname)
+            return source.failure("()", error, None)
+    return None
