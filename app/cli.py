@@ -8,6 +8,7 @@ from app.commands.calibrate import calibrate
 from app.commands.capacity import capacity
 from app.commands.dashboard import dashboard
 from app.commands.demo import demo
+from app.commands.described import DescribedCommand
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
 from app.commands.replay import replay
@@ -25,18 +26,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command()(demo)
-app.command()(replay)
-app.command()(serve)
-app.command()(calibrate)
-app.command()(loadtest)
-app.command()(verify)
-app.command()(capacity)
-app.command()(sweep)
-app.command()(explain)
-app.command()(report)
-app.command()(dashboard)
-app.command()(selftest)
+for command in (
+    demo, replay, serve, calibrate, loadtest, verify, capacity, sweep, explain, report, dashboard,
+    selftest,
+):  # fmt: skip
+    app.command(cls=DescribedCommand)(command)
 app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")
 

@@ -37,47 +37,47 @@ class PolicyConfig:
     """
 
     batching: str = "continuous"
-    """What each step computes: a registered scheduler, or ``path.py:Class``."""
+    """Scheduler, which decides what each step computes."""
     kv: str = "paged"
-    """Who owns the KV memory: a registered memory, or ``path.py:Class``."""
+    """KV memory, which gives sequences their space."""
     reservation: Reservation = "max"
-    """How long the region of a sequence is (contiguous)."""
+    """Length of the region that a sequence gets (contiguous)."""
     prefix_cache: bool = False
-    """Whether equal prompt blocks are shared (paged)."""
+    """Share equal prompt blocks (paged)."""
     kv_tokens: int = 32_768
-    """The whole KV memory."""
+    """The whole KV memory, in tokens."""
     block_tokens: int = 16
-    """Size of a block (paged)."""
+    """Tokens of a KV block (paged)."""
     max_model_len: int = 2_048
     """Longest prompt plus output, in tokens."""
     max_seqs: int = 16
-    """Sequences in a batch at most; the size of a static one."""
+    """Sequences in a batch at most; the size of a static batch."""
     token_budget: int = 256
     """Rows of a step at most; ``static`` and ``insertion`` have none."""
     wait_limit_s: float = 0.1
     """How long a static batch waits to fill."""
     queue_limit: int | None = None
-    """How many may wait before others are refused; None: any number."""
+    """Requests that may wait before further ones are refused; None: any number."""
     prefix_index: PrefixIndex = "radix"
-    """How shared blocks are found."""
+    """Index that finds shared blocks."""
     eviction: str = "lru"
-    """Which cached blocks are given up first: a registered order, or ``path.py:Class``."""
+    """Order in which cached blocks are evicted."""
     queue_order: QueueOrder = "fcfs"
-    """Who of those who wait is next."""
+    """Order in which waiting requests are admitted."""
     admission: Admission = "prompt"
-    """What is reserved when a request is admitted: its prompt, or its full length."""
+    """Memory that a request reserves when it is admitted, for its prompt or its full length."""
     watermark: float = 0.0
     """Share of the memory that admission leaves free."""
     shed_ttft_s: float | None = None
-    """Requests that waited longer than this TTFT are given up; None: none."""
+    """TTFT after which a waiting request is given up; None: never."""
     preemption: Preemption = "recompute"
-    """Whether a victim's keys and values are forgotten and recomputed, or swapped out."""
+    """What happens to the keys and values of a preempted sequence."""
     victim: Victim = "newest"
-    """Who loses its memory when it runs out."""
+    """Sequence that is preempted when memory runs out."""
     host_kv_tokens: int = 0
-    """Host memory for what preemption swaps out."""
+    """Host memory for what preemption swaps out, in tokens."""
     host_cache_tokens: int = 0
-    """Host memory for prompts that the prefix cache has evicted."""
+    """Host memory for prompts that the prefix cache has evicted, in tokens."""
     kv_window_tokens: int | None = None
     """Last tokens that a windowed layer keeps (``kv: windowed``); None: all."""
     kv_window_share: float = 1.0

@@ -1,14 +1,17 @@
 """``servetwin calibrate``: measure an engine, the bundled one or any endpoint; write a profile."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.scenario import black_box_options as outside
-from app.scenario import options
-from app.scenario.endpoint_options import PromptChoice
-from app.scenario.options import PolicyOptions
+from app.scenario.black_box_options import BlackBoxOptions
+from app.scenario.common_options import Json, Seed
+from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
+from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.policy_options import PolicyOptions
 
 if TYPE_CHECKING:
     from app.twin.calibration import Observed
@@ -18,38 +21,30 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("paged", "contiguous")
 CALIBRATED_BATCHING = ("continuous", "static")
+MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
+@takes_options
 def calibrate(
+    endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
+    limits: BlackBoxOptions,
+    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS)],
+    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     out: Annotated[Path, typer.Option(help="Profile to write.")] = Path("profile.json"),
     url: Annotated[
         str | None,
         typer.Option(
             help="An OpenAI-compatible endpoint, measured from outside; default: bundled engine.",
-            rich_help_panel=outside.PANEL,
+            rich_help_panel=EndpointOptions.PANEL,
         ),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model preset (base), or with --url the served model.")
-    ] = None,
+    model: ModelOrPreset = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the profile; default its file's.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of bursts per server.", min=1)] = 2,
-    max_minutes: outside.MaxMinutes = 5.0,
-    max_requests: outside.MaxRequests = 400,
-    api: outside.Api = None,
-    prompt: outside.Prompt = PromptChoice.auto,
-    kv_tokens: options.KVTokens = None,
-    block_tokens: options.BlockTokens = None,
-    max_model_len: options.MaxModelLen = None,
-    max_seqs: options.MaxSeqs = None,
-    token_budget: options.TokenBudget = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = 1,
-    seed: options.Seed = 0,
-    json: options.Json = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts.
 
@@ -59,23 +54,15 @@ def calibrate(
     from policies.config import PolicyConfig
 
     if url is not None:
-        from loadtest.endpoint import probe
-
-        endpoint = probe(url, model=model, api=api.value if api else None, prompt=prompt.value)
+        probed = replace(endpoint, model=model).probe(url)
         measure_outside(
-            endpoint, out, name or out.stem, rounds, max_minutes, max_requests, seed, json
-        )
+            probed, out, name or out.stem, rounds, limits.max_minutes, limits.max_requests,
+            seed, json,
+        )  # fmt: skip
         return
-    options.require_engine()
-    given = PolicyOptions(
-        kv_tokens=kv_tokens,
-        block_tokens=block_tokens,
-        max_model_len=max_model_len,
-        max_seqs=max_seqs,
-        token_budget=token_budget,
-    )
-    engine = options.EngineChoice(model or "base", device, dtype, threads, seed)
-    profile = measure(given.over(PolicyConfig()), engine, rounds, name or out.stem)
+    require_engine()
+    engine = replace(engine, model=model or "base", seed=seed)
+    profile = measure(policy.over(PolicyConfig()), engine, rounds, name or out.stem)
     profile.save(out)
     if json:
         typer.echo(profile.model_dump_json(by_alias=True))
@@ -117,12 +104,8 @@ def measure_outside(
         raise typer.Exit(1)
 
 
-def measure(
-    base: "PolicyConfig", engine: options.EngineChoice, rounds: int, name: str
-) -> "Profile":
+def measure(base: "PolicyConfig", engine: EngineChoice, rounds: int, name: str) -> "Profile":
     """Calibrate static and continuous batching over both KV layouts; one profile of all."""
-    from dataclasses import replace
-
     from app.twin.verification import make_profile, merge_profiles
 
     profiles = []
@@ -140,7 +123,7 @@ def measure(
 
 
 def _rounds(
-    config: "PolicyConfig", engine: options.EngineChoice, rounds: int
+    config: "PolicyConfig", engine: EngineChoice, rounds: int
 ) -> tuple[dict[str, Any], list["Observed"]]:
     from app.twin.calibration import Calibrator
     from app.twin.engines import bundled_engine

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.scenario import options
-from app.scenario.scenario_arguments import Asked, takes_scenario
+from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
+from app.scenario.option_groups import takes_options
+from app.scenario.scenario_options import ScenarioOptions
 
 if TYPE_CHECKING:
     from sim.experiments.capacity import Capacity, SLOTarget
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 
-@takes_scenario
+@takes_options
 def capacity(
-    asked: Asked,
-    slo: Annotated[str, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")],
-    attainment: Annotated[
-        float, typer.Option(help="Share of the requests that must meet the SLO.")
-    ] = 0.99,
+    trace: TracePath,
+    slo: Annotated[str, SLO],
+    options: ScenarioOptions,
+    attainment: Attainment = 0.99,
     replications: Annotated[
         int, typer.Option(help="Simulated engines behind the interval; 0 for none.", min=0)
     ] = 10,
@@ -27,7 +27,8 @@ def capacity(
         float, typer.Option(help="Relative width at which a search ends.", min=1e-6, max=1)
     ] = 0.01,
     processes: Annotated[int, typer.Option(help="Replications side by side.", min=1, max=512)] = 1,
-    json: options.Json = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval."""
     from app.scenario.scenarios import build_scenario
@@ -35,17 +36,18 @@ def capacity(
     from app.text.provenance import outside_warning
 
     target = _target(slo, attainment)
-    servers = asked.servers.base()
-    trace = asked.trace.read()
-    scenario = build_scenario(trace, servers, asked.policy, asked.cluster)
-    found = _searched(trace, scenario, target, asked.seed, replications, precision, processes)
+    options = options.with_trace(trace, seed)
+    servers = options.servers.base()
+    requests = options.trace.read()
+    scenario = build_scenario(requests, servers, options.policy, options.cluster)
+    found = _searched(requests, scenario, target, seed, replications, precision, processes)
     highest = found.tried[-1].summary["provenance"]
     if warning := outside_warning(highest, widened=bool(found.replications)):
         typer.echo(warning, err=True)
     if json:
-        typer.echo(as_json(found, target, trace, scenario, asked))
+        typer.echo(as_json(found, target, requests, scenario, options))
         return
-    for line in report_lines(found, target, trace, scenario):
+    for line in report_lines(found, target, requests, scenario):
         typer.echo(line)
 
 

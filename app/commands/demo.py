@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from app.commands.verify import finish, policy_of, tell, verify_policies
-from app.scenario import options
-from app.scenario.options import EngineChoice, read_or_sample
+from app.scenario.common_options import Json, Seed
+from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.trace_options import TraceOptions
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
@@ -21,17 +22,17 @@ NEXT = (
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run folders.")] = Path("runs/demo"),
-    seed: options.Seed = 0,
-    json: options.Json = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
     from app.twin.verification import Plan
     from policies.config import PolicyConfig
 
-    options.require_engine()
+    require_engine()
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
     configs = [policy_of(label, base) for label in POLICIES]
-    trace = read_or_sample(None, limit=REQUESTS)
+    trace = TraceOptions(limit=REQUESTS).read_or_sample()
     tell("two policies on the bundled engine; about two minutes")
     found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed), out)
     try:

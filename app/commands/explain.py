@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.scenario import options
+from app.scenario.common_options import Json
 
 if TYPE_CHECKING:
     from sim.explain.explain import Explainer
@@ -25,7 +25,7 @@ def explain(
     ] = None,
     start: Annotated[float | None, typer.Option(help="Export from this second on.")] = None,
     end: Annotated[float | None, typer.Option(help="Export up to this second.")] = None,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
     from sim.explain.explain import Explainer

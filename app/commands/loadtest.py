@@ -1,15 +1,17 @@
 """``servetwin loadtest``: send a load to a live endpoint and see what clients see."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.commands.report import require_plotly, write_html
-from app.scenario import endpoint_options, load_options, options
-from app.scenario.endpoint_options import PromptChoice, asked_how
-from app.scenario.load_choice import LoadChoice, TraceShape
+from app.scenario.common_options import SLO, Json, RunFolder, Seed
+from app.scenario.endpoint_options import EndpointOptions, endpoint_line
+from app.scenario.load_options import LoadChoice
+from app.scenario.option_groups import takes_options
 from app.text.load_report import as_json, as_sent, as_text, compared, complaint
 from app.text.progress_log import live_file
 from app.text.saving import saved
@@ -22,36 +24,15 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 
+@takes_options
 def loadtest(
     url: Annotated[str, typer.Argument(help="LLM server, with or without /v1.")],
-    trace: load_options.TracePath = None,
-    arrivals: load_options.Arrivals = None,
-    concurrency: load_options.Concurrency = None,
-    rate: load_options.Rate = None,
-    prompt_tokens: load_options.PromptTokens = None,
-    output_tokens: load_options.OutputTokens = None,
-    think_time: load_options.ThinkTime = None,
-    ramp_up: load_options.RampUp = 0.0,
-    time_scale: load_options.TimeScale = None,
-    loop: load_options.Loop = 1,
-    duration: load_options.Duration = None,
-    warm_up: load_options.WarmUp = 0.0,
-    drain: load_options.Drain = None,
-    cancel: load_options.Cancel = None,
-    retries: load_options.Retries = 0,
-    closed_loop: options.ClosedLoop = None,
-    dialect: endpoint_options.Dialect = None,
-    api: endpoint_options.Api = None,
-    model: endpoint_options.ServedModel = None,
-    prompt: endpoint_options.PromptKind = PromptChoice.auto,
-    force_length: endpoint_options.ForceLength = True,
-    api_key_env: endpoint_options.ApiKeyEnv = None,
-    header: endpoint_options.Headers = None,
-    on_too_long: endpoint_options.OnTooLong = None,
+    load: LoadChoice,
+    endpoint: EndpointOptions,
     against: Annotated[
         Path | None, typer.Option(help="Run folder of a prediction to compare with.")
     ] = None,
-    slo: Annotated[str | None, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")] = None,
+    slo: Annotated[str | None, SLO] = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds for one request in all.", min=0.001)
     ] = 600,
@@ -65,24 +46,14 @@ def loadtest(
     live: Annotated[
         Path | None, typer.Option(help="Also write the progress, one JSON line a second.")
     ] = None,
-    rate_scale: options.RateScale = None,
-    prompt_scale: options.PromptScale = 1.0,
-    output_scale: options.OutputScale = 1.0,
-    start: options.Start = None,
-    end: options.End = None,
-    limit: options.Limit = None,
-    spread_ties: options.SpreadTies = False,
-    max_bad_rows: options.MaxBadRows = 0,
-    seed: options.Seed = 0,
-    out: options.Out = None,
-    json: options.Json = False,
+    seed: Seed = 0,
+    out: RunFolder = None,
+    json: Json = False,
 ) -> None:
     """Send a trace, generated arrivals or users to URL, and report what every client saw.
 
     The API key, where one is needed, comes from an environment variable.
     """
-    from loadtest.credentials import use_headers, use_key_of
-    from loadtest.endpoint import probe
     from loadtest.plan.context_limit import within_context
     from loadtest.report.server_metrics import watch_server
     from loadtest.report.slo import parse_slo
@@ -91,36 +62,19 @@ def loadtest(
     if html:
         require_plotly()
     limits = parse_slo(slo) if slo else None
-    choice = LoadChoice(
-        trace,
-        TraceShape(
-            max_bad_rows, spread_ties, start, end, prompt_scale, output_scale, rate_scale
-        ),
-        arrivals, concurrency, prompt_tokens, output_tokens, think_time, ramp_up, rate, time_scale,
-        loop, limit, duration, warm_up, drain, closed_loop, cancel, retries, seed,
-    )  # fmt: skip
-    load = choice.options(timeout_s=timeout, processes=processes)
-    requests = choice.trace()
-    if api_key_env:
-        use_key_of(api_key_env)
-    if header:
-        use_headers(header)
-    endpoint = probe(
-        url,
-        model=model,
-        api=api.value if api else None,
-        prompt=prompt.value,
-        force_length=force_length,
-        dialect=dialect,
-    )
-    requests = within_context(requests, endpoint, on_too_long.value if on_too_long else None)
-    predicted = _prediction(against, requests, load)
-    typer.echo(asked_how(endpoint), err=True)
+    load = replace(load, seed=seed)
+    sending = load.options(timeout_s=timeout, processes=processes)
+    requests = load.trace()
+    probed = endpoint.probe(url)
+    too_long = endpoint.on_too_long
+    requests = within_context(requests, probed, too_long.value if too_long else None)
+    predicted = _prediction(against, requests, sending)
+    typer.echo(endpoint_line(probed), err=True)
     folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
-    _keep(requests if choice.is_made else None, folder)
-    with watch_server(endpoint.base_url) as watch, live_file(live) as show:
-        run = _run(endpoint, requests, load, show)
-    run.scenario |= {"seed": seed, "load": choice.record()}
+    _keep(requests if load.is_made else None, folder)
+    with watch_server(probed.base_url) as watch, live_file(live) as show:
+        run = _run(probed, requests, sending, show)
+    run.scenario |= {"seed": seed, "load": load.record()}
     _note_prompt_lengths(run, requests)
     with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)

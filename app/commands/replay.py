@@ -1,14 +1,14 @@
 """``servetwin replay``: simulate a trace under a policy, on a profile."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.scenario import options
-from app.scenario.scenario_arguments import Asked, takes_scenario
+from app.scenario.common_options import TRACE, Json, RunFolder
+from app.scenario.option_groups import takes_options
+from app.scenario.scenario_options import ScenarioOptions
 from app.text.saving import saved_if_asked
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
 
 
-@takes_scenario
+@takes_options
 def replay(
-    asked: Asked,
-    trace: options.TracePath = None,
+    options: ScenarioOptions,
+    trace: Annotated[Path | None, TRACE] = None,
     scenario: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What the dashboard saved; TRACE and options win."),
@@ -45,11 +45,11 @@ def replay(
     seed: Annotated[
         int | None, typer.Option(help="Seed of every random stream: the scenario's, or 0.")
     ] = None,
-    out: options.Out = None,
-    json: options.Json = False,
+    out: RunFolder = None,
+    json: Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
-    from app.scenario.replay_scenario import ScenarioOptions
+    from app.scenario.replay_scenario import ReplayScenario
     from app.scenario.scenario_file import read_scenario
     from app.scenario.scenarios import build_scenario, scenario_record
     from app.text.provenance import outside_warning
@@ -57,23 +57,23 @@ def replay(
 
     file = read_scenario(scenario) if scenario else None
     seed = seed if seed is not None else file.seed if file else 0
-    given = ScenarioOptions(file, asked.servers, replace(asked.trace, seed=seed), asked.policy)
-    base, policy, record = given.base(), given.policies(), given.asked_servers().record()
-    requests = given.requests()
+    both = ReplayScenario(file, options.with_trace(trace, seed))
+    base, policy, record = both.base(), both.policies(), both.servers().record()
+    requests = both.requests()
     if compare:
         from app.text.comparison import print_comparison
 
-        sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
+        sides = [build_scenario(requests, base, policy, options.cluster, text) for text in compare]
         print_comparison(requests, sides, compare, record, seed, replications, out, json)
         return
-    found = build_scenario(requests, base, policy, asked.cluster)
+    found = build_scenario(requests, base, policy, options.cluster)
     run = _simulate_with_progress(requests, found, seed, not step_by_step, kv_usage)
     run.scenario = scenario_record(requests, found, record, seed)
     run.meta = machine_facts()
     with saved_if_asked(run, out) as folder:
         summary = run.summary(file.slo.slo() if file else None)
         count = _affordable(run, replications)
-        intervals = _intervals(requests, found, seed, count, given.redraw(found))
+        intervals = _intervals(requests, found, seed, count, both.redraw(found))
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
         if json:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.scenario import options
+from app.scenario.common_options import SLO, Json
 
 
 def report(
@@ -13,9 +13,9 @@ def report(
         list[Path],
         typer.Argument(metavar="RUN...", help="Folders of replay, loadtest or verify --out."),
     ],
-    slo: Annotated[str | None, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")] = None,
+    slo: Annotated[str | None, SLO] = None,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.
 

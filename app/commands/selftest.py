@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.scenario import options
+from app.scenario.common_options import Json
 
 if TYPE_CHECKING:
     from sim.theory.selftest.judge import Outcome
@@ -15,7 +15,7 @@ def selftest(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
     ] = None,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
     from app.text.progress import progress

@@ -1,16 +1,20 @@
 """``servetwin serve``: an OpenAI-compatible API over the bundled engine, a simulator or a mock."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from app.scenario import mock_options, options
-from app.scenario.options import EngineChoice, PolicyOptions
+from app.scenario.common_options import Seed
+from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.mock_options import MockOptions, check_options
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.server_options import ServerOptions
 
 if TYPE_CHECKING:
-    from app.scenario.servers import ServerOptions
     from engine.core.core_process import BuildCore
 
 
@@ -22,8 +26,13 @@ class Served(NamedTuple):
     build: "BuildCore"
 
 
+@takes_options
 def serve(
     context: typer.Context,
+    mock: MockOptions,
+    servers: Annotated[ServerOptions, Only("hardware", "techniques", "efficiency")],
+    policy: PolicyOptions,
+    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     model: Annotated[
         str | None, typer.Option(help="Model preset; with --hardware, a model of the catalogue.")
     ] = None,
@@ -32,67 +41,27 @@ def serve(
         typer.Option(
             metavar="PROFILE",
             help="Serve the simulator in real time: shipped name or .json path.",
-            rich_help_panel="Simulated",
+            rich_help_panel=ServerOptions.PANEL,
         ),
     ] = None,
-    hardware: Annotated[
-        str | None,
-        typer.Option(
-            help="Simulate --model on this device: h100, a100-80gb ...",
-            rich_help_panel="Simulated",
-        ),
-    ] = None,
-    technique: options.Techniques = None,
-    efficiency: options.EfficiencyText = None,
-    mock: mock_options.Mock = False,
-    ttft_ms: mock_options.TTFTMs = None,
-    itl_ms: mock_options.ITLMs = None,
-    tokens: mock_options.Tokens = None,
-    fault: mock_options.Faults = None,
-    fault_plan: mock_options.FaultPlan = None,
-    truth: mock_options.Truth = None,
-    batching: options.Batching = None,
-    kv: options.KV = None,
-    reservation: options.ReservationOption = None,
-    prefix_cache: options.PrefixCache = None,
-    kv_tokens: options.KVTokens = None,
-    block_tokens: options.BlockTokens = None,
-    max_model_len: options.MaxModelLen = None,
-    max_seqs: options.MaxSeqs = None,
-    token_budget: options.TokenBudget = None,
-    wait_limit_ms: options.WaitLimitMs = None,
-    queue_limit: options.QueueLimit = None,
-    preset: options.Preset = None,
-    settings: options.Settings = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
     step_log: Annotated[Path | None, typer.Option(help="Step log to write (JSON Lines).")] = None,
     drain_s: Annotated[float, typer.Option(help="Grace for running requests.", min=0)] = 30.0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = 1,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
 ) -> None:
     """Serve the bundled engine, a simulated one or a mock until Ctrl-C; running requests finish."""
-    mock_options.check_options(context, mock=mock)
-    if mock:
-        faults = tuple(fault or ())
-        chosen = mock_options.MockOptions(model, ttft_ms, itl_ms, tokens, faults, fault_plan)
-        mock_options.serve_mocked(chosen, host, port, truth)
+    check_options(context, mock=mock.mock)
+    if mock.mock:
+        replace(mock, model=model).serve(host, port)
         return
-    given = PolicyOptions(
-        batching, kv, reservation, prefix_cache, kv_tokens, block_tokens, max_model_len,
-        max_seqs, token_budget, wait_limit_ms, queue_limit, preset, tuple(settings or ()),
-    )  # fmt: skip
-    choice = EngineChoice(model or "base", device, dtype, threads, seed)
-    if simulated or hardware or technique or efficiency:
-        from app.scenario.servers import ServerOptions
-
-        profiles = [simulated] if simulated else None
-        servers = ServerOptions(profiles, model, hardware, tuple(technique or ()), efficiency)
-        served = _simulated(servers, given, choice, step_log)
+    engine = replace(engine, model=model or "base", seed=seed)
+    if simulated or servers != ServerOptions():
+        profiles = (simulated,) if simulated else ()
+        servers = replace(servers, profiles=profiles, model=model)
+        served = _simulated(servers, policy, engine, step_log)
     else:
-        served = _bundled(given, choice, step_log)
+        served = _bundled(policy, engine, step_log)
     serve_core = _serve_core()
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
 
@@ -102,13 +71,13 @@ def serve(
     serve_core(served.build, say_ready, host, port, drain_s)
 
 
-def _bundled(given: PolicyOptions, choice: EngineChoice, step_log: Path | None) -> Served:
+def _bundled(policy: PolicyOptions, choice: EngineChoice, step_log: Path | None) -> Served:
     from engine.core.core_process import bundled
     from engine.serve_options import ServeOptions
     from policies.config import PolicyConfig
 
-    policies = given.over(PolicyConfig())
-    options.require_engine()
+    policies = policy.over(PolicyConfig())
+    require_engine()
     chosen = ServeOptions(
         choice.model, policies, threads=choice.threads, device=choice.device, dtype=choice.dtype,
         seed=choice.seed, step_log=step_log,
@@ -117,7 +86,7 @@ def _bundled(given: PolicyOptions, choice: EngineChoice, step_log: Path | None) 
 
 
 def _simulated(
-    servers: "ServerOptions", given: PolicyOptions, choice: EngineChoice, step_log: Path | None
+    servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
     from app.twin.simulated_server import simulated_engine
     from workloads.errors import EngineError
@@ -126,7 +95,7 @@ def _simulated(
         raise EngineError(
             "--device, --dtype, --threads: say how torch computes, and a simulated server has none"
         )
-    engine = simulated_engine(servers, given, seed=choice.seed, step_log=step_log)
+    engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
     return Served(f"a simulated {engine.model}", engine.policies.name, engine.build)
 
 

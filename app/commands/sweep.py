@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.scenario import options
-from app.scenario.scenario_arguments import Asked, takes_scenario
+from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
+from app.scenario.option_groups import takes_options
+from app.scenario.scenario_options import ScenarioOptions
 
 if TYPE_CHECKING:
     from app.scenario.sweep_file import SweepFile
     from sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
-@takes_scenario
+@takes_options
 def sweep(
-    asked: Asked,
-    slo: Annotated[str, typer.Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")],
+    trace: TracePath,
+    slo: Annotated[str, SLO],
+    options: ScenarioOptions,
     vary: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         typer.Option(
             metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."
         ),
-    ] = None,
+    ] = (),
     rates: Annotated[
         str | None,
         typer.Option(metavar="R,R", help="Requests/s at each point; else the trace's own."),
     ] = None,
-    attainment: Annotated[
-        float, typer.Option(help="Share of the requests within the SLO, of a good point.")
-    ] = 0.99,
+    attainment: Attainment = 0.99,
     processes: Annotated[
         int | None, typer.Option(help="Points side by side; else one per core.", min=1, max=512)
     ] = None,
@@ -38,7 +38,8 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Frame to write (.csv, .parquet), or to continue.")
     ] = None,
-    json: options.Json = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
     from app.scenario.sweep_axes import grid, parse_axis, parse_rates
@@ -46,24 +47,25 @@ def sweep(
     from loadtest.report.slo import parse_slo
     from sim.experiments.sweep import GridConditions
 
-    axes = [parse_axis(text) for text in vary or ()]
+    axes = [parse_axis(text) for text in vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
     levels = parse_rates(rates) if rates else (None,)
     combinations = list(grid(axes))
-    trace = asked.trace.read()
+    options = options.with_trace(trace, seed)
+    requests = options.trace.read()
     wanted = [{**values, RATE: rate} for values in combinations for rate in levels]
-    found = SweepFile(out, keys, wanted, identity(asked, trace, limits, keys))
+    found = SweepFile(out, keys, wanted, identity(options, requests, limits, keys))
     missing = [point for point in wanted if point not in found]
     if len(missing) < len(wanted):
         typer.echo(f"{len(wanted) - len(missing)} of {len(wanted)} points are in {out}", err=True)
-    conditions = GridConditions(trace, limits, asked.seed)
-    _simulate(missing, asked, conditions, found, ray, processes)
+    conditions = GridConditions(requests, limits, seed)
+    _simulate(missing, options, conditions, found, ray, processes)
     _print(found, keys, attainment, json, out)
 
 
 def _simulate(
     missing: Sequence[dict[str, Any]],
-    asked: Asked,
+    options: ScenarioOptions,
     conditions: "GridConditions",
     found: "SweepFile",
     ray: bool,
@@ -79,7 +81,7 @@ def _simulate(
     for place in missing:
         values = {key: value for key, value in place.items() if key != RATE}
         try:
-            scenario = scenario_at(asked, conditions.trace, values)
+            scenario = scenario_at(options, conditions.trace, values)
         except ServetwinError as error:
             found.add(place, {PROBLEM: str(error)})
         else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.scenario import options
+from app.scenario.common_options import Json, Seed
 from app.text.progress import progress
 
 techniques_app = typer.Typer()
@@ -35,8 +35,8 @@ def techniques(
     replications: Annotated[
         int, typer.Option(help="Draws of load and engine behind the intervals.", min=2)
     ] = 5,
-    seed: options.Seed = 0,
-    as_json: options.Json = False,
+    seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """What each technique changes: the same load simulated with and without it.
 
@@ -64,7 +64,7 @@ def techniques(
 
 
 @techniques_app.command("list")
-def list_techniques(as_json: options.Json = False) -> None:
+def list_techniques(as_json: Json = False) -> None:
     """Every technique by family: its parameters, its formula, its source."""
     from app.text.technique_effects import catalogue, catalogue_lines
 
@@ -87,7 +87,7 @@ def intensity(
         float | None, typer.Option(help="FLOP/byte at so many bytes, rather than FLOP/element.")
     ] = None,
     hardware: Device = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """FLOPs per element of every kind of product; FLOPs and elements per token.
 
@@ -110,7 +110,7 @@ def memory(
     form: WeightFormat = "bf16",
     kv_format: KVFormat = "bf16",
     hardware: Device = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
     from app.text.technique_reports import memory_report
@@ -134,7 +134,7 @@ def latency(
     tokens_per_day: Annotated[
         float | None, typer.Option(help="How many devices make so many tokens a day?")
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """A decode step as memory over bandwidth, and its throughput, for every batch.
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.scenario import black_box_options as outside
-from app.scenario import options
-from app.scenario.endpoint_options import PromptChoice
-from app.scenario.options import EngineChoice, PolicyOptions, read_or_sample
+from app.commands.calibrate import MEASURED_SETTINGS
+from app.scenario.black_box_options import BlackBoxOptions
+from app.scenario.common_options import Json, RunFolder, Seed
+from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
+from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.trace_options import TraceOptions
 from app.text.saving import saved, saved_if_asked
 
 if TYPE_CHECKING:
@@ -21,7 +26,18 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 
+PARTS_OF_A_TRACE = (
+    "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale", "output_scale",
+)  # fmt: skip
+
+
+@takes_options
 def verify(
+    endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
+    limits: BlackBoxOptions,
+    settings: Annotated[PolicyOptions, Only("reservation", *MEASURED_SETTINGS, "wait_limit_ms")],
+    part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
+    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     trace: Annotated[
         Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
     ] = None,
@@ -33,16 +49,14 @@ def verify(
         typer.Option(
             "--outside",
             help="With --url: use no step log, only what clients see (so for foreign endpoints).",
-            rich_help_panel=outside.PANEL,
+            rich_help_panel=EndpointOptions.PANEL,
         ),
     ] = False,
     policy: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         typer.Option(help="Such as static+contiguous or continuous+paged+prefix; repeatable."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model preset (base), or with --url the served model.")
-    ] = None,
+    ] = (),
+    model: ModelOrPreset = None,
     utilisation: Annotated[
         float | None,
         typer.Option(
@@ -51,30 +65,10 @@ def verify(
             max=0.95,
         ),
     ] = None,
-    max_minutes: outside.MaxMinutes = 5.0,
-    max_requests: outside.MaxRequests = 400,
-    api: outside.Api = None,
-    prompt: outside.Prompt = PromptChoice.auto,
     repeats: Annotated[int, typer.Option(help="Load tests per policy.", min=1)] = 2,
-    reservation: options.ReservationOption = None,
-    kv_tokens: options.KVTokens = None,
-    block_tokens: options.BlockTokens = None,
-    max_model_len: options.MaxModelLen = None,
-    max_seqs: options.MaxSeqs = None,
-    token_budget: options.TokenBudget = None,
-    wait_limit_ms: options.WaitLimitMs = None,
-    prompt_scale: options.PromptScale = 1.0,
-    output_scale: options.OutputScale = 1.0,
-    start: options.Start = None,
-    end: options.End = None,
-    limit: options.Limit = None,
-    max_bad_rows: options.MaxBadRows = 0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = 1,
-    seed: options.Seed = 0,
-    out: options.Out = None,
-    json: options.Json = False,
+    seed: Seed = 0,
+    out: RunFolder = None,
+    json: Json = False,
 ) -> None:
     """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed.
 
@@ -82,47 +76,30 @@ def verify(
     """
     from app.twin.black_box.verification import OutsidePlan, verify_outside
     from app.twin.verification import Plan
-    from loadtest.endpoint import probe
     from policies.config import PolicyConfig
 
-    requests = read_or_sample(
-        trace,
-        max_bad_rows=max_bad_rows,
-        start_s=start,
-        end_s=end,
-        limit=limit,
-        prompt_scale=prompt_scale,
-        output_scale=output_scale,
-        seed=seed,
-    )
-    given = PolicyOptions(
-        reservation=reservation, kv_tokens=kv_tokens, block_tokens=block_tokens,
-        max_model_len=max_model_len, max_seqs=max_seqs, token_budget=token_budget,
-        wait_limit_ms=wait_limit_ms,
-    )  # fmt: skip
-    base = given.over(PolicyConfig())
-    configs = [policy_of(label, base) for label in policy or ["continuous+paged"]]
+    requests = replace(part, path=trace, seed=seed).read_or_sample()
+    base = settings.over(PolicyConfig())
+    configs = [policy_of(label, base) for label in policy or ("continuous+paged",)]
     plan = Plan(utilisation=utilisation or 0.7, repeats=repeats, seed=seed)
     if url is None:
-        choice = EngineChoice(model or "base", device, dtype, threads, seed)
+        choice = replace(engine, model=model or "base", seed=seed)
         finish(verify_policies(configs, choice, requests, plan, out), out, json)
         return
-    endpoint = probe(url, model=model, api=api.value if api else None, prompt=prompt.value)
-    if not from_outside and (engine := _with_step_log(url)):
-        finish([_verify_at(engine, requests, plan, out)], out, json)
+    probed = replace(endpoint, model=model).probe(url)
+    if not from_outside and (live := _with_step_log(url)):
+        finish([_verify_at(live, requests, plan, out)], out, json)
         return
     shares = (0.5, 0.7) if utilisation is None else (utilisation,)
     outside_plan = OutsidePlan(
-        shares, repeats, seed=seed, max_s=60 * max_minutes, max_requests=max_requests
+        shares, repeats, seed=seed, max_s=60 * limits.max_minutes, max_requests=limits.max_requests
     )
     keep = out and out / "interrupted"
-    _finish_outside(verify_outside(endpoint, requests, outside_plan, tell, keep), out, json)
+    _finish_outside(verify_outside(probed, requests, outside_plan, tell, keep), out, json)
 
 
 def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
     """``static+contiguous-exact`` or ``continuous+paged+prefix`` laid over ``base``."""
-    from dataclasses import replace
-
     from workloads.errors import PolicyError
 
     batching, plus, rest = label.partition("+")
@@ -174,7 +151,7 @@ def verify_policies(
     out: Path | None,
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
-    options.require_engine()
+    require_engine()
     for config in configs:
         yield _verify_bundled(config, choice, trace, plan, out)
 

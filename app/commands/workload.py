@@ -1,14 +1,17 @@
 """``servetwin workload``: look at, make and convert request traces."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.scenario import options
+from app.commands.described import DescribedCommand
+from app.scenario.common_options import Json, Seed, TracePath
 from app.scenario.distribution_specs import arrivals_of, lengths_of
-from app.scenario.options import TraceOptions
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.trace_options import TraceOptions
 from app.scenario.workload_distributions import (
     ARRIVALS,
     DEFAULT_ARRIVALS,
@@ -30,38 +33,41 @@ if TYPE_CHECKING:
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
 
-TraceArgument = Annotated[Path, typer.Argument(help="A trace in any known format.")]
+CONVERTED = (
+    "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
+    "spread_ties", "max_bad_rows",
+)  # fmt: skip
 
 
 def _option(help: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel)
 
 
-@workload_app.command()
+@workload_app.command(cls=DescribedCommand)
+@takes_options
 def stats(
-    trace: TraceArgument,
+    trace: TracePath,
+    read: Annotated[TraceOptions, Only("spread_ties", "max_bad_rows")],
     against: Annotated[Path | None, typer.Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
         bool, typer.Option("--resampled", help="TRACE draws its lengths from the reference.")
     ] = False,
-    spread_ties: options.SpreadTies = False,
-    max_bad_rows: options.MaxBadRows = 0,
-    seed: options.Seed = 0,
-    as_json: options.Json = False,
+    seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
     from workloads.statistics.statistics import statistics
 
-    read = TraceOptions(trace, max_bad_rows, spread_ties, seed=seed).read()
+    requests = replace(read, path=trace, seed=seed).read()
     if against is not None:
-        other = TraceOptions(against, max_bad_rows, spread_ties, seed=seed).read()
-        _judge(read, other, resampled, as_json)
+        reference = replace(read, path=against, seed=seed).read()
+        _judge(requests, reference, resampled, as_json)
         return
-    figures = {"source": read.source, "clock_s": read.clock_s, **statistics(read)}
+    figures = {"source": requests.source, "clock_s": requests.clock_s, **statistics(requests)}
     if as_json:
-        typer.echo(json.dumps({**figures, "notes": read.notes}))
+        typer.echo(json.dumps({**figures, "notes": requests.notes}))
     else:
-        typer.echo("\n".join([*statistics_lines(figures), *note_lines(read.notes)]))
+        typer.echo("\n".join([*statistics_lines(figures), *note_lines(requests.notes)]))
 
 
 def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -> None:
@@ -79,11 +85,11 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
         raise typer.Exit(1)
 
 
-@workload_app.command()
+@workload_app.command(cls=DescribedCommand)
 def generate(
     out: Annotated[Path, typer.Option(help="Trace to write (.jsonl or .jsonl.gz).")],
     requests: Annotated[int, typer.Option(help="How many independent requests.")] = 240,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
     rate: Annotated[
         float, _option("Mean arrivals per second (of sessions, if any).", "Arrivals")
     ] = DEFAULT_ARRIVALS.rate_per_s,
@@ -207,27 +213,16 @@ def generate(
     _write(trace, out)
 
 
-@workload_app.command()
+@workload_app.command(cls=DescribedCommand)
+@takes_options
 def convert(
-    trace: TraceArgument,
+    trace: TracePath,
     out: Annotated[Path, typer.Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
-    rate_scale: options.RateScale = None,
-    rate: options.Rate = None,
-    prompt_scale: options.PromptScale = 1.0,
-    output_scale: options.OutputScale = 1.0,
-    start: options.Start = None,
-    end: options.End = None,
-    limit: options.Limit = None,
-    spread_ties: options.SpreadTies = False,
-    max_bad_rows: options.MaxBadRows = 0,
-    seed: options.Seed = 0,
+    part: Annotated[TraceOptions, Only(*CONVERTED)],
+    seed: Seed = 0,
 ) -> None:
-    """Write TRACE, or a part of it, scaled as asked, in our own format."""
-    read = TraceOptions(
-        trace, max_bad_rows, spread_ties, start, end, limit, prompt_scale, output_scale,
-        rate_scale, rate, seed,
-    ).read()  # fmt: skip
-    _write(read, out)
+    """Write TRACE, or a part of it, scaled, in our own format."""
+    _write(replace(part, path=trace, seed=seed).read(), out)
 
 
 CONVERSATIONS = ("multi-turn", "agentic")

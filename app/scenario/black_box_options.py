@@ -1,23 +1,20 @@
-"""Command-line options of what is done from outside."""
+"""Options of a calibration from outside, which sees only what clients see."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import typer
 
-from app.scenario.endpoint_options import ApiChoice, PromptChoice
 
-PANEL = "Endpoint"
+@dataclass(frozen=True, slots=True)
+class BlackBoxOptions:
+    """How much a calibration from outside may cost."""
 
+    PANEL: ClassVar = "Endpoint"
 
-MaxMinutes = Annotated[
-    float,
-    typer.Option(help="Calibration from outside takes no longer.", min=0.1, rich_help_panel=PANEL),
-]
-MaxRequests = Annotated[
-    int, typer.Option(help="... and sends no more requests.", min=20, rich_help_panel=PANEL)
-]
-Api = Annotated[
-    ApiChoice | None,
-    typer.Option(help="The API to ask; default the dialect's own.", rich_help_panel=PANEL),
-]
-Prompt = Annotated[PromptChoice, typer.Option(help="Token ids or text.", rich_help_panel=PANEL)]
+    max_minutes: Annotated[
+        float, typer.Option(help="Minutes that a calibration from outside may take.", min=0.1)
+    ] = 5.0
+    max_requests: Annotated[
+        int, typer.Option(help="Requests that a calibration from outside may send.", min=20)
+    ] = 400

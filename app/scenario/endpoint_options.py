@@ -1,18 +1,17 @@
-"""Options that say how a live endpoint is asked."""
+"""Options of a live endpoint: where it is and how requests are put to it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
 
-_PANEL = "Endpoint"
-
 
 class ApiChoice(StrEnum):
-    """Which API is asked: one of OpenAI's, or the server's own."""
+    """An API: one of OpenAI's, or the server's own."""
 
     completions = "completions"
     chat = "chat"
@@ -34,61 +33,77 @@ class PromptChoice(StrEnum):
     text = "text"
 
 
-Dialect = Annotated[
-    str | None,
-    typer.Option(
-        help="openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; "
-        "default what is recognised.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Api = Annotated[
-    ApiChoice | None,
-    typer.Option(help="The API to ask; default the dialect's own.", rich_help_panel=_PANEL),
-]
-ServedModel = Annotated[
-    str | None,
-    typer.Option("--model", help="Served model; default the first.", rich_help_panel=_PANEL),
-]
-PromptKind = Annotated[
-    PromptChoice,
-    typer.Option("--prompt", help="Token ids (exact lengths) or text.", rich_help_panel=_PANEL),
-]
-ForceLength = Annotated[
-    bool,
-    typer.Option(
-        "--force-length/--no-force-length",
-        help="Ask for the trace's exact output lengths, where the dialect can.",
-        rich_help_panel=_PANEL,
-    ),
-]
-ApiKeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        help="Environment variable with the API key; default OPENAI_API_KEY.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header",
-        metavar="'NAME: VALUE'",
-        help="Also send this header; repeatable. Secret values are not stored.",
-        rich_help_panel=_PANEL,
-    ),
-]
-OnTooLong = Annotated[
-    TooLongChoice | None,
-    typer.Option(
-        help="Requests longer than the server's context: leave them out or shorten them.",
-        rich_help_panel=_PANEL,
-    ),
+ModelOrPreset = Annotated[
+    str | None, typer.Option(help="Model preset (base), or with --url the served model.")
 ]
 
 
-def asked_how(endpoint: "Endpoint") -> str:
-    """How the endpoint will be asked, before anything is sent."""
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """How requests are put to an endpoint."""
+
+    PANEL: ClassVar = "Endpoint"
+
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            help="openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; "
+            "default what is recognised."
+        ),
+    ] = None
+    api: Annotated[
+        ApiChoice | None, typer.Option(help="API of the endpoint; default the dialect's own.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Served model; default the first.")] = None
+    prompt: Annotated[
+        PromptChoice, typer.Option(help="Prompts as token ids (exact lengths) or as text.")
+    ] = PromptChoice.auto
+    force_length: Annotated[
+        bool,
+        typer.Option(
+            "--force-length/--no-force-length",
+            help="Demand the trace's exact output lengths, where the dialect can.",
+        ),
+    ] = True
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the API key; default OPENAI_API_KEY."),
+    ] = None
+    header: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="'NAME: VALUE'",
+            help="Also send this header; repeatable. Secret values are not stored.",
+        ),
+    ] = ()
+    on_too_long: Annotated[
+        TooLongChoice | None,
+        typer.Option(
+            help="Requests longer than the server's context: leave them out or shorten them."
+        ),
+    ] = None
+
+    def probe(self, url: str) -> "Endpoint":
+        """Find out what answers at ``url``; raises ``LoadTestError`` where nothing usable does."""
+        from loadtest.credentials import use_headers, use_key_of
+        from loadtest.endpoint import probe
+
+        if self.api_key_env:
+            use_key_of(self.api_key_env)
+        if self.header:
+            use_headers(self.header)
+        return probe(
+            url,
+            model=self.model,
+            api=self.api.value if self.api else None,
+            prompt=self.prompt.value,
+            force_length=self.force_length,
+            dialect=self.dialect,
+        )
+
+
+def endpoint_line(endpoint: "Endpoint") -> str:
+    """Return one line on how requests will be put to ``endpoint``."""
     prompts = {"ids": "token ids", "text": "text"}[endpoint.prompt]
     length = "forced" if endpoint.force_length else "free"
     return (

@@ -1,92 +1,269 @@
-"""Options that say what a load test sends, and when."""
+"""From the options of a load test to what is sent: a trace, and how its requests go out."""
 
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from math import ceil, inf, sqrt
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-_PANEL = "Load"
+from app.scenario.cluster_options import ClosedLoop
+from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
+from app.scenario.workload_distributions import (
+    DEFAULT_ARRIVALS,
+    DEFAULT_OUTPUT,
+    DEFAULT_PROMPT,
+    ArrivalChoice,
+)
+from workloads.errors import LoadTestError
 
-TracePath = Annotated[
-    Path | None,
-    typer.Option("--trace", help="Replay it: any known trace.", rich_help_panel=_PANEL),
-]
-Arrivals = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LAW[:KEY=N,...]",
-        help="Or generate: constant, poisson, gamma:cv=2, mmpp2, ramp:from=1,to=10,steps=5 ...",
-        rich_help_panel=_PANEL,
-    ),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        help="Or so many users, each of whom waits for every answer.", min=1, rich_help_panel=_PANEL
-    ),
-]
-PromptTokens = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|LAW[:KEY=N,...]",
-        help="Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ...",
-        rich_help_panel=_PANEL,
-    ),
-]
-OutputTokens = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|LAW[:KEY=N,...]", help="Generated outputs, alike.", rich_help_panel=_PANEL
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Requests/s that are generated, or scaled to.", rich_help_panel=_PANEL),
-]
-ThinkTime = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S|LAW[:KEY=N,...]",
-        help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
-        rich_help_panel=_PANEL,
-    ),
-]
-RampUp = Annotated[
-    float, typer.Option(help="Seconds until the last user begins.", min=0, rich_help_panel=_PANEL)
-]
-TimeScale = Annotated[
-    float | None,
-    typer.Option(help="Times all times of the trace; 0.5 = twice as fast.", rich_help_panel=_PANEL),
-]
-Loop = Annotated[
-    int, typer.Option(help="Replay the trace so many times over.", min=1, rich_help_panel=_PANEL)
-]
-Duration = Annotated[
-    float | None, typer.Option(help="Send nothing after so many s.", rich_help_panel=_PANEL)
-]
-WarmUp = Annotated[
-    float,
-    typer.Option(help="First seconds that no figure counts.", min=0, rich_help_panel=_PANEL),
-]
-Drain = Annotated[
-    float | None,
-    typer.Option(
-        help="Seconds for answers after the last send; default --timeout.",
-        min=0,
-        rich_help_panel=_PANEL,
-    ),
-]
-Cancel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="share=P,after=N",
-        help="Hang up on some: share=0.1,after=5tokens or after=200ms.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Retries = Annotated[
-    int,
-    typer.Option(
-        help="Ask so often again after 429, 503 or no connection.", min=0, rich_help_panel=_PANEL
-    ),
-]
+if TYPE_CHECKING:
+    from loadtest.options import LoadOptions
+    from workloads.generators.arrivals import ArrivalProcess
+    from workloads.generators.lengths import LengthLaw
+    from workloads.trace import Trace
+
+ENDLESS_REQUESTS = 1000
+"""That users take in turn who send until the end, where nobody says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChoice:
+    """The load of the command line: a trace, arrivals or concurrent users, exactly one of them."""
+
+    PANEL: ClassVar = "Load"
+
+    path: Annotated[Path | None, typer.Option("--trace", help="Replay it: any known trace.")] = None
+    arrivals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROCESS[:KEY=N,...]",
+            help="Or generate: constant, poisson, gamma:cv=2, mmpp2, ramp:from=1,to=10,steps=5 ...",
+        ),
+    ] = None
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="Or so many users, each waits for every answer.", min=1),
+    ] = None
+    rate_per_s: Annotated[
+        float | None, typer.Option("--rate", help="Requests/s that are generated, or scaled to.")
+    ] = None
+    prompt_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|DISTRIBUTION[:KEY=N,...]",
+            help="Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ...",
+        ),
+    ] = None
+    output_tokens: Annotated[
+        str | None,
+        typer.Option(metavar="N|DISTRIBUTION[:KEY=N,...]", help="Generated outputs, alike."),
+    ] = None
+    think_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S|DISTRIBUTION[:KEY=N,...]",
+            help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
+        ),
+    ] = None
+    ramp_up_s: Annotated[
+        float, typer.Option("--ramp-up", help="Seconds until the last user begins.", min=0)
+    ] = 0.0
+    time_scale: Annotated[
+        float | None, typer.Option(help="Times all times of the trace; 0.5 = twice as fast.")
+    ] = None
+    loop: Annotated[int, typer.Option(help="Replay the trace so many times over.", min=1)] = 1
+    duration_s: Annotated[
+        float | None, typer.Option("--duration", help="Send nothing after so many s.")
+    ] = None
+    warm_up_s: Annotated[
+        float, typer.Option("--warm-up", help="First seconds that no figure counts.", min=0)
+    ] = 0.0
+    drain_s: Annotated[
+        float | None,
+        typer.Option(
+            "--drain", help="Seconds for answers after the last send; default --timeout.", min=0
+        ),
+    ] = None
+    cancel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="share=P,after=N",
+            help="Hang up on some: share=0.1,after=5tokens or after=200ms.",
+        ),
+    ] = None
+    retries: Annotated[
+        int, typer.Option(help="Send again after 429, 503 or no connection, so often.", min=0)
+    ] = 0
+    closed_loop: ClosedLoop = None
+    shape: TraceShape = WHOLE_TRACE
+    limit: Limit = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for message in self._contradictions():
+            raise LoadTestError(message)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the trace is no file that could be read again."""
+        return self.path is None or self.concurrency is not None
+
+    @property
+    def endless(self) -> bool:
+        """Whether users send until the duration is over."""
+        return self.concurrency is not None and self.limit is None and self.duration_s is not None
+
+    @property
+    def _prompt(self) -> str:
+        return self.prompt_tokens or DEFAULT_PROMPT.name
+
+    @property
+    def _output(self) -> str:
+        return self.output_tokens or DEFAULT_OUTPUT.name
+
+    def record(self) -> dict[str, Any]:
+        """What was given, for ``scenario.yaml``: with the seed, all that makes the load again."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: given[f.name] for f in fields(self) if given[f.name] != f.default}
+        if self.path is not None:
+            given["path"] = str(self.path)
+        if self.shape != WHOLE_TRACE:
+            given["shape"] = asdict(self.shape)
+        return given
+
+    def options(self, **more: Any) -> "LoadOptions":
+        """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
+        from loadtest.options import LoadOptions
+        from loadtest.plan.cancellation import parse_cancellation
+
+        return LoadOptions(
+            closed_loop=True if self.concurrency else self.closed_loop,
+            concurrency=self.concurrency,
+            endless=self.endless,
+            duration_s=self.duration_s,
+            drain_s=self.drain_s,
+            warm_up_s=self.warm_up_s,
+            cancellation=parse_cancellation(self.cancel) if self.cancel else None,
+            retries=self.retries,
+            seed=self.seed,
+            **more,
+        )
+
+    def trace(self) -> "Trace":
+        """What is sent.
+
+        Raises ``LoadTestError`` or ``TraceError`` for what cannot be read or generated.
+        """
+        from loadtest.plan.request_dependencies import begun_before
+        from loadtest.plan.users import with_users
+
+        trace = self._read() if self.path else self._generated()
+        if self.concurrency is not None:
+            think = think_time_of(self.think_time) if self.think_time else None
+            trace = with_users(
+                trace, self.concurrency, think=think, ramp_up_s=self.ramp_up_s, seed=self.seed
+            )
+        if self.duration_s is None:
+            return trace
+        closed_loop = self.options().follows(trace)
+        return begun_before(trace, self.duration_s, closed_loop=closed_loop)
+
+    def _contradictions(self) -> Iterator[str]:
+        """What excludes each other, or misses something; the first one is told."""
+        yield from self._contradictions_of_the_source()
+        if self.concurrency is None and (self.think_time is not None or self.ramp_up_s):
+            yield "--think-time and --ramp-up are of users: give --concurrency N as well"
+        if self.path is None and (self.shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
+            yield "--start, --end, --loop and scales are of a trace: give --trace as well"
+        if self.path is not None and (self.prompt_tokens or self.output_tokens):
+            yield (
+                "--prompt-tokens and --output-tokens are of a generated load, and --trace has its "
+                "own lengths; --prompt-scale and --output-scale change them"
+            )
+        if self.concurrency is not None and self.closed_loop is False:
+            yield "--open-loop and --concurrency exclude each other: users wait for their answers"
+        if (self.rate_per_s, self.shape.rate_scale, self.time_scale).count(None) < 2:
+            yield "--rate, --rate-scale and --time-scale exclude each other; give one"
+        if self.time_scale is not None and not 0 < self.time_scale < inf:
+            yield f"--time-scale {self.time_scale:g}: must be above 0; 0.5 is twice as fast"
+
+    def _contradictions_of_the_source(self) -> Iterator[str]:
+        if self.arrivals and (self.path or self.concurrency):
+            other = "--trace" if self.path else "--concurrency"
+            yield f"--arrivals and {other} exclude each other; give one"
+        if not (self.arrivals or self.path or self.concurrency):
+            yield "nothing to send: give --trace FILE, --arrivals LAW --rate R, or --concurrency N"
+        if self.path is None and self.limit is None and self.duration_s is None:
+            yield "the load has no end: give --duration S or --limit N"
+        if self.limit is not None and self.limit < 1:
+            yield f"--limit {self.limit}: must be at least 1 request"
+        scaled = (self.rate_per_s, self.shape.rate_scale, self.time_scale) != (None, None, None)
+        if self.concurrency is not None and scaled:
+            yield "--concurrency: how fast users send is up to the server; leave the rate out"
+
+    def _read(self) -> "Trace":
+        from loadtest.plan.repeats import looped
+
+        assert self.path
+        shape = self.shape
+        if self.time_scale is not None:
+            shape = replace(shape, rate_scale=1 / self.time_scale)
+        asked = TraceOptions(
+            path=self.path,
+            limit=self.limit,
+            rate_per_s=self.rate_per_s,
+            seed=self.seed,
+            **asdict(shape),
+        )
+        return looped(asked.read(), self.loop)
+
+    def _generated(self) -> "Trace":
+        from workloads.generators.arrivals import ConstantArrivals
+
+        if self.arrivals is None:  # Users set the times; only the lengths are wanted.
+            count = self.limit or max(ENDLESS_REQUESTS, self.concurrency or 0)
+            return self._generate(ConstantArrivals(1.0), count)
+        process = self._arrivals(self.arrivals).process()
+        end_s = self.duration_s or 0.0
+        trace = self._generate(process, self.limit or _enough(process.rate_per_s * end_s))
+        while self.limit is None and trace.requests[-1].arrival_s < end_s:
+            trace = self._generate(process, 2 * len(trace))
+        if self.duration_s is None:
+            return trace
+        return replace(trace, requests=tuple(r for r in trace if r.arrival_s < end_s))
+
+    def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
+        from workloads.generators.generate import WorkloadSpec, generate
+
+        told = [f"arrivals {self.arrivals}"] if self.arrivals else []
+        told += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
+        told += [f"prompts {self._prompt}", f"outputs {self._output}", f"seed {self.seed}"]
+        made = generate(WorkloadSpec(count, process, self._lengths()), self.seed)
+        return replace(made, notes=(", ".join(told),))
+
+    def _arrivals(self, text: str) -> ArrivalChoice:
+        choice = arrivals_of(text, replace(DEFAULT_ARRIVALS, rate_per_s=self.rate_per_s or 0.0))
+        if choice.name != "ramp":
+            if self.rate_per_s is None:
+                raise LoadTestError(f"--arrivals {text}: wants --rate R, in requests/s")
+            return choice
+        if self.rate_per_s is not None:
+            raise LoadTestError("--arrivals ramp has rates of its own: leave --rate out")
+        if self.duration_s is None:
+            raise LoadTestError("--arrivals ramp: wants --duration S, for how long it climbs")
+        return replace(choice, period_s=self.duration_s)
+
+    def _lengths(self) -> "LengthLaw":
+        from workloads.generators.lengths import IndependentLengths
+
+        prompt = lengths_of(self._prompt, DEFAULT_PROMPT, "--prompt-tokens")
+        output = lengths_of(self._output, DEFAULT_OUTPUT, "--output-tokens")
+        return IndependentLengths(prompt.law(), output.law())
+
+
+def _enough(expected: float) -> int:
+    """More requests than nearly any process has where it has so many on average."""
+    return ceil(expected + 6 * sqrt(expected)) + 16

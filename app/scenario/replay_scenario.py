@@ -1,63 +1,65 @@
-"""A scenario file on the command line: options, and a trace that is named there, win over it."""
+"""A scenario file under the options of the command line, which win over it."""
 
 from dataclasses import dataclass, replace
 
-from app.scenario.options import PolicyOptions, TraceOptions
+from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import fit_to_trace
-from app.scenario.servers import ServerOptions
+from app.scenario.server_options import ServerOptions
 from sim.experiments.predict import Redraw
 from sim.experiments.scenario import Scenario
 from workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioOptions:
-    """``file`` under the options; without one, the options alone."""
+class ReplayScenario:
+    """``options`` over ``file``; without a file, the options alone."""
 
     file: ScenarioFile | None
-    servers: ServerOptions
-    trace: TraceOptions
-    policy: PolicyOptions
+    options: ScenarioOptions
 
-    def asked_servers(self) -> ServerOptions:
-        """Those of the options, where there are any."""
-        if self.file and self.servers == ServerOptions():
+    def servers(self) -> ServerOptions:
+        """Return the servers of the options, where these name any; else those of the file."""
+        if self.file and self.options.servers == ServerOptions():
             return self.file.server.options()
-        return self.servers
+        return self.options.servers
 
     def base(self) -> Scenario:
-        """Servers with the policies and cluster of the file, to lay the options over."""
-        servers = self.asked_servers().base()
+        """Return the servers with the policies and cluster of the file."""
+        servers = self.servers().base()
         return self.file.settled(servers) if self.file else servers
 
     def policies(self) -> PolicyOptions:
-        """The options; a model length that the file sets does not grow with the trace."""
-        given = self.file.policies.get("max_model_len") if self.file else None
-        return replace(self.policy, max_model_len=self.policy.max_model_len or given)
+        """Return the policy options; a model length of the file does not grow with the trace."""
+        policy = self.options.policy
+        in_file = self.file.policies.get("max_model_len") if self.file else None
+        return replace(policy, max_model_len=policy.max_model_len or in_file)
 
     def requests(self) -> Trace:
-        """The trace; of a file that names one, so many requests at its rate.
+        """Return the trace; where the file names one, as many requests at the rate of the file.
 
         Raises ``TraceError`` where there is neither trace nor workload.
         """
-        if self.trace.path is None and self.file is not None:
-            return self.trace.of(self.file.workload.trace(self.trace.seed))
+        trace = self.options.trace
+        if trace.path is None and self.file is not None:
+            return trace.transform(self.file.workload.trace(trace.seed))
         if self.file is None or self.file.workload.source in (GENERATED, SAMPLE):
-            return self.trace.read()
-        workload, asked = self.file.workload, self.trace
-        rate_per_s = asked.rate_per_s or (None if asked.rate_scale else workload.rate_per_s)
-        limit = workload.requests if asked.limit is None else asked.limit
-        return replace(asked, limit=limit, rate_per_s=rate_per_s).read()
+            return trace.read()
+        workload = self.file.workload
+        rate_per_s = trace.rate_per_s or (None if trace.rate_scale else workload.rate_per_s)
+        limit = workload.requests if trace.limit is None else trace.limit
+        return replace(trace, limit=limit, rate_per_s=rate_per_s).read()
 
     def redraw(self, scenario: Scenario) -> Redraw | None:
-        """Other draws of a generated workload; None where the requests are what they are."""
-        if self.file is None or self.trace.path or not self.file.workload.is_generated:
+        """Return draws of a generated workload with other seeds; None for a recorded one."""
+        options = self.options.trace
+        if self.file is None or options.path or not self.file.workload.is_generated:
             return None
-        workload, settings = self.file.workload, self.policies().given()
+        workload, settings = self.file.workload, self.policies().changes()
 
         def draw(seed: int) -> tuple[Trace, Scenario]:
-            trace = self.trace.of(workload.trace(seed))
+            trace = options.transform(workload.trace(seed))
             config, _ = fit_to_trace(scenario.policies, trace, settings)
             return trace, replace(scenario, policies=config)
 

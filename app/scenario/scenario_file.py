@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from app.scenario.scenarios import fit_to_trace
-from app.scenario.servers import ServerOptions
+from app.scenario.server_options import ServerOptions
 from app.scenario.settings import parse_policies, with_settings
 from app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
 from policies.config import PolicyConfig
@@ -45,28 +45,28 @@ class ScenarioError(ServetwinError):
 
 
 class Workload(Part):
-    """Which requests come, and when. All from ``arrivals`` on shapes generated ones only."""
+    """Which requests come, and when. All keys from ``arrivals`` on are of generated ones."""
 
     source: str = GENERATED
-    """``generated``, ``sample`` (the bundled trace), or the name of a trace that was given."""
+    """``generated``, ``sample`` (the bundled trace), or the name of an uploaded trace."""
     requests: Count = 2_000
-    """How many; of a trace, the first ones."""
+    """Number of requests; of a trace, the first ones."""
     rate_per_s: Positive | None = 10.0
-    """Requests per second; None: as the trace has them."""
+    """Mean arrivals per second, of all replicas together; None: as in the trace."""
     arrivals: Literal["constant", "poisson", "gamma", "weibull", "mmpp2"] = "poisson"
-    """Law of the gaps between requests."""
+    """Process by which requests arrive."""
     cv: Positive = 1.2
-    """Coefficient of variation of gamma and weibull gaps."""
+    """Coefficient of variation of gamma and weibull gaps; above 1 is bursty."""
     prompt_tokens: Count = 496
     """Mean of the log-normal prompt lengths."""
     prompt_cv: Positive = 1.0
-    """Their coefficient of variation."""
+    """Coefficient of variation of the prompt lengths."""
     output_tokens: Count = 198
     """Mean of the log-normal output lengths."""
     output_cv: Positive = 1.0
-    """Their coefficient of variation."""
+    """Coefficient of variation of the output lengths."""
     shared_prefix_tokens: int = Field(default=0, ge=0)
-    """What each prompt has in common with its group."""
+    """Tokens that each prompt shares with its group (16 groups, Zipf 1)."""
 
     @model_validator(mode="after")
     def _generated_has_a_rate(self) -> Self:
@@ -124,15 +124,15 @@ class Server(Part):
     """
 
     profile: str | None = None
-    """Shipped name, or path of a ``.json`` file."""
+    """Calibrated profile: a shipped name, or the path of a ``.json`` file."""
     model: str | None = None
-    """Instead of a profile: a model of the catalogue."""
+    """Instead of a profile: a model of the catalogue, or the path of a ``config.json``."""
     hardware: str | None = None
-    """And the device that it runs on."""
+    """Device that the model runs on: ``h100``, ``a100-80gb`` ..."""
     techniques: tuple[str, ...] = ()
-    """Applied to it in turn: ``tensor-parallel:ways=2``."""
+    """Techniques, applied to the model in turn: ``tensor-parallel:ways=2``, ``weight-int4`` ..."""
     efficiency: str | None = None
-    """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85``."""
+    """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85,overhead_s=0.001``."""
 
     @model_validator(mode="before")
     @classmethod
@@ -153,7 +153,7 @@ class Server(Part):
 
     def options(self) -> ServerOptions:
         """As the command line has them."""
-        profiles = [self.profile] if self.profile else None
+        profiles = (self.profile,) if self.profile else ()
         return ServerOptions(profiles, self.model, self.hardware, self.techniques, self.efficiency)
 
 
@@ -165,7 +165,7 @@ class Limits(Part):
     tpot_ms: Positive | None = 50.0
     """Time per output token at most."""
     e2e_ms: Positive | None = None
-    """Latency at most."""
+    """End-to-end latency at most."""
 
     def slo(self) -> SLO:
         """In seconds."""
@@ -182,15 +182,15 @@ class ScenarioFile(Part):
     server: Server = Server()
     """How long its steps take."""
     preset: str | None = None
-    """A known server's policies, before those below."""
+    """Policies of a known server, before single settings."""
     policies: dict[str, Any] = Field(default_factory=dict)
     """Settings that differ from the server's own."""
     cluster: dict[str, Any] = Field(default_factory=dict)
     """Settings that differ from a single server."""
     slo: Limits = Limits()
-    """What a request must keep."""
+    """Limits that a request must keep."""
     seed: int = Field(default=0, ge=0)
-    """Of every random stream."""
+    """Seed of every random stream."""
 
     def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "ScenarioFile":
         """The same with more settings, which win."""

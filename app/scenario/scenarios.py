@@ -1,12 +1,13 @@
 """From the options of a command to a scenario that can be simulated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import typer
 
-from app.scenario.options import PolicyOptions
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
 from app.scenario.settings import NamedPolicies, parse_policies, with_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
@@ -15,32 +16,6 @@ from sim.step_times.profile import Profile
 from sim.step_times.server_model import ServerModel
 from workloads.errors import PolicyError
 from workloads.trace import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """Cluster options as given."""
-
-    replicas: int | None = None
-    router: str | None = None
-    staleness_ms: float | None = None
-    prefill_decode: tuple[int, int] | None = None
-    link_gb_per_s: float | None = None
-    closed_loop: bool | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Settings of ``ClusterConfig`` that were asked for."""
-        prefill, decode = self.prefill_decode or (None, None)
-        settings = {
-            "replicas": self.replicas,
-            "router": self.router,
-            "staleness_s": None if self.staleness_ms is None else self.staleness_ms / 1000,
-            "prefill_replicas": prefill,
-            "decode_replicas": decode,
-            "link_bytes_per_s": None if self.link_gb_per_s is None else self.link_gb_per_s * 1e9,
-            "closed_loop": self.closed_loop,
-        }
-        return {name: value for name, value in settings.items() if value is not None}
 
 
 def build_scenario(
@@ -54,12 +29,12 @@ def build_scenario(
 
     Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
     """
-    settings = policy.given()
+    settings = policy.changes()
     around = servers.cluster.as_dict()
     around.update(find_preset(policy.preset).cluster if policy.preset else {})
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings.update(named.policies)
-    around.update({**named.preset_cluster, **cluster.given(), **named.cluster})
+    around.update({**named.preset_cluster, **cluster.changes(), **named.cluster})
     config, note = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
     if note:
         typer.echo(f"note: {note}", err=True)

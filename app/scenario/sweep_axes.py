@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, get_type_hints
 
-from app.scenario.scenario_arguments import Asked
+from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import fit_to_trace
 from app.scenario.settings import parse_settings, with_settings
 from policies.config import PolicyConfig
@@ -69,32 +69,32 @@ def grid(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
         yield dict(zip(keys, values, strict=True))
 
 
-def scenario_at(asked: Asked, trace: Trace, values: dict[str, str]) -> Scenario:
+def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) -> Scenario:
     """What was asked for with ``values`` over it; raises ``ServetwinError`` where that cannot
     be."""
-    preset = find_preset(name) if (name := values.get("preset", asked.policy.preset)) else None
+    preset = find_preset(name) if (name := values.get("preset", options.policy.preset)) else None
     own = parse_settings(
         [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
         "--vary", PolicyConfig, ClusterConfig,
     )  # fmt: skip
     cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
-    settings = {**replace(asked.policy, preset=name).given(), **own}
-    servers = _servers(asked, values)
+    settings = {**replace(options.policy, preset=name).changes(), **own}
+    servers = _servers(options, values)
     around: dict[str, Any] = {
         **servers.cluster.as_dict(), **(preset.cluster if preset else {}),
-        **asked.cluster.given(), **cluster,
+        **options.cluster.changes(), **cluster,
     }  # fmt: skip
     config, _ = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
     return replace(servers, policies=config, cluster=ClusterConfig(**around))
 
 
-def _servers(asked: Asked, values: dict[str, str]) -> Scenario:
+def _servers(options: ScenarioOptions, values: dict[str, str]) -> Scenario:
     given: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
     if "profile" in values:
-        given["profiles"] = [values["profile"]]
+        given["profiles"] = (values["profile"],)
     if (technique := values.get("technique", "none")) != "none":
-        given["techniques"] = (*asked.servers.techniques, technique)
-    return replace(asked.servers, **given).base()
+        given["techniques"] = (*options.servers.techniques, technique)
+    return replace(options.servers, **given).base()
 
 
 def _check(key: str, value: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.scenario.scenario_arguments import Asked
+from app.scenario.scenario_options import ScenarioOptions
 from sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
 from sim.records.metrics import SLO
 from sim.records.run import machine_facts
@@ -106,19 +106,19 @@ class SweepFile:
         return frame
 
 
-def identity(asked: Asked, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
+def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
     """A digest of all that the figures depend on, beside a point's own values and rate."""
     trace_digest = blake2b(repr(trace.requests).encode(), digest_size=16).hexdigest()
-    texts = [*(asked.servers.profiles or ()), asked.policy.batching, asked.policy.kv]
+    texts = [*options.servers.profiles, options.policy.batching, options.policy.kv]
     facts = {
         "servetwin": machine_facts()["servetwin"],
         "trace": trace_digest,
-        "servers": asked.servers.record(),
+        "servers": options.servers.record(),
         "files": [_content(text) for text in texts if text],
-        "policies": asdict(asked.policy),
-        "cluster": asdict(asked.cluster),
+        "policies": asdict(options.policy),
+        "cluster": asdict(options.cluster),
         "slo": asdict(slo),
-        "seed": asked.seed,
+        "seed": options.trace.seed,
         "axes": sorted(keys),
     }
     text = json.dumps(facts, sort_keys=True, default=str)

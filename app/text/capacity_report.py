@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from app.scenario.scenario_arguments import Asked
+from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
 from app.text.metric_labels import METRICS
 from app.text.tables import note_lines
@@ -37,9 +37,9 @@ def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Sce
 
 
 def as_json(
-    found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario, asked: Asked
+    found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario, options: ScenarioOptions
 ) -> str:
-    """The same for machines; rates in requests per second."""
+    """Return the report as JSON; rates in requests per second."""
     return json.dumps(
         {
             "capacity_per_s": _interval_dict(found.rate_per_s, found.replications),
@@ -50,7 +50,7 @@ def as_json(
             "replications": found.replications,
             "slo": {**asdict(target.slo), "attainment": target.attainment},
             "tried": [_tried_dict(tried) for tried in found.tried],
-            **scenario_record(trace, scenario, asked.servers.record(), asked.seed),
+            **scenario_record(trace, scenario, options.servers.record(), options.trace.seed),
         }
     )
 

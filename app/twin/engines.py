@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from app.scenario.options import EngineChoice
+from app.scenario.engine_options import EngineChoice
 from engine.core.step_log import read_step_log
 from engine.http.engine_server import EngineServer
 from engine.serve_options import ServeOptions

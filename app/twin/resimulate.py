@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.scenario.servers import ServerOptions
+from app.scenario.server_options import ServerOptions
 from loadtest.report.comparison import (
     Comparison,
     RequestDifferences,
@@ -81,7 +81,7 @@ def scenario_of(record: Mapping[str, Any]) -> Scenario:
     try:
         profile = record.get("profile")
         options = ServerOptions(
-            profiles=[profile] if isinstance(profile, str) else profile,
+            profiles=(profile,) if isinstance(profile, str) else tuple(profile or ()),
             model=record.get("model"),
             hardware=record.get("hardware"),
             techniques=tuple(record.get("techniques", ())),

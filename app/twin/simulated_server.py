@@ -18,8 +18,8 @@ from sim.step_times.step_time import FloatArray, StepNoise, StepTime
 from workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from app.scenario.options import PolicyOptions
-    from app.scenario.servers import ServerOptions
+    from app.scenario.policy_options import PolicyOptions
+    from app.scenario.server_options import ServerOptions
     from sim.step_times.server_model import ServerModel
 
 VOCAB_SIZE = 32_000

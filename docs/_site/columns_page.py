@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from attribute_docs import attribute_docs
 from markdown_table import table
 
+from app.scenario.setting_docs import attribute_docs
 from loadtest.report.records import EXTRA_MEANINGS
 from loadtest.report.server_metrics import MEANINGS as SERVER_MEANINGS
 from policies.protocols import KVUsage

@@ -12,6 +12,7 @@ from markdown_table import table
 from typer.main import get_command
 
 from app.cli import app
+from app.commands.described import describe
 from workloads import errors
 
 _INTRODUCTION = """# Command line
@@ -39,6 +40,7 @@ def _sections(name: str, command: Any) -> Iterator[str]:
 
 
 def _section(name: str, command: Any) -> str:
+    describe(command)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *map(_usage, arguments), *["[OPTIONS]"] * bool(_options(command))])
     parts = [f"## {name}", f"```text\n{usage}\n```", command.help or ""]

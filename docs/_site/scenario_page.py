@@ -1,17 +1,13 @@
 """The reference of scenarios: what is in ``scenario.yaml``, and every setting of the policies."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
-from attribute_docs import attribute_docs
 from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
-from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
-from policies.config import PolicyConfig
-from sim.experiments.scenario import ClusterConfig
+from app.scenario.setting_docs import SettingDoc, section_docs
 from sim.shapes.part import Part
 
 RUN_KEYS = {
@@ -45,19 +41,18 @@ _CLUSTER = """Options of `replay`, parts of `--compare A B`, and fields of
 
 def scenario_page() -> str:
     """The page."""
-    parts = {"workload": Workload, "server": Server, "slo": Limits}
     keys = [(_code(key), meaning) for key, meaning in RUN_KEYS.items()]
     return "\n".join(
         [
             _INTRODUCTION,
-            settings_table(ScenarioFile),
-            *(f"## {name}\n\n{settings_table(part)}" for name, part in parts.items()),
+            settings_table(),
+            *(f"## {name}\n\n{settings_table(name)}" for name in ("workload", "server", "slo")),
             "## policies\n",
             _POLICIES,
-            settings_table(PolicyConfig),
+            settings_table("policies"),
             "## cluster\n",
             _CLUSTER,
-            settings_table(ClusterConfig),
+            settings_table("cluster"),
             "## scenario.yaml of a run\n",
             _RUN,
             table(("key", "meaning"), keys),
@@ -65,20 +60,13 @@ def scenario_page() -> str:
     )
 
 
-def settings_table(of: type[Any]) -> str:
-    """The fields of a class: what they may be, what they are by default, what they mean."""
-    kinds, meanings = get_type_hints(of), attribute_docs(of)
+def settings_table(section: str = "") -> str:
+    """Return the settings of a section: what they may be, their default, what they mean."""
     rows = [
-        (f"`{name}`", _kind(kinds[name]), _default(default), meanings[name])
-        for name, default in _defaults(of).items()
+        (f"`{name}`", _value(doc), _default(doc.default), doc.meaning)
+        for name, doc in section_docs(section).items()
     ]
     return table(("key", "value", "default", "meaning"), rows)
-
-
-def _defaults(of: type[Any]) -> dict[str, Any]:
-    if is_dataclass(of):
-        return {field.name: field.default for field in fields(of)}
-    return {name: field.get_default() for name, field in of.model_fields.items()}
 
 
 _WORDS: Mapping[Any, str] = {
@@ -90,10 +78,12 @@ _WORDS: Mapping[Any, str] = {
 }
 
 
+def _value(doc: SettingDoc) -> str:
+    return " or ".join(f"`{name}`" for name in doc.choices) or _kind(doc.kind)
+
+
 def _kind(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in inner)
     if origin is tuple:
         return f"list of {_kind(inner[0])}s"
     if origin is dict or (isinstance(hint, type) and issubclass(hint, Part)):

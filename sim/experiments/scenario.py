@@ -31,23 +31,23 @@ class ClusterConfig:
     """How many servers there are, what stands before them, and how clients behave."""
 
     replicas: int = 1
-    """Servers of each profile that serve whole requests."""
+    """Servers of each profile that serve whole requests, behind the router."""
     router: str = "round-robin"
-    """Who chooses a server for a request: a registered router, or ``path.py:Class``."""
+    """Router, which chooses a server for each request."""
     staleness_s: float = 0.0
-    """Age of the loads that a router is told; 0: always true."""
+    """Age of the loads that the router sees; 0: always current."""
     prefill_replicas: int = 0
     """Servers that compute prompts only; with ``decode_replicas``, or 0."""
     decode_replicas: int = 0
     """Servers that compute what follows a prompt."""
     decode_router: str = "least-outstanding"
-    """Who chooses the server of the decodes."""
+    """Router that chooses a server for the decodes."""
     link_bytes_per_s: float = 25e9
-    """Link that moves keys and values from prefill to decode servers."""
+    """Bandwidth of the link that moves keys and values from prefill to decode servers."""
     link_latency_s: float = 0.0
-    """And the time before its first byte."""
+    """Time before the first byte over that link."""
     closed_loop: bool | None = None
-    """Whether a follow-up is sent after its parent's answer; None: where there are any."""
+    """Send a follow-up after its parent's answer; None: where there are any."""
 
     def __post_init__(self) -> None:
         for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):

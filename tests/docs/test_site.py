@@ -16,7 +16,7 @@ from typer.main import get_command
 from app.cli import app
 from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
 from app.scenario.scenarios import scenario_record
-from app.scenario.servers import ServerOptions
+from app.scenario.server_options import ServerOptions
 from app.text.metric_labels import METRICS
 from loadtest.report.records import EXTRA_COLUMNS
 from loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.scenario.options import PolicyOptions
-from app.scenario.scenarios import ClusterOptions, build_scenario
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.scenarios import build_scenario
 from policies.presets import PRESETS, Preset, find_preset
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.scenario.options import PolicyOptions, parse_kv_tokens
+from app.scenario.policy_options import PolicyOptions, parse_kv_tokens
 from policies.config import PolicyConfig
 from tests.support.paths import ROOT, SAMPLE
 from workloads.errors import PolicyError

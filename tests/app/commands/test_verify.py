@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from app.commands.verify import policy_of
-from app.scenario.options import EngineChoice
+from app.scenario.engine_options import EngineChoice
 from app.text.verdict import as_json, summary_table, verdict_lines
 from app.twin.engines import bundled_engine, engine_at
 from app.twin.verification import Plan, Verification, verify

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.scenario.options import PolicyOptions
-from app.scenario.scenarios import ClusterOptions, build_scenario
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.scenarios import build_scenario
 from app.scenario.settings import parse_policies, parse_settings, with_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scenario.options import PolicyOptions
-from app.scenario.servers import ServerOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.server_options import ServerOptions
 from app.twin.engines import engine_at
 from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, SPIN_S, Pace
 from app.twin.simulated_core import Answers, SimulatedCore

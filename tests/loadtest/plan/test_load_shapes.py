@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from app.scenario.load_choice import LoadChoice, TraceShape
+from app.scenario.load_options import LoadChoice
+from app.scenario.trace_options import TraceShape
 from app.scenario.workload_distributions import DEFAULT_ARRIVALS, DEFAULT_PROMPT
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure

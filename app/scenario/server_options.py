@@ -1,38 +1,65 @@
-"""From the options of a command to the servers it simulates: profiles, data sheets, or tables."""
+"""Options that choose the servers of a simulation: profiles, data sheets, or tables."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import DEFAULT_PROFILE, Profile, load_profile
-from sim.step_times.server_model import ServerModel
-from sim.step_times.tables import OperatorTable, PhaseTable, TableProfile
-from sim.techniques.build import build_setup, parse_efficiency
-from sim.techniques.setup import Setup
+import typer
+
 from workloads.errors import PolicyError
+
+if TYPE_CHECKING:
+    from sim.experiments.scenario import Scenario
+    from sim.step_times.server_model import ServerModel
+    from sim.techniques.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Server options as given."""
+    """A calibrated profile, or a model on a device by its data sheet or by measured tables."""
 
-    profiles: list[str] | None = None
-    model: str | None = None
-    hardware: str | None = None
-    techniques: tuple[str, ...] = ()
-    efficiency: str | None = None
-    operators: tuple[Path, Path] | None = None
-    phases: Path | None = None
-    where: tuple[str, ...] = ()
+    PANEL: ClassVar = "Server"
 
-    def base(self) -> Scenario:
-        """The servers with the policies that they bring; those of the command come on top.
+    profiles: Annotated[
+        tuple[str, ...],
+        typer.Option("--profile", help="{server.profile} Several: pools of that hardware each."),
+    ] = ()
+    model: Annotated[str | None, typer.Option(help="{server.model}")] = None
+    hardware: Annotated[str | None, typer.Option(help="{server.hardware}")] = None
+    techniques: Annotated[
+        tuple[str, ...],
+        typer.Option("--technique", metavar="NAME:KEY=VALUE,...", help="{server.techniques}"),
+    ] = ()
+    efficiency: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
+    ] = None
+    operators: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="MLP ATTENTION",
+            help="Operator times of that model: two CSV files in Vidur's columns.",
+        ),
+    ] = None
+    phases: Annotated[
+        Path | None, typer.Option(help="TTFT and TBT tables in Splitwise's columns.")
+    ] = None
+    where: Annotated[
+        tuple[str, ...],
+        typer.Option(metavar="COLUMN=VALUE", help="Which rows of the tables."),
+    ] = ()
+
+    def base(self) -> "Scenario":
+        """Return the servers with the policies that they bring.
 
         Raises ``PolicyError`` for options that do not go together.
         """
+        from sim.experiments.scenario import ClusterConfig, Scenario
+        from sim.step_times.profile import DEFAULT_PROFILE, load_profile
+        from sim.techniques.build import build_setup, parse_efficiency
+
         self._check()
         if self.model is None or self.hardware is None:
-            profiles = self._loaded()
+            profiles = [load_profile(name) for name in self.profiles or (DEFAULT_PROFILE,)]
             first, *more = profiles
             return Scenario(first.policy_config(), first, ClusterConfig(), tuple(more))
         efficiency = parse_efficiency(self.efficiency or "")
@@ -44,10 +71,12 @@ class ServerOptions:
         return Scenario(scenario.policies, server, scenario.cluster)
 
     def record(self) -> dict[str, object]:
-        """What was asked for, for ``scenario.yaml``."""
+        """Return what ``scenario.yaml`` says of the servers."""
+        from sim.step_times.profile import DEFAULT_PROFILE
+
         if self.model is None:
-            names = self.profiles or [DEFAULT_PROFILE]
-            return {"profile": names[0] if len(names) == 1 else names}
+            names = self.profiles or (DEFAULT_PROFILE,)
+            return {"profile": names[0] if len(names) == 1 else list(names)}
         tables = [*(self.operators or ()), *((self.phases,) if self.phases else ())]
         return {
             "model": self.model,
@@ -77,10 +106,9 @@ class ServerOptions:
         if self.where and not (self.operators or self.phases):
             raise PolicyError("--where: chooses rows of --operators or --phases")
 
-    def _loaded(self) -> list[Profile]:
-        return [load_profile(name) for name in self.profiles or [DEFAULT_PROFILE]]
+    def _table_server(self, setup: "Setup", scenario: "Scenario") -> "ServerModel":
+        from sim.step_times.tables import OperatorTable, PhaseTable, TableProfile
 
-    def _table_server(self, setup: Setup, scenario: Scenario) -> ServerModel:
         deployment = setup.deployment
         ranks, overhead_s = deployment.parallel.tensor, deployment.efficiency.overhead_s
         where = dict(_pair(text) for text in self.where)

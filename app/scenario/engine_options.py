@@ -1,0 +1,32 @@
+"""Options of the bundled engine."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which bundled engine to start; commands set ``model`` and ``seed``."""
+
+    PANEL: ClassVar = "Engine"
+
+    model: str = "base"
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
+    threads: Annotated[int, typer.Option(help="Torch threads.", min=1)] = 1
+    seed: int = 0
+
+
+def require_engine() -> None:
+    """Raise ``EngineError`` with the way to install what is missing of the engine's packages."""
+    from importlib.util import find_spec
+
+    from workloads.errors import EngineError
+
+    missing = [n for n in ("torch", "starlette", "uvicorn") if find_spec(n) is None]
+    if missing:
+        raise EngineError(
+            f"the bundled engine needs {', '.join(missing)}: pip install 'servetwin[engine]'"
+        )

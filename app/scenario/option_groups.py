@@ -1,0 +1,98 @@
+"""Option groups: a frozen dataclass declares options once, for every command that takes them.
+
+A field ``Annotated[kind, typer.Option(...)] = default`` is an option; a field whose type is a group
+stands for the options of that group; any other field is for the command to set. ``PANEL`` of the
+class is the heading of its options in ``--help``.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter
+from typing import Annotated, Any, get_args, get_origin
+
+from typer.models import ArgumentInfo, OptionInfo
+
+
+@dataclass(frozen=True)
+class Only:
+    """Restricts a group to some of its fields: ``Annotated[Group, Only("limit", "start_s")]``."""
+
+    names: frozenset[str]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", frozenset(names))
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` as typer wants it, with options in place of its groups.
+
+    ``command`` gets the groups, built from what stands on the command line.
+    """
+    own = list(inspect.signature(command).parameters.values())
+    parameters = [_for_typer(each) for parameter in own for each in _leaves(parameter)]
+
+    def with_options(**given: Any) -> None:
+        command(**{parameter.name: _value(parameter, given) for parameter in own})
+
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
+
+
+def _leaves(parameter: Parameter) -> list[Parameter]:
+    """The options that a parameter stands for: itself, or those of its group."""
+    members = _members(parameter.annotation)
+    return [parameter] if members is None else [leaf for each in members for leaf in _leaves(each)]
+
+
+def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
+    members = _members(parameter.annotation)
+    if members is not None:
+        return _kind(parameter.annotation)(**{each.name: _value(each, given) for each in members})
+    value = given[parameter.name]
+    return tuple(value or ()) if _is_repeatable(parameter.annotation) else value
+
+
+def _members(annotation: Any) -> list[Parameter] | None:
+    """The options and inner groups of a group; None where the annotation is no group."""
+    group = _kind(annotation)
+    if not is_dataclass(group):
+        return None
+    chosen = [each.names for each in get_args(annotation) if isinstance(each, Only)]
+    names = chosen[0] if chosen else {field.name for field in fields(group)}
+    members = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(group)
+        if field.name in names and (_declared(field.type) or is_dataclass(_kind(field.type)))
+    ]
+    for declared in filter(None, (_declared(each.annotation) for each in members)):
+        declared.rich_help_panel = declared.rich_help_panel or getattr(group, "PANEL", None)
+    return members
+
+
+def _for_typer(parameter: Parameter) -> Parameter:
+    """The parameter as a keyword; one that may be repeated is a list there."""
+    keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    if not _is_repeatable(parameter.annotation):
+        return keyword
+    item = get_args(_kind(parameter.annotation))[0]
+    as_list = Annotated[list[item] | None, _declared(parameter.annotation)]  # type: ignore[valid-type]
+    return keyword.replace(annotation=as_list, default=None)
+
+
+def _kind(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _declared(annotation: Any) -> Any:
+    """The ``typer.Option`` or ``typer.Argument`` of an annotation, or None."""
+    kinds = (OptionInfo, ArgumentInfo)
+    return next((each for each in get_args(annotation) if isinstance(each, kinds)), None)
+
+
+def _is_repeatable(annotation: Any) -> bool:
+    """Whether the kind is ``tuple[..., ...]``: one item for each time that the option is given."""
+    kind = _kind(annotation)
+    return get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis

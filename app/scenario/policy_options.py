@@ -1,0 +1,78 @@
+"""Options of a server's policies, laid over what the server has by itself."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+
+if TYPE_CHECKING:
+    from policies.config import PolicyConfig
+
+UNLIMITED_TOKENS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """Policies of the command line; an option that is absent leaves the setting to the server."""
+
+    PANEL: ClassVar = "Policy"
+
+    preset: Annotated[str | None, typer.Option(help="{preset}")] = None
+    batching: Annotated[str | None, typer.Option(help="{policies.batching}")] = None
+    kv: Annotated[str | None, typer.Option(help="{policies.kv}")] = None
+    reservation: Annotated[str | None, typer.Option(help="{policies.reservation}")] = None
+    prefix_cache: Annotated[
+        bool | None,
+        typer.Option("--prefix-cache/--no-prefix-cache", help="{policies.prefix_cache}"),
+    ] = None
+    kv_tokens: Annotated[str | None, typer.Option(help="{policies.kv_tokens} Or 'unlimited'.")] = (
+        None
+    )
+    block_tokens: Annotated[int | None, typer.Option(help="{policies.block_tokens}")] = None
+    max_model_len: Annotated[int | None, typer.Option(help="{policies.max_model_len}")] = None
+    max_seqs: Annotated[int | None, typer.Option(help="{policies.max_seqs}")] = None
+    token_budget: Annotated[int | None, typer.Option(help="{policies.token_budget}")] = None
+    wait_limit_ms: Annotated[float | None, typer.Option(help="{policies.wait_limit_s}")] = None
+    queue_limit: Annotated[int | None, typer.Option(help="{policies.queue_limit}")] = None
+    settings: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other setting: queue_order, admission, victim, eviction ...",
+        ),
+    ] = ()
+
+    def over(self, base: "PolicyConfig") -> "PolicyConfig":
+        """Return ``base`` with the preset and every option laid over it."""
+        from app.scenario.settings import with_settings
+
+        return with_settings(base, self.changes())
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings of ``PolicyConfig`` to change: options over ``--set`` over preset."""
+        from app.scenario.settings import parse_settings
+        from policies.presets import find_preset
+
+        changes = dict(find_preset(self.preset).policies) if self.preset else {}
+        changes.update(parse_settings(self.settings, "--set"))
+        apart = ("kv_tokens", "wait_limit_ms", "preset", "settings")
+        for name in self.__slots__:
+            if name not in apart and getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        if self.kv_tokens is not None:
+            changes["kv_tokens"] = parse_kv_tokens(self.kv_tokens)
+        if self.wait_limit_ms is not None:
+            changes["wait_limit_s"] = self.wait_limit_ms / 1000
+        return changes
+
+
+def parse_kv_tokens(text: str) -> int:
+    """Return a number of tokens; ``unlimited`` is more than any trace fills."""
+    from workloads.errors import PolicyError
+
+    if text == "unlimited":
+        return UNLIMITED_TOKENS
+    if not text.isdigit():
+        raise PolicyError(f"--kv-tokens: {text!r} is neither a number of tokens nor 'unlimited'")
+    return int(text)

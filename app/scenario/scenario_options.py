@@ -1,0 +1,23 @@
+"""All options that say what to simulate, for every command that simulates."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.server_options import ServerOptions
+from app.scenario.trace_options import TraceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioOptions:
+    """A trace and a scenario of the command line."""
+
+    servers: ServerOptions
+    policy: PolicyOptions
+    cluster: ClusterOptions
+    trace: TraceOptions
+
+    def with_trace(self, path: Path | None, seed: int) -> "ScenarioOptions":
+        """Return the options with the trace at ``path``."""
+        return replace(self, trace=replace(self.trace, path=path, seed=seed))

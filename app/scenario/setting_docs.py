@@ -1,0 +1,111 @@
+"""What is said of each setting of a scenario: for ``--help``, the dashboard and the reference.
+
+A setting is declared once, as an annotated field with a sentence below it: ``policies`` in
+``PolicyConfig``, ``cluster`` in ``ClusterConfig``, the others in ``scenario_file``.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from dataclasses import fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+
+class SettingDoc(NamedTuple):
+    """What a setting may be, what it is by default, and what it means in one sentence."""
+
+    kind: Any
+    default: Any
+    meaning: str
+    choices: tuple[str, ...]
+    """Its known names; empty for numbers and free text."""
+
+    @property
+    def help(self) -> str:
+        """The meaning with the choices, as plain text."""
+        meaning = self.meaning.replace("``", "")
+        if not self.choices:
+            return meaning
+        return f"{meaning.rstrip('.')}: {', '.join(self.choices)}."
+
+
+def filled_help(text: str) -> str:
+    """Return a help text in which the help of a setting stands for its key, ``{policies.kv}``."""
+    return re.sub(r"\{([a-z_.]+)\}", lambda match: setting_docs()[match[1]].help, text)
+
+
+@cache
+def setting_docs() -> dict[str, SettingDoc]:
+    """Return every setting by its key in a scenario file, such as ``policies.kv`` or ``seed``."""
+    from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+    from policies.config import PolicyConfig
+    from sim.experiments.scenario import ClusterConfig
+
+    sections: dict[str, type[Any]] = {
+        "": ScenarioFile,
+        "workload.": Workload,
+        "server.": Server,
+        "policies.": PolicyConfig,
+        "cluster.": ClusterConfig,
+        "slo.": Limits,
+    }
+    docs = {}
+    for prefix, section in sections.items():
+        kinds, meanings = get_type_hints(section), attribute_docs(section)
+        for name, default in _defaults(section).items():
+            key, kind = prefix + name, kinds[name]
+            docs[key] = SettingDoc(kind, default, meanings[name], _choices(key, kind))
+    return docs
+
+
+def section_docs(section: str) -> dict[str, SettingDoc]:
+    """Return the settings of a section by name; of ``""``, those at the top of the file."""
+    keys = {key: key.rpartition(".") for key in setting_docs()}
+    return {name: setting_docs()[key] for key, (where, _, name) in keys.items() if where == section}
+
+
+def attribute_docs(of: type) -> dict[str, str]:
+    """Return the strings below the annotated fields of a class, by field, in their order."""
+    (found,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(found, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.split())
+        for field, below in pairwise(found.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and (text := _string(below))
+    }
+
+
+def _string(statement: ast.stmt) -> str | None:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return None
+    value = statement.value.value
+    return value if isinstance(value, str) else None
+
+
+def _defaults(section: type[Any]) -> dict[str, Any]:
+    if is_dataclass(section):
+        return {field.name: field.default for field in fields(section)}
+    return {name: field.get_default() for name, field in section.model_fields.items()}
+
+
+def _choices(key: str, kind: Any) -> tuple[str, ...]:
+    """The names that a setting may be: of its type, or of the registry that it is looked up in."""
+    from policies.prefix.eviction import EVICTION_ORDERS
+    from policies.presets import PRESETS
+    from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+
+    own = "path.py:Class"
+    registries = {
+        "preset": tuple(PRESETS),
+        "policies.batching": (*SCHEDULERS, own),
+        "policies.kv": (*MEMORIES, own),
+        "policies.eviction": (*EVICTION_ORDERS, own),
+        "cluster.router": (*ROUTERS, own),
+        "cluster.decode_router": (*ROUTERS, own),
+    }
+    return registries.get(key, get_args(kind) if get_origin(kind) is Literal else ())

@@ -1,0 +1,113 @@
+"""Options that say which part of a trace is taken, and how it is scaled."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
+
+Limit = Annotated[
+    int | None, typer.Option(help="Only the first N requests.", rich_help_panel="Workload")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceShape:
+    """What a load test, too, takes of a trace."""
+
+    PANEL: ClassVar = "Workload"
+
+    max_bad_rows: Annotated[int, typer.Option(help="Skip and list up to N bad rows.")] = 0
+    spread_ties: Annotated[
+        bool, typer.Option("--spread-ties", help="Spread equal stamps over the trace's clock.")
+    ] = False
+    start_s: Annotated[float | None, typer.Option("--start", help="Window start, s.")] = None
+    end_s: Annotated[float | None, typer.Option("--end", help="Window end, s.")] = None
+    prompt_scale: Annotated[float, typer.Option(help="Scale prompt lengths.")] = 1.0
+    output_scale: Annotated[float, typer.Option(help="Scale output lengths.")] = 1.0
+    rate_scale: Annotated[float | None, typer.Option(help="2 = twice the arrival rate.")] = None
+
+
+WHOLE_TRACE = TraceShape()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions(TraceShape):
+    """How to read the trace at ``path`` and which part of it to take."""
+
+    limit: Limit = None
+    rate_per_s: Annotated[
+        float | None, typer.Option("--rate", help="Scale to so many requests/s.")
+    ] = None
+    session_rate_per_s: Annotated[
+        float | None,
+        typer.Option("--session-rate", help="Sessions of a directory that start per second."),
+    ] = None
+    estimate_cv: Annotated[
+        float | None,
+        typer.Option(help="Error of the declared output lengths (queue_order=sjf)."),
+    ] = None
+    path: Path | None = None
+    seed: int = 0
+
+    def read(self) -> "Trace":
+        """Read the trace and transform it.
+
+        Raises ``TraceError`` for a malformed row or an impossible option.
+        """
+        from workloads.errors import TraceError
+        from workloads.reading import SESSION_RATE_PER_S, read_trace
+
+        if self.path is None:
+            raise TraceError("no trace: give TRACE, or --scenario FILE")
+        trace = read_trace(
+            self.path,
+            max_bad_rows=self.max_bad_rows,
+            seed=self.seed,
+            spread_ties=self.spread_ties,
+            session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
+        )
+        return self.transform(trace)
+
+    def read_or_sample(self) -> "Trace":
+        """Read the trace; without a path, the bundled sample."""
+        from dataclasses import replace
+
+        from workloads.sample import sample_path
+
+        if self.path is not None:
+            return self.read()
+        with sample_path() as sample:
+            return replace(self, path=sample).read()
+
+    def transform(self, trace: "Trace") -> "Trace":
+        """Return the part of ``trace`` that the options choose, scaled as they say."""
+        from workloads.errors import TraceError
+        from workloads.transform import (
+            at_rate,
+            limit,
+            scale_rate,
+            scale_tokens,
+            window,
+            with_estimates,
+        )
+
+        if self.rate_scale is not None and self.rate_per_s is not None:
+            raise TraceError("--rate and --rate-scale exclude each other; give one")
+        if self.start_s is not None or self.end_s is not None:
+            end_s = float("inf") if self.end_s is None else self.end_s
+            trace = window(trace, self.start_s or 0.0, end_s)
+        if self.limit is not None:
+            trace = limit(trace, self.limit)
+        if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
+            trace = scale_tokens(trace, prompt=self.prompt_scale, output=self.output_scale)
+        if self.rate_scale is not None:
+            trace = scale_rate(trace, self.rate_scale)
+        if self.rate_per_s is not None:
+            trace = at_rate(trace, self.rate_per_s)
+        if self.estimate_cv is not None:
+            trace = with_estimates(trace, self.estimate_cv, self.seed)
+        return trace
