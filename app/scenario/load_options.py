@@ -12,7 +12,6 @@ from app.scenario.cluster_options import ClosedLoop
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from app.scenario.workload_distributions import (
-    DEFAULT_ARRIVALS,
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
     ArrivalChoice,
@@ -245,7 +244,7 @@ class LoadChoice:
         return replace(made, notes=(", ".join(told),))
 
     def _arrivals(self, text: str) -> ArrivalChoice:
-        choice = arrivals_of(text, replace(DEFAULT_ARRIVALS, rate_per_s=self.rate_per_s or 0.0))
+        choice = arrivals_of(text, ArrivalChoice(rate_per_s=self.rate_per_s or 0.0))
         if choice.name != "ramp":
             if self.rate_per_s is None:
                 raise LoadTestError(f"--arrivals {text}: wants --rate R, in requests/s")
@@ -261,7 +260,7 @@ class LoadChoice:
 
         prompt = lengths_of(self._prompt, DEFAULT_PROMPT, "--prompt-tokens")
         output = lengths_of(self._output, DEFAULT_OUTPUT, "--output-tokens")
-        return IndependentLengths(prompt.law(), output.law())
+        return IndependentLengths(prompt.distribution(), output.distribution())
 
 
 def _enough(expected: float) -> int:

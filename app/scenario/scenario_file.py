@@ -32,8 +32,6 @@ GENERATED, SAMPLE = "generated", "sample"
 PROFILE = "llama-3-8b-h100"
 """Where a scenario names no server."""
 
-_BLOCK_TOKENS = 16
-_PREFIX_ZIPF = 1.0
 _GROUPS = 16
 _SETTINGS: dict[str, type[Any]] = {"policies": PolicyConfig, "cluster": ClusterConfig}
 
@@ -97,24 +95,13 @@ class Workload(Part):
         return trace if self.rate_per_s is None else at_rate(trace, self.rate_per_s)
 
     def _spec(self) -> WorkloadSpec:
-        rate_per_s = self.rate_per_s or 1.0
-        arrivals = ArrivalChoice(
-            self.arrivals, rate_per_s, self.cv, 1, 11.3, 46.5, False, 1.0, None, 86_400.0
-        )
-        prompt, output = (
-            LengthChoice(part, "lognormal", mean, cv, None, 1.1, 2.2).law()
-            for part, mean, cv in (
-                ("prompt", self.prompt_tokens, self.prompt_cv),
-                ("output", self.output_tokens, self.output_cv),
-            )
-        )
-        shared = PrefixChoice(
-            None, _GROUPS if self.shared_prefix_tokens else 0, self.shared_prefix_tokens,
-            _PREFIX_ZIPF, 1, 1, 1, 0.0, _BLOCK_TOKENS,
-        )  # fmt: skip
-        return WorkloadSpec(
-            self.requests, arrivals.process(), IndependentLengths(prompt, output), shared.prefixes()
-        )
+        arrivals = ArrivalChoice(self.arrivals, self.rate_per_s or 1.0, self.cv)
+        prompt = LengthChoice("prompt", "lognormal", self.prompt_tokens, self.prompt_cv)
+        output = LengthChoice("output", "lognormal", self.output_tokens, self.output_cv)
+        groups = _GROUPS if self.shared_prefix_tokens else 0
+        shared = PrefixChoice(groups=groups, prefix_tokens=self.shared_prefix_tokens)
+        lengths = IndependentLengths(prompt.distribution(), output.distribution())
+        return WorkloadSpec(self.requests, arrivals.process(), lengths, shared.prefixes())
 
 
 class Server(Part):

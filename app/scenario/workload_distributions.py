@@ -1,10 +1,12 @@
-"""From the names and numbers of ``servetwin workload generate`` to the laws of a workload."""
+"""Arrivals, lengths and shared prefixes of a generated workload, by name and numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import exp, sqrt
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
 
 from workloads.errors import TraceError
 
@@ -21,31 +23,48 @@ STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
 THINK_TIMES = ("lognormal", "exponential")
 
 _Z95 = 1.6448536269514722
-"""The 95 % point of the standard normal law."""
-
-Made = TypeVar("Made")
+"""The 95 % point of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalChoice:
-    """An arrival process by name, and the curve of a day around it."""
+    """An arrival process by name, and the curve of a day around it.
 
-    name: str
-    rate_per_s: float
-    cv: float
-    clients: int
-    on_s: float
-    off_s: float
-    diurnal: bool
-    peak_to_trough: float
-    hourly: str | None
-    period_s: float
+    On the command line a name may carry its settings, ``gamma:cv=2`` (``distribution_specs``).
+    """
+
+    PANEL: ClassVar = "Arrivals"
+
+    name: Annotated[
+        str,
+        typer.Option("--arrivals", help=f"{', '.join(ARRIVALS)}; with settings: gamma:cv=2."),
+    ] = "poisson"
+    rate_per_s: Annotated[
+        float, typer.Option("--rate", help="Mean arrivals per second (of sessions, if any).")
+    ] = 4.0
+    cv: Annotated[float, typer.Option(help="{workload.cv}")] = 1.2
+    clients: Annotated[int, typer.Option(help="How many clients.")] = 50
+    on_s: Annotated[float, typer.Option(help="Mean seconds on (mmpp2).")] = 11.3
+    off_s: Annotated[float, typer.Option(help="Mean seconds off (mmpp2).")] = 46.5
+    diurnal: Annotated[bool, typer.Option("--diurnal", help="The rate follows a day.")] = False
+    peak_to_trough: Annotated[
+        float, typer.Option("--peak-trough", help="Peak over trough of a day.")
+    ] = 2.2
+    hourly: Annotated[str | None, typer.Option(help="Rates of the parts of a day: 1,0.5,...")] = (
+        None
+    )
+    period_s: Annotated[float, typer.Option("--period", help="Seconds of a day, or of a ramp.")] = (
+        86_400.0
+    )
     from_per_s: float | None = None
     to_per_s: float | None = None
     steps: int | None = None
 
     def process(self) -> "ArrivalProcess":
-        """The process; raises TraceError for an unknown name or an impossible number."""
+        """Return the process.
+
+        Raises ``TraceError`` for an unknown name or an impossible number.
+        """
         from workloads.generators.arrivals import (
             ConstantArrivals,
             GammaArrivals,
@@ -105,18 +124,21 @@ def _stairs(first: float, last: float, steps: int) -> "RateCurve":
 
 @dataclass(frozen=True, slots=True)
 class LengthChoice:
-    """A length law by name; ``option`` is the prefix of its options, prompt or output."""
+    """A distribution of lengths by name; ``part`` is prompt or output, as in its options."""
 
-    option: str
+    part: str
     name: str
     mean_tokens: float
     cv: float
-    max_tokens: int | None
-    zipf: float
-    tail_alpha: float
+    max_tokens: int | None = None
+    zipf: float = 1.1
+    tail_alpha: float = 2.2
 
-    def law(self) -> "TokenLaw":
-        """The law; raises TraceError for an unknown name or an impossible number."""
+    def distribution(self) -> "TokenLaw":
+        """Return the distribution.
+
+        Raises ``TraceError`` for an unknown name or an impossible number.
+        """
         from workloads.generators.lengths import (
             ExponentialTokens,
             FixedTokens,
@@ -134,7 +156,7 @@ class LengthChoice:
             "zipf": lambda: ZipfTokens(self.zipf, self._largest()),
             "pareto": self._pareto,
         }
-        return makers[known(f"--{self.option}-law", self.name, LENGTHS)]()
+        return makers[known(f"--{self.part}-law", self.name, LENGTHS)]()
 
     def _uniform(self) -> "TokenLaw":
         from workloads.generators.lengths import UniformTokens
@@ -152,58 +174,62 @@ class LengthChoice:
 
     def _largest(self) -> int:
         if self.max_tokens is None:
-            raise TraceError(f"zipf lengths want a largest one: give --{self.option}-max")
+            raise TraceError(f"zipf lengths want a largest one: give --{self.part}-max")
         return self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixChoice:
-    """What prompts share; ``structure`` None is decided by the number of groups."""
+    """What prompts share; without a ``structure``, the number of groups decides."""
 
-    structure: str | None
-    groups: int
-    prefix_tokens: int
-    zipf: float
-    branching: int
-    levels: int
-    node_tokens: int
-    descend: float
-    block_tokens: int
+    PANEL: ClassVar = "Structure"
+
+    structure: Annotated[str | None, typer.Option(help=", ".join(STRUCTURES))] = None
+    groups: Annotated[int, typer.Option("--prefix-groups", help="Shared prefixes; 0 for none.")] = 0
+    prefix_tokens: Annotated[int, typer.Option(help="Tokens of each prefix.")] = 64
+    zipf: Annotated[
+        float, typer.Option("--prefix-zipf", help="Popularity exponent; 0 is even.")
+    ] = 1.0
+    branching: Annotated[int, typer.Option(help="Children of a tree's node.")] = 8
+    levels: Annotated[int, typer.Option(help="Levels of a tree.")] = 4
+    node_tokens: Annotated[int, typer.Option(help="Tokens of a tree's node.")] = 256
+    descend: Annotated[float, typer.Option(help="Chance to take one more node.")] = 0.8
+    block_tokens: Annotated[
+        int | None, typer.Option(help="Tokens per prefix id; else 16, agentic 64.")
+    ] = None
 
     @property
     def name(self) -> str:
-        """The structure; raises TraceError for an unknown one."""
+        """The structure. Raises ``TraceError`` for an unknown one."""
         if self.structure is None:
             return "shared-prefix" if self.groups else "independent"
         return known("--structure", self.structure, STRUCTURES)
 
     def prefixes(self) -> "PrefixStructure | None":
-        """The structure of independent requests; None where they share nothing."""
+        """Return the structure of independent requests; None where they share nothing."""
         from workloads.generators.prefixes import PrefixGroups, PrefixTree
 
+        block_tokens = self.block_tokens or DEFAULT_BLOCK_TOKENS
         if self.name == "shared-prefix":
             return PrefixGroups(
-                self.groups or DEFAULT_GROUPS, self.prefix_tokens, self.zipf, self.block_tokens
+                self.groups or DEFAULT_GROUPS, self.prefix_tokens, self.zipf, block_tokens
             )
         if self.name == "tree":
             return PrefixTree(
                 self.branching, self.levels, self.node_tokens, self.descend, self.zipf,
-                self.block_tokens,
+                block_tokens,
             )  # fmt: skip
         return None
 
 
 DEFAULT_GROUPS = 64
-DEFAULT_ARRIVALS = ArrivalChoice(
-    "poisson", 4.0, cv=1.2, clients=50, on_s=11.3, off_s=46.5, diurnal=False, peak_to_trough=2.2,
-    hourly=None, period_s=86_400.0,
-)  # fmt: skip
-DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8, None, zipf=1.1, tail_alpha=2.2)
-DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6, None, zipf=1.1, tail_alpha=2.2)
+DEFAULT_BLOCK_TOKENS = 16
+DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8)
+DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6)
 
 
 def think_time(name: str, think_s: float) -> "PauseLaw":
-    """A law of think times by name: of this median if lognormal, of this mean if exponential."""
+    """Return think times by name: of this median if lognormal, of this mean if exponential."""
     from workloads.generators.pauses import ExponentialPause, LognormalPause
 
     makers: Mapping[str, Callable[[float], PauseLaw]] = {
@@ -214,7 +240,7 @@ def think_time(name: str, think_s: float) -> "PauseLaw":
 
 
 def known(option: str, name: str, names: Sequence[str]) -> str:
-    """The name, if it is one of the names; else TraceError with the nearest."""
+    """Return ``name``; raises ``TraceError`` with the nearest name if ``names`` has no such."""
     if name in names:
         return name
     nearest = get_close_matches(name, names, 1, 0)[0]
@@ -224,7 +250,7 @@ def known(option: str, name: str, names: Sequence[str]) -> str:
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
-    """Numbers separated by commas."""
+    """Return numbers that commas separate."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

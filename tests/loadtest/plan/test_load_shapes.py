@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.load_options import LoadChoice
 from app.scenario.trace_options import TraceShape
-from app.scenario.workload_distributions import DEFAULT_ARRIVALS, DEFAULT_PROMPT
+from app.scenario.workload_distributions import DEFAULT_PROMPT, ArrivalChoice
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import LoadOptions
@@ -267,7 +267,7 @@ def test_the_backoff_doubles_up_to_a_limit(attempt: int, longest_s: float) -> No
     ],
 )
 def test_arrivals_as_people_write_them(text: str, fields: dict[str, Any]) -> None:
-    assert arrivals_of(text, DEFAULT_ARRIVALS) == replace(DEFAULT_ARRIVALS, **fields)
+    assert arrivals_of(text, ArrivalChoice()) == replace(ArrivalChoice(), **fields)
 
 
 @pytest.mark.parametrize(
@@ -393,37 +393,43 @@ def test_bad_loads_are_one_line(fields: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: arrivals_of("gama", DEFAULT_ARRIVALS), "--arrivals: unknown 'gama': did you mean"),
+        (lambda: arrivals_of("gama", ArrivalChoice()), "--arrivals: unknown 'gama': did you mean"),
         (
-            lambda: arrivals_of("gamma:cvs=2", DEFAULT_ARRIVALS),
+            lambda: arrivals_of("gamma:cvs=2", ArrivalChoice()),
             "--arrivals gamma: unknown setting 'cvs'; did you mean 'cv'?",
         ),
         (
-            lambda: arrivals_of("poisson:cv=2", DEFAULT_ARRIVALS),
+            lambda: arrivals_of("poisson:cv=2", ArrivalChoice()),
             "--arrivals poisson: unknown setting 'cv'; it takes none",
         ),
         (
-            lambda: arrivals_of("gamma:cv=much", DEFAULT_ARRIVALS),
+            lambda: arrivals_of("gamma:cv=much", ArrivalChoice()),
             "--arrivals gamma: cv: 'much' is not a number",
         ),
         (
-            lambda: arrivals_of("ramp:from=1,to=2,steps=2.5", DEFAULT_ARRIVALS),
+            lambda: arrivals_of("ramp:from=1,to=2,steps=2.5", ArrivalChoice()),
             "--arrivals ramp: steps: '2.5' is not a whole number",
         ),
         (
-            lambda: arrivals_of("ramp:from=1", DEFAULT_ARRIVALS).process(),
+            lambda: arrivals_of("ramp:from=1", ArrivalChoice()).process(),
             "--arrivals ramp: wants two rates, such as ramp:from=1,to=10",
         ),
         (
-            lambda: arrivals_of("ramp:from=1,to=2,steps=1", DEFAULT_ARRIVALS).process(),
+            lambda: arrivals_of("ramp:from=1,to=2,steps=1", ArrivalChoice()).process(),
             "--arrivals ramp: a staircase has at least 2 steps, not 1",
         ),
         (
-            lambda: arrivals_of("ramp:from=0,to=0", DEFAULT_ARRIVALS).process(),
+            lambda: arrivals_of("ramp:from=0,to=0", ArrivalChoice()).process(),
             "rates of a ramp must be 0 or positive, one positive, not 0 and 0",
         ),
-        (lambda: lengths_of("0", DEFAULT_PROMPT, "--x").law(), "the fixed length must be a pos"),
-        (lambda: lengths_of("zipf", DEFAULT_PROMPT, "--x").law(), "zipf lengths want a largest"),
+        (
+            lambda: lengths_of("0", DEFAULT_PROMPT, "--x").distribution(),
+            "the fixed length must be a pos",
+        ),
+        (
+            lambda: lengths_of("zipf", DEFAULT_PROMPT, "--x").distribution(),
+            "zipf lengths want a largest",
+        ),
         (lambda: think_time_of("exponential"), "wants its mean, such as exponential:mean=2"),
         (lambda: think_time_of("-2"), "the median think time must be a positive number, not -2"),
     ],

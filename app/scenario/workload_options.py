@@ -1,0 +1,165 @@
+"""Further options of ``servetwin workload generate``: lengths, sessions, users, ServeGen."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from app.scenario.distribution_specs import lengths_of
+from app.scenario.workload_distributions import (
+    DEFAULT_OUTPUT,
+    DEFAULT_PROMPT,
+    LENGTHS,
+    THINK_TIMES,
+    ArrivalChoice,
+    LengthChoice,
+    PrefixChoice,
+    think_time,
+)
+
+if TYPE_CHECKING:
+    from workloads.generators.lengths import LengthLaw
+    from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class LengthOptions:
+    """Lengths of prompts and outputs: by distribution, or drawn from a trace."""
+
+    PANEL: ClassVar = "Lengths"
+
+    prompt_law: Annotated[
+        str, typer.Option(help=f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.")
+    ] = DEFAULT_PROMPT.name
+    prompt_mean: Annotated[float, typer.Option(help="Mean prompt tokens.")] = (
+        DEFAULT_PROMPT.mean_tokens
+    )
+    prompt_cv: Annotated[float, typer.Option(help="CV of lognormal, uniform, pareto prompts.")] = (
+        DEFAULT_PROMPT.cv
+    )
+    prompt_max: Annotated[int | None, typer.Option(help="Cap of the prompts.")] = None
+    output_law: Annotated[
+        str, typer.Option(help=f"{', '.join(LENGTHS)}; with settings as above.")
+    ] = DEFAULT_OUTPUT.name
+    output_mean: Annotated[float, typer.Option(help="Mean output tokens.")] = (
+        DEFAULT_OUTPUT.mean_tokens
+    )
+    output_cv: Annotated[float, typer.Option(help="CV of lognormal, uniform, pareto outputs.")] = (
+        DEFAULT_OUTPUT.cv
+    )
+    output_max: Annotated[int | None, typer.Option(help="Cap of the outputs.")] = None
+    length_zipf: Annotated[float, typer.Option(help="Exponent of zipf lengths.")] = (
+        DEFAULT_PROMPT.zipf
+    )
+    tail_alpha: Annotated[
+        float, typer.Option(help="Index of the tail above the 95 % point (pareto).")
+    ] = DEFAULT_PROMPT.tail_alpha
+    fixed: Annotated[bool, typer.Option("--fixed", help="Every length is its mean.")] = False
+    lengths_from: Annotated[Path | None, typer.Option(help="Trace to draw lengths from.")] = None
+    jitter: Annotated[
+        float, typer.Option(help="Sigma of a factor on lengths drawn from a trace.")
+    ] = 0.0
+
+    def prompt(self) -> LengthChoice:
+        """Return the choice of prompt lengths. Raises ``TraceError`` for an unknown name."""
+        choice = LengthChoice(
+            "prompt", "fixed", self.prompt_mean, self.prompt_cv, self.prompt_max,
+            self.length_zipf, self.tail_alpha,
+        )  # fmt: skip
+        return lengths_of("fixed" if self.fixed else self.prompt_law, choice, "--prompt-law")
+
+    def output(self) -> LengthChoice:
+        """Return the choice of output lengths. Raises ``TraceError`` for an unknown name."""
+        choice = LengthChoice(
+            "output", "fixed", self.output_mean, self.output_cv, self.output_max,
+            self.length_zipf, self.tail_alpha,
+        )  # fmt: skip
+        return lengths_of("fixed" if self.fixed else self.output_law, choice, "--output-law")
+
+    def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthLaw":
+        """Return lengths of requests: drawn from a trace, or independently by the two choices."""
+        from workloads.errors import TraceError
+        from workloads.generators.lengths import EmpiricalLengths, IndependentLengths
+        from workloads.reading import read_trace
+
+        if self.lengths_from is None:
+            return IndependentLengths(prompt.distribution(), output.distribution())
+        if self.fixed:
+            raise TraceError("--fixed and --lengths-from exclude each other; give one")
+        return EmpiricalLengths.of(read_trace(self.lengths_from), self.jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Conversations, whose every turn repeats the turns before it."""
+
+    PANEL: ClassVar = "Structure"
+
+    sessions: Annotated[int, typer.Option(help="How many conversations (multi-turn, agentic).")] = (
+        20
+    )
+    context_limit: Annotated[
+        int | None, typer.Option(help="Compact a conversation beyond so many tokens.")
+    ] = None
+
+    def generate(
+        self, prefix: PrefixChoice, arrivals: ArrivalChoice, output: LengthChoice, seed: int
+    ) -> "Trace":
+        """Return a trace of conversations of the structure that ``prefix`` names."""
+        from workloads.generators.conversations import agentic, generate_conversations, multi_turn
+
+        spec = (
+            agentic(self.sessions, arrivals.process())
+            if prefix.name == "agentic"
+            else multi_turn(self.sessions, arrivals.process(), output.distribution())
+        )
+        limit_tokens = self.context_limit or spec.limit_tokens
+        block_tokens = prefix.block_tokens or spec.block_tokens
+        spec = replace(spec, limit_tokens=limit_tokens, block_tokens=block_tokens)
+        return generate_conversations(spec, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class UserOptions:
+    """Users, each of which sends its next request some time after the last answer."""
+
+    PANEL: ClassVar = "Closed loop"
+
+    closed_loop: Annotated[
+        int, typer.Option(help="Number of users, each waits for every answer; 0 for none.")
+    ] = 0
+    each: Annotated[int, typer.Option(help="Requests of each user.")] = 10
+    think: Annotated[str, typer.Option(help=" or ".join(THINK_TIMES))] = "lognormal"
+    think_time_s: Annotated[
+        float, typer.Option("--think-time", help="Median (lognormal) or mean think time.")
+    ] = 120.0
+
+    def generate(self, prefix: PrefixChoice, lengths: "LengthLaw", seed: int) -> "Trace":
+        """Return a trace of the users' requests."""
+        from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
+
+        think = think_time(self.think, self.think_time_s)
+        spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())
+        return generate_closed_loop(spec, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeGenOptions:
+    """Clients as ServeGen publishes them."""
+
+    PANEL: ClassVar = "ServeGen"
+
+    servegen: Annotated[Path | None, typer.Option(help="Folder of ServeGen clients.")] = None
+    client: Annotated[tuple[str, ...], typer.Option(help="Only this client; repeatable.")] = ()
+    start: Annotated[float, typer.Option(help="Start in the clients' windows, s.")] = 0.0
+    span: Annotated[float, typer.Option(help="Seconds to generate.")] = 600.0
+    rate_scale: Annotated[float, typer.Option(help="Times the clients' rates.")] = 1.0
+
+    def generate(self, folder: Path, seed: int) -> "Trace":
+        """Return a trace of the clients in ``folder``."""
+        from workloads.generators.servegen import generate_servegen
+        from workloads.generators.servegen_files import read_clients
+
+        clients = read_clients(folder, list(self.client))
+        return generate_servegen(clients, seed, self.start, self.span, self.rate_scale)
