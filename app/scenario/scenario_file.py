@@ -20,7 +20,7 @@ from policies.config import PolicyConfig
 from policies.presets import find_preset
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
-from sim.shapes.part import Count, Part, Positive
+from sim.shapes.frozen_model import Count, FrozenModel, Positive
 from workloads.errors import ServetwinError, did_you_mean
 from workloads.generators.generate import WorkloadSpec, generate
 from workloads.generators.lengths import IndependentLengths
@@ -42,7 +42,7 @@ class ScenarioError(ServetwinError):
     exit_code = 2
 
 
-class Workload(Part):
+class Workload(FrozenModel):
     """Which requests come, and when. All keys from ``arrivals`` on are of generated ones."""
 
     source: str = GENERATED
@@ -104,7 +104,7 @@ class Workload(Part):
         return WorkloadSpec(self.requests, arrivals.process(), lengths, shared.prefixes())
 
 
-class Server(Part):
+class Server(FrozenModel):
     """A calibrated ``profile``, or ``model`` on ``hardware`` by its data sheet.
 
     Where none is named, the profile ``PROFILE``.
@@ -144,7 +144,7 @@ class Server(Part):
         return ServerOptions(profiles, self.model, self.hardware, self.techniques, self.efficiency)
 
 
-class Limits(Part):
+class Limits(FrozenModel):
     """The SLO, in milliseconds; None does not limit."""
 
     ttft_ms: Positive | None = 500.0
@@ -160,7 +160,7 @@ class Limits(Part):
         return SLO(**{name: ms / 1000 for name, ms in given.items() if ms is not None})
 
 
-class ScenarioFile(Part):
+class ScenarioFile(FrozenModel):
     """All that a what-if needs. ``policies`` and ``cluster`` name only what differs from the
     server's own; ``preset`` comes before them."""
 
@@ -296,8 +296,8 @@ def _first_problem(error: ValidationError) -> str:
     return f"{where}: {problem['input']!r}: {said[0].lower()}{said[1:]}"
 
 
-def _section(place: Sequence[Any]) -> type[Part]:
-    sections: dict[tuple[Any, ...], type[Part]] = {
+def _section(place: Sequence[Any]) -> type[FrozenModel]:
+    sections: dict[tuple[Any, ...], type[FrozenModel]] = {
         (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
     }  # fmt: skip
     return sections[tuple(place)]

@@ -8,7 +8,7 @@ from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
 from app.scenario.setting_docs import SettingDoc, section_docs
-from sim.shapes.part import Part
+from sim.shapes.frozen_model import FrozenModel
 
 RUN_KEYS = {
     "trace": "where the requests came from",
@@ -86,13 +86,13 @@ def _kind(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
         return f"list of {_kind(inner[0])}s"
-    if origin is dict or (isinstance(hint, type) and issubclass(hint, Part)):
+    if origin is dict or (isinstance(hint, type) and issubclass(hint, FrozenModel)):
         return "keys below"
     return " or ".join(_kind(kind) for kind in inner) if inner else _WORDS[hint]
 
 
 def _default(value: Any) -> str:
-    if isinstance(value, Part | PydanticUndefinedType | tuple):
+    if isinstance(value, FrozenModel | PydanticUndefinedType | tuple):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool | None) else value}`"
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece
 from loadtest.mock.parsed_request import ParsedRequest
-from sim.shapes.part import Count, Part
+from sim.shapes.frozen_model import Count, FrozenModel
 
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]
@@ -15,7 +15,7 @@ Tokens = Annotated[int, Field(ge=0)]
 __all__ = ["Count", "EveryNth", "Fault", "NotNegative", "Tokens"]
 
 
-class Fault(Part):
+class Fault(FrozenModel):
     """One fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.
 
     An answer is made in three stages, and a fault may change each: the pieces of text, the style

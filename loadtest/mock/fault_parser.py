@@ -31,10 +31,10 @@ from loadtest.mock.stream_faults import (
     Split,
     Usage,
 )
-from sim.shapes.part import Part
+from sim.shapes.frozen_model import FrozenModel
 from workloads.errors import did_you_mean
 
-_Part = TypeVar("_Part", bound=Part)
+_Part = TypeVar("_Part", bound=FrozenModel)
 
 FAULTS: dict[str, type[Fault]] = {
     fault.name: fault

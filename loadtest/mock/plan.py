@@ -7,10 +7,10 @@ from loadtest.mock.failures import Freeze, Refuse
 from loadtest.mock.fault import Fault, NotNegative
 from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, streamed, whole
 from loadtest.mock.parsed_request import ParsedRequest
-from sim.shapes.part import Count, Part
+from sim.shapes.frozen_model import Count, FrozenModel
 
 
-class MockPlan(Part):
+class MockPlan(FrozenModel):
     """How fast answers come: the first token after ``ttft_ms``, then one more every ``itl_ms``.
 
     An answer has the ``max_tokens`` asked for, or ``tokens`` where that is less. ``faults`` change

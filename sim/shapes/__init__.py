@@ -1,4 +1,4 @@
-"""What models and devices are like: shapes, data sheets, and the catalogues of both."""
+"""Models and devices: shapes, data sheets, and the catalogues of both."""
 
 from sim.shapes.catalogue import find_hardware, find_model, shipped_hardware, shipped_models
 from sim.shapes.feed_forward import Dense, Experts, FeedForward

@@ -1,4 +1,4 @@
-"""Models and devices by name: those shipped, one's own as JSON, any Hugging Face config."""
+"""Models and devices by name: shipped ones, your own as JSON, any Hugging Face config."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from sim.shapes.entry_errors import first_problem
 from sim.shapes.hardware import Hardware
 from sim.shapes.hf_config import model_from_hf_config
 from sim.shapes.model import ModelShape
-from sim.shapes.wording import first_problem
 from workloads.errors import ShapeError, did_you_mean
 
 Entry = TypeVar("Entry", ModelShape, Hardware)
@@ -24,7 +24,7 @@ _HF_KEYS = {"model_type", "architectures", "text_config"}
 
 
 def find_model(name: str) -> ModelShape:
-    """A shipped model by name, or one by path: our own JSON or a Hugging Face ``config.json``.
+    """Return a shipped model by name, or one by path: our JSON or a Hugging Face ``config.json``.
 
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
@@ -36,7 +36,7 @@ def find_model(name: str) -> ModelShape:
 
 
 def find_hardware(name: str) -> Hardware:
-    """A shipped device by name, or one's own by path (``*.json``).
+    """Return a shipped device by name, or your own by path (``*.json``).
 
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
@@ -46,12 +46,12 @@ def find_hardware(name: str) -> Hardware:
 
 
 def shipped_models() -> list[str]:
-    """Names of the models that come with the package."""
+    """Return the names of the models that come with the package."""
     return _shipped("models")
 
 
 def shipped_hardware() -> list[str]:
-    """Names of the devices that come with the package."""
+    """Return the names of the devices that come with the package."""
     return _shipped("devices")
 
 
@@ -112,5 +112,5 @@ def _checked(kind: type[Entry], text: str, name: str) -> Entry:
 
 
 def _model_name(path: Path) -> str:
-    """The name of a config's file, or of its folder where all are called config.json."""
+    """Return the name of the file of a config, or of its folder where the file is config.json."""
     return path.resolve().parent.name if path.stem == "config" else path.stem

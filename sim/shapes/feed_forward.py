@@ -1,13 +1,13 @@
-"""What a layer does with each token alone: a dense FFN, or a mixture of experts."""
+"""The part of a layer that computes each token alone: a dense FFN, or a mixture of experts."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sim.shapes.part import Count, Part
+from sim.shapes.frozen_model import Count, FrozenModel
 
 
-class Dense(Part):
+class Dense(FrozenModel):
     """``matrices`` of d x ``width``: 3 where gated (gate, up, down), 2 where plain; 0: no FFN."""
 
     kind: Literal["dense"] = "dense"
@@ -15,19 +15,19 @@ class Dense(Part):
     matrices: Annotated[int, Field(ge=0)] = 3
 
     def params(self, model_width: int) -> float:
-        """All weights."""
+        """Return the number of all weights; ``model_width`` is d."""
         return float(self.matrices * model_width * self.width)
 
     def active_params(self, model_width: int) -> float:
-        """Weights that one token uses."""
+        """Return the number of weights that one token uses."""
         return self.params(model_width)
 
     def touched_params(self, model_width: int, tokens: float) -> float:
-        """Weights that a step of so many tokens reads."""
+        """Return the expected number of weights that a step of ``tokens`` reads."""
         return self.params(model_width) if tokens > 0 else 0.0
 
 
-class Experts(Part):
+class Experts(FrozenModel):
     """A router and ``experts`` FFNs, of which each token uses ``top_k``, beside a shared one.
 
     Shazeer 2017; Mixtral 2024; DeepSeek-V2 2024 (shared experts).
@@ -41,33 +41,33 @@ class Experts(Part):
     shared_width: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _fewer_used_than_there_are(self) -> "Experts":
+    def _top_k_is_possible(self) -> "Experts":
         if self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} of {self.experts} experts is impossible")
         return self
 
     def expert_params(self, model_width: int) -> float:
-        """Weights of one expert."""
+        """Return the number of weights of one expert."""
         return float(self.matrices * model_width * self.width)
 
     def params(self, model_width: int) -> float:
-        """All weights."""
+        """Return the number of all weights; ``model_width`` is d."""
         return self._always(model_width) + self.experts * self.expert_params(model_width)
 
     def active_params(self, model_width: int) -> float:
-        """Weights that one token uses."""
+        """Return the number of weights that one token uses."""
         return self._always(model_width) + self.top_k * self.expert_params(model_width)
 
     def touched_experts(self, tokens: float) -> float:
-        """Expected number of experts that any token uses: E (1 - (1 - k/E)^T).
+        """Return the expected number of experts that a step uses: E (1 - (1 - k/E)^T) for T tokens.
 
-        Independent uniform routing; a skewed router touches fewer (Jensen).
+        Routing is independent and uniform; a skewed router touches fewer (Jensen).
         """
         missed = float((1 - self.top_k / self.experts) ** tokens)
         return self.experts * (1 - missed)
 
     def touched_params(self, model_width: int, tokens: float) -> float:
-        """Weights that a step of so many tokens reads."""
+        """Return the expected number of weights that a step of ``tokens`` reads."""
         if tokens <= 0:
             return 0.0
         touched = self.touched_experts(tokens) * self.expert_params(model_width)

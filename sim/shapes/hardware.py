@@ -1,17 +1,17 @@
-"""What a device can do at best, by its data sheet."""
+"""The peaks of a device by its data sheet."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.shapes.part import Count, Part, Positive
+from sim.shapes.frozen_model import Count, FrozenModel, Positive
 
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 """The number format that a matrix product computes in."""
 
 
-class Hardware(Part):
-    """One device: peaks, not achievements (``sim.step_times.roofline.efficiency`` has those).
+class Hardware(FrozenModel):
+    """One device at its peaks; ``sim.step_times.roofline.efficiency`` has what is achieved of them.
 
     ``peak_flops_per_s`` dense, by precision of the product; ``memory_bytes_per_s`` and
     ``memory_bytes`` (10^9-based) of device memory; ``compute_units`` are SMs, CUs or cores;
@@ -31,7 +31,7 @@ class Hardware(Part):
     source: str
 
     def peak(self, precision: Precision) -> float:
-        """FLOP/s in a precision; one that the device lacks runs as its bf16, or else its fp32."""
+        """Return FLOP/s in a precision; without that precision, those of bf16, or else of fp32."""
         peaks = self.peak_flops_per_s
         for known in (precision, "bf16", "fp32"):
             if known in peaks:
@@ -39,5 +39,5 @@ class Hardware(Part):
         return max(peaks.values())
 
     def ridge_flops_per_byte(self, precision: Precision = "bf16") -> float:
-        """Intensity at which compute and memory take equally long (Williams 2009)."""
+        """Return the intensity at which compute and memory take equally long (Williams 2009)."""
         return self.peak(precision) / self.memory_bytes_per_s

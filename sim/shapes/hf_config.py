@@ -1,22 +1,22 @@
 """A model shape from a Hugging Face ``config.json``.
 
-Most models say all by their keys, under names that hardly differ; ``Family`` has the rest. A model
-of no known family is read by its keys alone, and its ``source`` says so.
+Most configs say everything by their keys, under names that hardly differ; ``Family`` has the rest.
+A model of no known family is read by its keys alone, and its ``source`` says so.
 """
 
 from collections import Counter
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 from pydantic import ValidationError
 
+from sim.shapes.entry_errors import first_problem
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
 from sim.shapes.hf_families import FAMILIES, NESTED_DEFAULTS, PLAIN, Family
 from sim.shapes.hf_keys import Keys
-from sim.shapes.hf_recurrent import RECURRENT, recurrent_layers
-from sim.shapes.mixers import Attention, LatentAttention, Mixer
+from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
 from sim.shapes.model import LayerGroup, ModelShape
-from sim.shapes.wording import first_problem
 from workloads.errors import ShapeError
 
 NO_LIMIT_TOKENS = 2**20
@@ -37,13 +37,15 @@ _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 
 _MAX_LAYERS = 10_000
+_RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
+_NO_FFN = Dense(width=0, matrices=0)
 _LOCAL = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") -> ModelShape:
-    """The shape of the model that a ``config.json`` describes.
+    """Return the shape of the model that a ``config.json`` describes.
 
-    ``where`` is what errors call the config. Norms, biases, vision and audio parts, and modules for
+    Errors call the config ``where``. Norms, biases, vision and audio parts, and modules for
     multi-token prediction are left out. Raises ``ShapeError`` naming the key that is missing or
     impossible.
     """
@@ -59,7 +61,7 @@ def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") 
 
 def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
     family = FAMILIES.get(model_type) or _by_its_keys(keys)
-    recurrent = model_type in RECURRENT
+    recurrent = model_type in _RECURRENT
     width = keys.count(*_WIDTH)
     layers = keys.count(*_LAYERS, most=_MAX_LAYERS)
     context = keys.find(*_CONTEXT) or (NO_LIMIT_TOKENS if recurrent else UNSTATED_LIMIT_TOKENS)
@@ -68,7 +70,7 @@ def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
         width=width,
         vocabulary=keys.count("vocab_size"),
         layers=(
-            (recurrent_layers(keys, model_type, width, layers),)
+            (_recurrent_layers(keys, model_type, width, layers),)
             if recurrent
             else _layers(keys, family, width, layers)
         ),
@@ -85,7 +87,7 @@ def _source(model_type: str) -> str:
 
 
 def _text_part(keys: Keys) -> Keys:
-    """The keys of the text model inside a multimodal one, with what they leave out."""
+    """Return the keys of the text model inside a multimodal one, missing ones filled in."""
     for name in ("text_config", "llm_config", "language_config"):
         inner = keys.values.get(name)
         if isinstance(inner, Mapping):
@@ -98,7 +100,7 @@ def _text_part(keys: Keys) -> Keys:
 
 
 def _model_type(keys: Keys) -> str:
-    """The type by ``model_type``, or else by the class in ``architectures``."""
+    """Return the type by ``model_type``, or else by the class in ``architectures``."""
     if stated := keys.text("model_type"):
         return stated.removesuffix("_text")
     classes = keys.items("architectures", str)
@@ -108,13 +110,13 @@ def _model_type(keys: Keys) -> str:
 
 
 def _by_its_keys(keys: Keys) -> Family:
-    """The family of an unknown model: gated unless its activation is one that plain FFNs have."""
+    """Return the family of an unknown model: plain where its activation is one of plain FFNs."""
     activation = keys.text("hidden_act") or keys.text("activation_function")
     return PLAIN if activation.startswith(("gelu", "relu")) else Family()
 
 
 def _layers(keys: Keys, family: Family, width: int, layers: int) -> tuple[LayerGroup, ...]:
-    """Groups of equal layers, in the order of their first ones."""
+    """Return groups of equal layers, in the order of their first layers."""
     windows = _windows(keys, family, layers)
     kinds = Counter((windows[layer], _has_experts(keys, layer)) for layer in range(layers))
     return tuple(
@@ -124,7 +126,7 @@ def _layers(keys: Keys, family: Family, width: int, layers: int) -> tuple[LayerG
 
 
 def _windows(keys: Keys, family: Family, layers: int) -> list[int | None]:
-    """The window of each layer; None where it sees all."""
+    """Return the window of each layer in tokens; None where it sees all."""
     local = _local_layers(keys, family, layers)
     window = keys.find(*_WINDOW, least=0)
     if not (window and keys.flag("use_sliding_window", family.windowed)):
@@ -133,7 +135,7 @@ def _windows(keys: Keys, family: Family, layers: int) -> list[int | None]:
 
 
 def _local_layers(keys: Keys, family: Family, layers: int) -> list[bool]:
-    """Which layers have the window if there is one."""
+    """Return for each layer whether it has the window, if there is one."""
     kinds = keys.items("layer_types", str)
     if kinds:
         if len(kinds) != layers or not set(kinds) <= _LOCAL.keys():
@@ -170,7 +172,7 @@ def _latent(keys: Keys, heads: int) -> LatentAttention:
 
 
 def _kv_heads(keys: Keys, heads: int) -> int:
-    """KV heads; one where the config says multi-query, which Falcon's newer decoder overrules."""
+    """Return the KV heads: one for multi-query, which Falcon's newer decoder overrules."""
     if keys.flag("multi_query", False) and not keys.flag("new_decoder_architecture", False):
         return 1
     if keys.find(*_KV_HEADS) is None:
@@ -180,7 +182,7 @@ def _kv_heads(keys: Keys, heads: int) -> int:
 
 
 def _divided(keys: Keys, whole: int, names: tuple[str, ...]) -> int:
-    """``whole`` over a count that must divide it."""
+    """Return ``whole`` over a count that must divide it."""
     if whole % keys.count(*names):
         raise keys.wrong(keys.name_of(*names), f"a divisor of {whole}")
     return whole // keys.count(*names)
@@ -215,7 +217,36 @@ def _ffn(keys: Keys, family: Family, experts: bool) -> FeedForward:
 
 
 def _ffn_width(keys: Keys, family: Family) -> int:
-    """Plain FFNs are four times as wide as the model where the config does not say."""
+    """Return the width of an FFN; of a plain one, by default four times that of the model."""
     if family.matrices == 2:
         return keys.find(*_FFN) or 4 * keys.count(*_WIDTH)
     return keys.count(*_FFN)
+
+
+def _recurrent_layers(keys: Keys, model_type: str, width: int, layers: int) -> LayerGroup:
+    """Return the layers of Mamba and Mamba-2 models, which are alike and have no FFN."""
+    mixer = _mamba2(keys, width) if model_type == "mamba2" else _mamba(keys, width)
+    return LayerGroup(count=layers, mixer=mixer, ffn=_NO_FFN)
+
+
+def _mamba(keys: Keys, width: int) -> Recurrence:
+    """Count the projections in, x, dt and out, the convolution, A and D. Gu and Dao 2023."""
+    inner, state, kernel = _inner(keys, width), keys.count("state_size"), keys.count("conv_kernel")
+    automatic = keys.values.get("time_step_rank") == "auto"
+    rank = ceil(width / 16) if automatic else keys.count("time_step_rank")
+    per_channel = 2 * width + kernel + (rank + 2 * state) + rank + state + 1 + width
+    return Recurrence(state_size=inner * state, mixer_params=inner * per_channel)
+
+
+def _mamba2(keys: Keys, width: int) -> Recurrence:
+    """Count the projections in and out, the convolution, A and D per head. Dao and Gu 2024."""
+    inner, state, kernel = _inner(keys, width), keys.count("state_size"), keys.count("conv_kernel")
+    heads = keys.count("num_heads")
+    convolved = inner + 2 * keys.count("n_groups") * state
+    projected = inner + convolved + heads
+    params = width * projected + convolved * kernel + 2 * heads + inner * width
+    return Recurrence(state_size=inner * state, mixer_params=params)
+
+
+def _inner(keys: Keys, width: int) -> int:
+    return keys.find("intermediate_size", "d_inner") or width * keys.count("expand")

@@ -1,16 +1,16 @@
-"""What a Hugging Face config leaves to the model's class, by ``model_type``."""
+"""What a Hugging Face config leaves to the class of the model, by ``model_type``."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a model's class decides where its config is silent.
+    """What the class of a model decides where its config says nothing.
 
-    ``matrices`` of the FFN: 3 gated, 2 plain. ``tied``: the head is the embedding. Of a model with
-    a window, each ``full_every``-th layer sees all, and ``windowed`` says whether the others do not
-    unless told so. ``more_positions``: learned position embeddings beyond the context; None: none
-    are learned. ``shared_experts`` run beside the chosen ones.
+    ``matrices`` of the FFN: 3 gated, 2 plain. ``tied``: the head is the embedding. In a model with
+    a window, each ``full_every``-th layer sees all tokens; ``windowed``: the window is used unless
+    the config says otherwise. ``more_positions``: learned position embeddings beyond the context;
+    None: none are learned. ``shared_experts`` run beside the chosen ones.
     """
 
     matrices: int = 3
@@ -78,4 +78,4 @@ NESTED_DEFAULTS: dict[str, dict[str, int]] = {
         "sliding_window": 4096,
     },
 }
-"""What a text part may leave out: it is written as its difference from its class's defaults."""
+"""The keys that a text part may leave out, because they are the defaults of its class."""

@@ -11,7 +11,7 @@ from workloads.fields import MAX_COUNT
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one config, read from ``where``; a key that is null is not there.
+    """The keys of one config, read from ``where``; a key that is null counts as missing.
 
     Every reader takes the names that a key goes by, the usual one first, and raises ``ShapeError``
     naming the key where its value is impossible.
@@ -21,7 +21,7 @@ class Keys:
     where: str
 
     def count(self, *names: str, least: int = 1, most: int = MAX_COUNT) -> int:
-        """A whole number that must be there."""
+        """Return a whole number; raise where the key is missing."""
         value = self.find(*names, least=least, most=most)
         if value is None:
             others = f" (or {', '.join(names[1:])})" if names[1:] else ""
@@ -32,7 +32,7 @@ class Keys:
         return value
 
     def find(self, *names: str, least: int = 1, most: int = MAX_COUNT) -> int | None:
-        """A whole number, or None where no such key is there."""
+        """Return a whole number, or None where the key is missing."""
         name = self.name_of(*names)
         value = self.values.get(name)
         if value is None:
@@ -42,11 +42,11 @@ class Keys:
         return value
 
     def name_of(self, *names: str) -> str:
-        """The first of a key's names that is there, or else the usual one."""
+        """Return the first of the names of a key that the config has, or else the usual one."""
         return next((name for name in names if self.values.get(name) is not None), names[0])
 
     def flag(self, name: str, otherwise: bool) -> bool:
-        """Whether something is so; ``otherwise`` where the key is not there."""
+        """Return true or false; ``otherwise`` where the key is missing."""
         value = self.values.get(name)
         if value is None:
             return otherwise
@@ -55,14 +55,14 @@ class Keys:
         return value
 
     def text(self, name: str) -> str:
-        """A string; empty where the key is not there."""
+        """Return a string, empty where the key is missing."""
         value = self.values.get(name)
         if not isinstance(value, str | None):
             raise self.wrong(name, "a string")
         return value or ""
 
     def items(self, name: str, kind: type) -> list[Any]:
-        """A list of values of a kind; empty where the key is not there."""
+        """Return a list of values of a kind, empty where the key is missing."""
         value = self.values.get(name)
         if value is None:
             return []
@@ -71,7 +71,7 @@ class Keys:
         return list(value)
 
     def wrong(self, name: str, right: str) -> ShapeError:
-        """The error that a key's value is, and what would be right."""
+        """Return the error that says what a key is, and what it must be."""
         value = shortened(self.values.get(name))
         return ShapeError(
             f"{self.where}: key {name!r}: {value} is not possible; it must be {right}"

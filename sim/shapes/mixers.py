@@ -1,17 +1,55 @@
-"""What a layer does along the sequence: attention in its variants, or a constant state.
+"""The part of a layer that mixes tokens: attention in its variants, or a constant state.
 
 Symbols as in ``docs/techniques``: d width, h query heads, k KV heads, e head size, l context
-length. "Elements" are numbers; what a number weighs in bytes is the format's business.
+length. "Elements" are numbers; their bytes depend on the number format.
 """
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from sim.shapes.part import Count, Part
+from sim.shapes.frozen_model import Count, FrozenModel
 
 
-class Attention(Part):
+class MixerShape(FrozenModel):
+    """What every mixer says of itself; by default it keeps nothing and compares no tokens.
+
+    ``state_passes``: how often a decode step moves the state, 2 where it is read and written.
+    """
+
+    state_passes: ClassVar[int] = 0
+
+    def kv_elements(self) -> float:
+        """Return the elements of keys and values per token and layer."""
+        return 0.0
+
+    def state_elements(self) -> float:
+        """Return the elements that a sequence keeps per layer whatever its length."""
+        return 0.0
+
+    def resident_limit(self) -> int | None:
+        """Return the most tokens that stay in memory; None where all do."""
+        return None
+
+    def resident_tokens(self, context_tokens: int) -> int:
+        """Return how many tokens of a context stay in memory."""
+        limit = self.resident_limit()
+        return context_tokens if limit is None else min(context_tokens, limit)
+
+    def kv_groups(self) -> int:
+        """Return the independent pieces of K and V per sequence, each for one thread block."""
+        return 1
+
+    def flops_per_pair(self) -> float:
+        """Return the FLOPs of a query token and a key token in prefill."""
+        return 0.0
+
+    def decode_flops_per_pair(self) -> float:
+        """Return the FLOPs of a query token and a key token in decode."""
+        return self.flops_per_pair()
+
+
+class Attention(MixerShape):
     """Softmax attention with h query and k KV heads: MHA where k = h, MQA where k = 1, else GQA.
 
     ``window_tokens`` bounds what a query sees (and what stays resident) to the last tokens, beside
@@ -41,46 +79,48 @@ class Attention(Part):
         return self
 
     def params(self, width: int) -> float:
-        """Weights: q and out d h e each, k and v d k e each (over the layers that share them)."""
+        """Return the number of weights: q and out d h e each, k and v d k e each.
+
+        Layers that share keys and values divide the latter.
+        """
         own = 2 * width * self.heads * self.head_dim
         return own + 2 * width * self.kv_heads * self.head_dim / self.kv_sharing
 
     def kv_elements(self) -> float:
-        """Elements of K and V per token and layer: 2 k e, or 2 r."""
+        """Return the elements of K and V per token and layer: 2 k e, or 2 r."""
         return 2 * (self.rank or self.kv_heads * self.head_dim) / self.kv_sharing
 
     def state_elements(self) -> float:
-        """Elements that a sequence keeps whatever its length: the small factors, 2 r k e."""
+        """Return the elements of the small factors of a low rank: 2 r k e."""
         return 2 * (self.rank or 0) * self.kv_heads * self.head_dim / self.kv_sharing
 
     def resident_limit(self) -> int | None:
-        """Most tokens that stay in memory; None where all do."""
+        """Return the most tokens that windows and budgets leave in memory; None where all stay."""
         bounds = [] if self.budget_tokens is None else [self.budget_tokens]
         if self.window_tokens is not None:
             bounds.append(self.window_tokens + self.sink_tokens)
         return min(bounds, default=None)
 
     def kv_groups(self) -> int:
-        """Independent pieces of K and V per sequence, a thread block each: the KV heads."""
+        """Return the number of KV heads."""
         return self.kv_heads
 
     def flops_per_pair(self) -> float:
-        """FLOPs of a query token and a key token: 2 h e for the score, 2 h e for its value."""
+        """Return 4 h e: 2 h e for the score of a pair of tokens, 2 h e for its value."""
         return 4.0 * self.heads * self.head_dim
 
     def decode_flops_per_pair(self) -> float:
-        """The same in decode, where a low rank has r in place of e."""
+        """Return 4 h e, or 4 h r where a low rank r replaces e."""
         return 4.0 * self.heads * (self.rank or self.head_dim)
 
 
-class LatentAttention(Part):
+class LatentAttention(MixerShape):
     """Multi-head latent attention: one latent of ``latent_dim`` and a RoPE key per token.
 
     Decode runs in latent space, the up-projections absorbed. DeepSeek-V2 (2024), section 2.1.
     """
 
     kind: Literal["latent"] = "latent"
-    state_passes: ClassVar[int] = 0
     heads: Count
     latent_dim: Count
     rope_dim: Annotated[int, Field(ge=0)]
@@ -89,7 +129,7 @@ class LatentAttention(Part):
     query_latent_dim: Count | None = None
 
     def params(self, width: int) -> float:
-        """Weights of the query, latent, up and out projections."""
+        """Return the number of weights of the query, latent, up and out projections."""
         query_dim = self.heads * (self.nope_dim + self.rope_dim)
         latent = self.query_latent_dim
         query = width * query_dim if latent is None else latent * (width + query_dim)
@@ -98,31 +138,19 @@ class LatentAttention(Part):
         return float(query + down + up + self.heads * self.value_dim * width)
 
     def kv_elements(self) -> float:
-        """Elements per token and layer: the latent and the RoPE key."""
+        """Return the elements of the latent and the RoPE key per token and layer."""
         return float(self.latent_dim + self.rope_dim)
 
-    def state_elements(self) -> float:
-        """Elements that a sequence keeps whatever its length."""
-        return 0.0
-
-    def resident_limit(self) -> int | None:
-        """All tokens stay in memory."""
-        return None
-
-    def kv_groups(self) -> int:
-        """Every head reads the same latent."""
-        return 1
-
     def flops_per_pair(self) -> float:
-        """FLOPs of a query token and a key token in prefill, up-projected."""
+        """Return 2 h (d_nope + d_rope + d_value): in prefill, keys and values are up-projected."""
         return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
 
     def decode_flops_per_pair(self) -> float:
-        """FLOPs per cached token in latent space: h (2 d_c + d_rope) 2."""
+        """Return 2 h (2 d_c + d_rope): decode stays in latent space."""
         return 2.0 * self.heads * (2 * self.latent_dim + self.rope_dim)
 
 
-class Recurrence(Part):
+class Recurrence(MixerShape):
     """A constant state instead of keys and values: SSM (Mamba), linear attention, RetNet, RWKV.
 
     ``state_size`` elements per sequence and layer are read and written for every token;
@@ -135,32 +163,12 @@ class Recurrence(Part):
     mixer_params: Count
 
     def params(self, width: int) -> float:
-        """Weights of the layer."""
+        """Return ``mixer_params``."""
         return float(self.mixer_params)
 
-    def kv_elements(self) -> float:
-        """Nothing is kept per token."""
-        return 0.0
-
     def state_elements(self) -> float:
-        """Elements that a sequence keeps whatever its length."""
+        """Return ``state_size``."""
         return float(self.state_size)
-
-    def resident_limit(self) -> int | None:
-        """Nothing is kept per token."""
-        return None
-
-    def kv_groups(self) -> int:
-        """No keys and values."""
-        return 1
-
-    def flops_per_pair(self) -> float:
-        """No token looks at another."""
-        return 0.0
-
-    def decode_flops_per_pair(self) -> float:
-        """No token looks at another."""
-        return 0.0
 
 
 Mixer = Annotated[Attention | LatentAttention | Recurrence, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""The shape of a model: all that decides its weights, its KV memory and its work per token."""
+"""The shape of a model, which decides its weights, its KV memory and its work per token."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from sim.shapes.feed_forward import FeedForward
+from sim.shapes.frozen_model import Count, FrozenModel
 from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.part import Count, Part
 
 
-class LayerGroup(Part):
+class LayerGroup(FrozenModel):
     """``count`` equal layers. Groups need not be contiguous in the model: only counts matter."""
 
     count: Count
@@ -18,12 +18,12 @@ class LayerGroup(Part):
     ffn: FeedForward
 
 
-class ModelShape(Part):
+class ModelShape(FrozenModel):
     """A decoder of ``width`` d over ``vocabulary`` V; norms and biases are left out.
 
     ``tied_embeddings``: the head reads the embedding's weights. ``positions`` are learned position
     embeddings (OPT, GPT-3). ``max_model_len`` is the longest context it was made for, ``source``
-    where the figures are from.
+    the origin of the figures.
     """
 
     name: str
@@ -37,56 +37,52 @@ class ModelShape(Part):
 
     @property
     def layer_count(self) -> int:
-        """Layers in all."""
+        """The number of layers."""
         return sum(group.count for group in self.layers)
 
     def linear_params(self) -> float:
-        """Weights of all layers, without embedding and head."""
+        """Return the number of weights of all layers, without embedding and head."""
         return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.params(self.width))
 
     def active_linear_params(self) -> float:
-        """Weights of the layers that one token uses."""
+        """Return the number of weights of the layers that one token uses."""
         return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.active_params(self.width))
 
     def head_params(self) -> int:
-        """Weights of the output head: V d."""
+        """Return the number of weights of the output head: V d."""
         return self.vocabulary * self.width
 
     def params(self) -> float:
-        """All weights: layers, embedding, head unless tied, learned positions."""
+        """Return the number of weights: layers, embedding, head unless tied, learned positions."""
         embeddings = self.head_params() * (1 if self.tied_embeddings else 2)
         return self.linear_params() + embeddings + self.positions * self.width
 
     def active_params(self) -> float:
-        """Weights that one token uses, embedding and head counted as in ``params``."""
+        """Return the number of weights that one token uses, embedding and head as in ``params``."""
         return self.params() - self.linear_params() + self.active_linear_params()
 
     def kv_elements_per_token(self) -> float:
-        """Elements of K and V that a token adds, all layers together."""
+        """Return the elements of K and V that a token adds, all layers together."""
         return self._sum(lambda g: g.mixer.kv_elements())
 
     def state_elements(self) -> float:
-        """Elements that a sequence keeps whatever its length, all layers together."""
+        """Return the elements that a sequence keeps whatever its length, all layers together."""
         return self._sum(lambda g: g.mixer.state_elements())
 
     def resident_kv_elements(self, context_tokens: int) -> float:
-        """Elements that a sequence of ``context_tokens`` keeps: per layer min(l, limit), states."""
+        """Return the elements that a context keeps: states, and per layer min(l, limit) tokens."""
         return self.state_elements() + self._sum(
-            lambda g: g.mixer.kv_elements() * _at_most(context_tokens, g.mixer.resident_limit())
+            lambda g: g.mixer.kv_elements() * g.mixer.resident_tokens(context_tokens)
         )
 
     def with_mixers(self, change: Callable[[Mixer], Mixer]) -> "ModelShape":
-        """The same model with every layer's mixer changed."""
+        """Return the model with the mixer of every layer changed."""
         layers = tuple(g.model_copy(update={"mixer": change(g.mixer)}) for g in self.layers)
         return self.model_copy(update={"layers": layers})
 
     def attentions(self) -> list[Attention]:
-        """The softmax attentions with KV heads, one a group."""
+        """Return the softmax attentions with KV heads, one per group of layers."""
         return [g.mixer for g in self.layers if isinstance(g.mixer, Attention)]
 
     def _sum(self, of: Callable[[LayerGroup], float]) -> float:
         return sum(group.count * of(group) for group in self.layers)
-
-
-def _at_most(tokens: int, limit: int | None) -> int:
-    return tokens if limit is None else min(tokens, limit)

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
+from sim.shapes.frozen_model import Count
 from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
 from sim.shapes.model import LayerGroup, ModelShape
-from sim.shapes.part import Count
 from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Family, Technique

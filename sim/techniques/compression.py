@@ -11,9 +11,9 @@ from pydantic import Field
 
 from sim.shapes.catalogue import find_model
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
+from sim.shapes.frozen_model import Count
 from sim.shapes.mixers import Mixer, Recurrence
 from sim.shapes.model import LayerGroup, ModelShape
-from sim.shapes.part import Count
 from sim.step_times.roofline.formats import Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.frozen_model import Count, Share
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
-from sim.shapes.part import Count, Share
 from sim.step_times.acceptance import Acceptance, Blockwise, Chain, Diffusion, Tree
 from sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
 from sim.techniques.setup import Setup

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.part import Count
+from sim.shapes.frozen_model import Count
 from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

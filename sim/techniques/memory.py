@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sim.shapes.frozen_model import Count, Positive, Share
 from sim.shapes.mixers import Attention
 from sim.shapes.model import ModelShape
-from sim.shapes.part import Count, Positive, Share
 from sim.techniques.attention import AttentionChange
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

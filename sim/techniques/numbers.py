@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sim.shapes.part import Count
+from sim.shapes.frozen_model import Count
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.formats import FORMATS, KV_FORMATS, Format, find_format, grouped_bytes
 from sim.techniques.setup import Setup

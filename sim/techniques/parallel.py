@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.part import Count, Positive
+from sim.shapes.frozen_model import Count, Positive
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.links import Link
 from sim.techniques.setup import Setup

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from policies.config import PrefixIndex, Reservation
-from sim.shapes.part import Count, Positive
+from sim.shapes.frozen_model import Count, Positive
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

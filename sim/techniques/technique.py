@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+from sim.shapes.frozen_model import FrozenModel
 from sim.shapes.mixers import Recurrence
-from sim.shapes.part import Part
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError
@@ -12,7 +12,7 @@ from workloads.errors import PolicyError
 Family = Literal["numbers", "attention", "kernels", "parallel", "decoding", "serving", "memory"]
 
 
-class Technique(Part):
+class Technique(FrozenModel):
     """One technique; its fields are its parameters, validated when it is built.
 
     ``kind``: an ``algorithm`` changes the model, a ``system`` technique keeps the model's answers.

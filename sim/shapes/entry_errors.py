@@ -1,4 +1,4 @@
-"""What is wrong with a catalogue entry, in words: the field, its unit, and what would be right."""
+"""Errors of catalogue entries: the field that is wrong, its unit, and what would be right."""
 
 from collections.abc import Iterator
 from reprlib import repr as shortened
@@ -39,19 +39,19 @@ _UNITS_BY_ENDING = {
     "_dim": "elements",
     "_s": "seconds",
 }
-_PARTS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
+_MODELS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"
 
 
 def _unit_of(field: str) -> str | None:
-    """The unit of a field, by its name; None where it has none."""
+    """Return the unit of a field, by its name; None where it has none."""
     by_ending = (unit for ending, unit in _UNITS_BY_ENDING.items() if field.endswith(ending))
     return _UNITS.get(field) or next(by_ending, None)
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong, such as ``field 'memory_bytes' (bytes): -3 is not ...``."""
+    """Return the first problem, such as ``field 'memory_bytes' (bytes): -3 is not possible``."""
     problem = error.errors(include_url=False)[0]
     path = list(_path(problem["loc"]))
     if problem["type"] == "extra_forbidden":
@@ -63,7 +63,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> Iterator[int | str]:
-    """The names and indices that a user wrote, without the tags that pydantic puts between."""
+    """Yield the names and indices that a user wrote, without the tags that pydantic inserts."""
     for before, part, after in zip(("", *location), location, (*location[1:], ""), strict=False):
         if before not in _UNIONS and _MAP_KEY not in (part, after):
             yield part
@@ -75,7 +75,7 @@ def _joined(path: list[int | str]) -> str:
 
 
 def _nearest(name: str) -> str:
-    known = {field for part in _PARTS for field in part.model_fields}
+    known = {field for model in _MODELS for field in model.model_fields}
     return did_you_mean(name, sorted(known), "leave it out")
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.shapes import entry_errors as words
 from sim.shapes import find_hardware, find_model, model_from_hf_config
-from sim.shapes import wording as words
 from workloads.errors import ShapeError
 
 SHAPES = Path(words.__file__).parent

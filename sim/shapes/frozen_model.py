@@ -1,12 +1,12 @@
-"""What all entries of the catalogues have in common: frozen, checked, no unknown fields."""
+"""The pydantic base of what users describe in files, and the number types of its fields."""
 
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Part(BaseModel):
-    """A part of a catalogue entry."""
+class FrozenModel(BaseModel):
+    """An immutable entry of a file: validated, without unknown fields, every number finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
