@@ -63,6 +63,6 @@ class EndedEarly(LoadTestError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A hint for an unknown name: the nearest known one, or ``otherwise``."""
+    """Return a hint for an unknown name: the nearest known one, or ``otherwise``."""
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise

@@ -23,7 +23,7 @@ _STAMP = re.compile(
 
 
 def integer(minimum: int | None = None) -> Check:
-    """A check for integers of at least ``minimum``; neither 1.0 nor True nor "1" is one."""
+    """Return a check for integers of at least ``minimum``; 1.0, True and "1" are refused."""
 
     def check(name: str, value: Any) -> int:
         if type(value) is not int:
@@ -35,7 +35,7 @@ def integer(minimum: int | None = None) -> Check:
 
 
 def seconds(name: str, value: Any) -> float:
-    """A finite time or duration, at least 0."""
+    """Check a finite time or duration in seconds, at least 0."""
     if type(value) not in (int, float):
         raise RowError(name, "not a number", value)
     if type(value) is float and not isfinite(value):
@@ -45,19 +45,19 @@ def seconds(name: str, value: Any) -> float:
 
 
 def milliseconds(name: str, value: Any) -> float:
-    """A finite time or duration of at least 0 ms, in seconds."""
+    """Check a finite time or duration of at least 0 ms; return it in seconds."""
     return seconds(name, value) / 1000
 
 
 def text(name: str, value: Any) -> str:
-    """A string."""
+    """Check a string."""
     if not isinstance(value, str):
         raise RowError(name, "not a string", value)
     return value
 
 
 def one_of(*choices: str) -> Check:
-    """A check for one of a few strings."""
+    """Return a check for one of a few strings."""
 
     def check(name: str, value: Any) -> str:
         if value not in choices:
@@ -68,7 +68,7 @@ def one_of(*choices: str) -> Check:
 
 
 def integer_list(name: str, value: Any) -> tuple[int, ...]:
-    """A list of integers of any size from 0 on, such as block ids."""
+    """Check a list of integers from 0 on, such as block ids."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise RowError(name, "not a list of integers", value)
     if min(value, default=0) < 0:
@@ -77,21 +77,21 @@ def integer_list(name: str, value: Any) -> tuple[int, ...]:
 
 
 def text_list(name: str, value: Any) -> tuple[str, ...]:
-    """A list of strings."""
+    """Check a list of strings."""
     if not isinstance(value, list) or not set(map(type, value)) <= {str}:
         raise RowError(name, "not a list of strings", value)
     return tuple(value)
 
 
 def record_list(name: str, value: Any) -> list[dict[str, Any]]:
-    """A list of JSON objects."""
+    """Check a list of JSON objects."""
     if not isinstance(value, list) or not set(map(type, value)) <= {dict}:
         raise RowError(name, "not a list of objects", value)
     return value
 
 
 def counts(name: str, value: Any) -> dict[str, int]:
-    """A JSON object of non-negative integers."""
+    """Check a JSON object of non-negative integers."""
     if not isinstance(value, dict):
         raise RowError(name, "not an object", value)
     check = integer(0)
@@ -99,7 +99,7 @@ def counts(name: str, value: Any) -> dict[str, int]:
 
 
 def cell_integer(name: str, cell: str, minimum: int) -> int:
-    """The integer written in a cell of a CSV row."""
+    """Parse the integer in a cell of a CSV row."""
     if not _DIGITS.fullmatch(cell):
         raise RowError(name, "not an integer", cell)
     value = int(cell)
@@ -108,7 +108,7 @@ def cell_integer(name: str, cell: str, minimum: int) -> int:
 
 
 def cell_seconds(name: str, cell: str) -> float:
-    """The time or duration written in a cell of a CSV row."""
+    """Parse the time or duration in a cell of a CSV row, in seconds."""
     try:
         return seconds(name, float(cell))
     except ValueError:
@@ -116,9 +116,9 @@ def cell_seconds(name: str, cell: str) -> float:
 
 
 def stamp_ns(name: str, value: Any) -> int:
-    """Integer nanoseconds since 1970, UTC where no zone is given.
+    """Parse a time stamp into integer nanoseconds since 1970, UTC where no zone is given.
 
-    Not by datetime alone: it would drop the seventh digit of the fraction.
+    ``datetime`` alone would drop the seventh digit of the fraction.
     """
     match = _STAMP.fullmatch(text(name, value))
     if not match:
@@ -131,7 +131,7 @@ def stamp_ns(name: str, value: Any) -> int:
 
 
 def json_object(row: str) -> dict[str, Any]:
-    """The JSON object written in a row."""
+    """Parse the JSON object in a row."""
     try:
         value = json.loads(row)
     except (ValueError, RecursionError):
@@ -142,7 +142,7 @@ def json_object(row: str) -> dict[str, Any]:
 
 
 def keys(row: str) -> set[str]:
-    """The keys of the JSON object in a row, or what looks like keys where it is damaged."""
+    """Return the keys of the JSON object in a row, or the quoted names of a damaged one."""
     try:
         return set(json_object(row))
     except RowError:
@@ -150,7 +150,7 @@ def keys(row: str) -> set[str]:
 
 
 def checked(record: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
-    """The checked values of those fields of a record that are there and not null."""
+    """Return the checked values of the fields that a record has and that are not null."""
     return {
         name: checks[name](name, value)
         for name, value in record.items()

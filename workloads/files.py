@@ -16,7 +16,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """The text of a plain or gzipped file; bytes that are not UTF-8 become lone surrogates.
+    """Open a plain or gzipped file as text; bytes that are not UTF-8 become lone surrogates.
 
     Raises TraceError, also while it is read, where the file is missing, a directory or damaged.
     """
@@ -37,7 +37,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def files_in(directory: Path, endings: tuple[str, ...]) -> list[Path]:
-    """The visible files whose names end so, in order. Raises TraceError where there is none."""
+    """Return the visible files with such an ending, sorted. Raises TraceError where there is none."""
     try:
         names = sorted(directory.iterdir())
     except OSError as error:

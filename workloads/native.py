@@ -39,7 +39,7 @@ def _header(trace: Trace) -> dict[str, Any]:
 
 
 def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
-    """The fields that differ from their defaults and are not already said by the header."""
+    """Return the fields that differ from their defaults and from the header."""
     record = {}
     for field in fields(Request):
         value = getattr(request, field.name)

@@ -128,6 +128,8 @@ OLD_MODULES = {
     "workloads.sessions": "workloads.generators.sessions",
 }
 OLD_CLASSES: dict[str, dict[str, str]] = {
+    "workloads.lengths": {"LengthLaw": "LengthDistribution"},
+    "workloads.pauses": {"PauseLaw": "PauseDistribution"},
     "policies.fleet": {"Fleet": "ReplicaLoads"},
     "policies.iteration": {"last_of_groups": "finished_requests"},
     "sim.roofline.coarse": {"CoarseStep": "RooflineEstimate"},

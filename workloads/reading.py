@@ -24,11 +24,11 @@ class Reader(Protocol):
     """A module of ``workloads.readers``: it knows its format and reads it."""
 
     def recognises(self, row: str) -> bool:
-        """Whether the first row of a file is this format's."""
+        """Return whether the first row of a file has this format."""
         ...
 
     def read(self, rows: Rows) -> Trace:
-        """The requests in file order, failed ones included."""
+        """Read the requests in file order, failed ones included."""
         ...
 
 
@@ -45,7 +45,7 @@ READERS: Mapping[str, Reader] = {
 """By name, in the order in which a file's first row is shown to them."""
 
 SESSION_RATE_PER_S = 0.1
-"""Sessions of a directory that start per second, where nobody says."""
+"""Default rate at which the sessions of a directory start, per second."""
 
 
 def read_trace(
@@ -113,7 +113,7 @@ def _named_reader(name: str) -> Reader:
 
 
 def _tidied(trace: Trace, keep_failed: bool) -> Trace:
-    """What the canonical form asks of every format; each change makes a note."""
+    """Bring a trace into the canonical form; each change makes a note."""
     notes = list(trace.notes)
     requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
     requests = _with_fitting_ids(requests, notes)
@@ -131,7 +131,7 @@ def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Reque
 
 
 def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:
-    """At most one id per started block; fewer than the full blocks are kept, with a note."""
+    """Keep at most one id per started block; too few ids are kept, with a note."""
     unfit = 0
     for index, request in enumerate(requests):
         if not (request.prefix_block_ids and request.block_tokens):

@@ -30,11 +30,11 @@ class ScaledPrefixes:
         )
 
     def block_tokens(self, block_tokens: int) -> int:
-        """The scaled block size b', at least 1 token."""
+        """Return the scaled block size b', at least 1 token."""
         return max(1, round(block_tokens * self._factor))
 
     def ids(self, request: Request, scaled_prompt_tokens: int) -> tuple[int, ...]:
-        """The ids of the request's prompt once it is ``scaled_prompt_tokens`` long."""
+        """Return the ids of the request's prompt scaled to ``scaled_prompt_tokens``."""
         old_ids, old_block = request.prefix_block_ids, request.block_tokens
         if not old_ids or old_block is None:
             return ()
@@ -51,6 +51,8 @@ class ScaledPrefixes:
 
 
 def _ends(step: Fraction, count: int) -> list[int]:
-    """ceil(step), ceil(2 step), ... in integers: a prompt may have thousands of blocks."""
+    """Return ceil(step), ceil(2 step), ... by integer arithmetic: a prompt may have thousands of
+    blocks.
+    """
     over, under = step.numerator, step.denominator
     return [-(-block * over // under) for block in range(1, count + 1)]

@@ -36,7 +36,7 @@ class Request:
     samples: int = 1
     """Answers to the same prompt, each of ``output_tokens``; they share the prompt's KV."""
     estimated_output_tokens: int | None = None
-    """What somebody declared or predicted; schedulers by length read this, never the truth."""
+    """The declared or predicted length; schedulers by length read this, never the true one."""
     ttft_slo_s: float | None = None
     """When the first token is due, after the arrival."""
     status: RequestStatus = "ok"

@@ -21,7 +21,7 @@ class RowError(Exception):
         self.field, self.reason, self.value = field, reason, value
 
     def inside(self, place: str) -> "RowError":
-        """The same error of a record that is itself the field ``place``."""
+        """Return the same error for a record that is itself the field ``place``."""
         field = place if self.field == "row" else f"{place}.{self.field}"
         return RowError(field, self.reason, self.value)
 
@@ -63,7 +63,9 @@ class Rows:
         self._rows = _numbered(lines)
 
     def peek(self) -> tuple[int, str]:
-        """The next row and its line number, left in place; TraceError where there is none."""
+        """Return the next row and its line number without taking it; TraceError where there is
+        none.
+        """
         try:
             line, text = self.take()
         except StopIteration:
@@ -72,7 +74,7 @@ class Rows:
         return line, text
 
     def take(self) -> tuple[int, str]:
-        """The next row and its line number."""
+        """Return the next row and its line number."""
         line, text = next(self._rows)
         try:
             return line, _utf8(text)
@@ -80,7 +82,7 @@ class Rows:
             raise self.failure(line, error) from None
 
     def parse(self, parse_row: Callable[[int, str], Row]) -> list[Row]:
-        """What ``parse_row(line, text)`` makes of every row; those it raises RowError for, not."""
+        """Parse every row by ``parse_row(line, text)``; skip the rows for which it raises RowError."""
         parsed = []
         for line, text in self._rows:
             try:
@@ -90,7 +92,7 @@ class Rows:
         return parsed
 
     def whole(self) -> tuple[int, str]:
-        """All rows as one text, for a file that is one record, and the line it starts at."""
+        """Return all rows as one text, for a file that is one record, and the line it starts at."""
         line, first = self.take()
         try:
             return line, "\n".join([first, *(_utf8(text) for _, text in self._rows)])
@@ -102,12 +104,12 @@ class Rows:
         self._bad.add(self.path, line, str(self.failure(line, error)))
 
     def failure(self, line: int, error: RowError) -> TraceError:
-        """The error to raise for what cannot be skipped, such as a header."""
+        """Return the error for what cannot be skipped, such as a header."""
         return TraceError(f"{self.path}:{line}: {error}")
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
+    """Return ``1 row``, ``2 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -124,6 +126,6 @@ def _utf8(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as JSON, so that an error stays on one line whatever the file holds."""
+    """Format the value as JSON, so that an error stays on one line."""
     text = json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

@@ -24,11 +24,11 @@ SAMPLE_SEED = 1
 
 
 def sample_path() -> AbstractContextManager[Path]:
-    """The file of the bundled trace, for as long as the block lasts."""
+    """Yield the path of the bundled trace, valid inside the block."""
     return as_file(files("workloads") / "scenarios" / "sample.jsonl")
 
 
 def sample_trace() -> Trace:
-    """The bundled trace, which ``generate(SAMPLE_SPEC, SAMPLE_SEED)`` made."""
+    """Return the bundled trace, which ``generate(SAMPLE_SPEC, SAMPLE_SEED)`` made."""
     with sample_path() as path:
         return read_trace(path)

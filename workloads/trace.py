@@ -38,5 +38,5 @@ class Trace:
         return (len(self.requests) - 1) / self.span_s if self.span_s > 0 else 0.0
 
     def replaced(self, requests: Sequence[Request], note: str) -> "Trace":
-        """The same trace with other requests, and a note that says why."""
+        """Return the trace with other requests and a note that gives the reason."""
         return Trace(tuple(requests), self.source, self.clock_s, (*self.notes, note))

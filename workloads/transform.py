@@ -17,7 +17,7 @@ from workloads.trace import Trace
 
 
 def scale_rate(trace: Trace, factor: float) -> Trace:
-    """``factor`` times the arrival rate; the first arrival moves to 0.
+    """Multiply the arrival rate by ``factor``; the first arrival moves to 0.
 
     Delays change as the gaps do: a follower still arrives its delay after its parent.
     """
@@ -38,7 +38,7 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
 
 
 def at_rate(trace: Trace, rate_per_s: float) -> Trace:
-    """The trace at a mean rate of ``rate_per_s``. Raises TraceError where it has no rate."""
+    """Scale the trace to a mean rate of ``rate_per_s``. Raises TraceError where it has no rate."""
     check_positive("rate", rate_per_s)
     if not trace.rate_per_s:
         raise TraceError("a trace whose requests all arrive at once has no rate to scale")
@@ -46,7 +46,7 @@ def at_rate(trace: Trace, rate_per_s: float) -> Trace:
 
 
 def scale_tokens(trace: Trace, prompt: float = 1.0, output: float = 1.0) -> Trace:
-    """``prompt`` and ``output`` times the tokens, rounded, at least 1 each.
+    """Multiply the tokens by ``prompt`` and ``output``, rounded, at least 1 each.
 
     Blocks scale with the prompt; ``workloads.reblock`` says which prefixes stay shared.
     """
@@ -61,7 +61,7 @@ def scale_tokens(trace: Trace, prompt: float = 1.0, output: float = 1.0) -> Trac
 
 
 def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> Trace:
-    """The requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
+    """Keep the requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
     if not (0 <= start_s < end_s):
         raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
     kept = [r for r in trace if start_s <= r.arrival_s < end_s]
@@ -70,14 +70,14 @@ def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> T
 
 
 def limit(trace: Trace, requests: int) -> Trace:
-    """The first ``requests`` requests."""
+    """Keep the first ``requests`` requests."""
     if requests < 1:
         raise TraceError(f"a limit must be at least 1 request, not {requests}")
     return _with_only(trace, trace.requests[:requests], f"first {counted(requests, 'request')}")
 
 
 def clip_context(trace: Trace, max_tokens: int) -> Trace:
-    """Without the requests whose prompt and output together exceed ``max_tokens``."""
+    """Drop the requests with more than ``max_tokens`` tokens in prompt and output together."""
     if max_tokens < 1:
         raise TraceError(f"a context must be at least 1 token, not {max_tokens}")
     kept = [r for r in trace if r.total_tokens <= max_tokens]
@@ -86,7 +86,7 @@ def clip_context(trace: Trace, max_tokens: int) -> Trace:
 
 
 def spread_ties(trace: Trace, seed: int) -> Trace:
-    """Each arrival moved by a uniform offset in [0, clock_s), without changing the order of ties.
+    """Move each arrival by a uniform offset in [0, clock_s); the order of ties stays.
 
     A trace without a coarse clock stays as it is, with a note.
     """
@@ -105,7 +105,7 @@ def spread_ties(trace: Trace, seed: int) -> Trace:
 
 
 def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
-    """Declared output lengths that err: the true ones times a log-normal factor of mean 1.
+    """Declare output lengths with an error: the true ones times a log-normal factor of mean 1.
 
     ``cv`` is the factor's coefficient of variation; 0 declares the truth.
     """

@@ -54,12 +54,12 @@ class Check:
         return None if self.apart is None else self.low <= self.apart <= self.high
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the check for JSON."""
         return {**asdict(self), "passes": self.passes}
 
 
 def compare(trace: Trace, reference: Trace, resampled: bool = False) -> list[Check]:
-    """All checks of a trace against a reference.
+    """Run all checks of a trace against a reference.
 
     ``resampled`` says that lengths were drawn from the reference itself: they must be closer.
     """
@@ -75,7 +75,7 @@ def compare(trace: Trace, reference: Trace, resampled: bool = False) -> list[Che
 
 
 def ks_distance(left: FloatArray, right: FloatArray) -> float | None:
-    """The largest vertical distance between both empirical distribution functions."""
+    """Return the largest vertical distance between both empirical distribution functions."""
     if not (len(left) and len(right)):
         return None
     values = np.concatenate([left, right])
@@ -109,7 +109,7 @@ def _arrivals(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Check]:
 
 
 def _rate_slack(reference: dict[str, Any], rows: int) -> float:
-    """Three standard errors of a rate: 3 sqrt(IDC / n), IDC at the longest window of use."""
+    """Return three standard errors of a rate: 3 sqrt(IDC / n), IDC at the longest window of use."""
     known = [
         reference[f"idc_{window_s}s"]
         for window_s in DISPERSION_WINDOWS_S

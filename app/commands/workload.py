@@ -22,7 +22,7 @@ from app.scenario.workload_options import (
 from app.text.workload_report import check_lines, note_lines, statistics_lines
 
 if TYPE_CHECKING:
-    from workloads.generators.lengths import LengthLaw
+    from workloads.generators.lengths import LengthDistribution
     from workloads.trace import Trace
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
@@ -133,7 +133,7 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
 
 
 def _independent(
-    requests: int, choice: ArrivalChoice, lengths: "LengthLaw", prefix: PrefixChoice, seed: int
+    requests: int, choice: ArrivalChoice, lengths: "LengthDistribution", prefix: PrefixChoice, seed: int
 ) -> "Trace":
     from workloads.generators.generate import WorkloadSpec
     from workloads.generators.generate import generate as generated

@@ -17,7 +17,7 @@ from app.scenario.workload_distributions import (
 from workloads.errors import TraceError, did_you_mean
 
 if TYPE_CHECKING:
-    from workloads.generators.pauses import PauseLaw
+    from workloads.generators.pauses import PauseDistribution
 
 _CV = {"cv": "cv"}
 _MEAN = {"mean": "mean_tokens"}
@@ -71,7 +71,7 @@ def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
     return replace(base, name=known(option, spec.name, LENGTHS), **spec.settings)
 
 
-def think_time_of(text: str, option: str = "--think-time") -> "PauseLaw":
+def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution":
     """A law of think times; a number alone is a fixed time in seconds."""
     from workloads.generators.pauses import ExponentialPause, LognormalPause
 

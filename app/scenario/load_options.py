@@ -21,7 +21,7 @@ from workloads.errors import LoadTestError
 if TYPE_CHECKING:
     from loadtest.options import LoadOptions
     from workloads.generators.arrivals import ArrivalProcess
-    from workloads.generators.lengths import LengthLaw
+    from workloads.generators.lengths import LengthDistribution
     from workloads.trace import Trace
 
 ENDLESS_REQUESTS = 1000
@@ -255,7 +255,7 @@ class LoadChoice:
             raise LoadTestError("--arrivals ramp: wants --duration S, for how long it climbs")
         return replace(choice, period_s=self.duration_s)
 
-    def _lengths(self) -> "LengthLaw":
+    def _lengths(self) -> "LengthDistribution":
         from workloads.generators.lengths import IndependentLengths
 
         prompt = lengths_of(self._prompt, DEFAULT_PROMPT, "--prompt-tokens")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workloads.generators.arrivals import ArrivalProcess
     from workloads.generators.lengths import TokenLaw
     from workloads.generators.modulated import RateCurve
-    from workloads.generators.pauses import PauseLaw
+    from workloads.generators.pauses import PauseDistribution
     from workloads.generators.prefixes import PrefixStructure
 
 ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients", "ramp")
@@ -228,11 +228,11 @@ DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8)
 DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6)
 
 
-def think_time(name: str, think_s: float) -> "PauseLaw":
+def think_time(name: str, think_s: float) -> "PauseDistribution":
     """Return think times by name: of this median if lognormal, of this mean if exponential."""
     from workloads.generators.pauses import ExponentialPause, LognormalPause
 
-    makers: Mapping[str, Callable[[float], PauseLaw]] = {
+    makers: Mapping[str, Callable[[float], PauseDistribution]] = {
         "lognormal": LognormalPause,
         "exponential": ExponentialPause,
     }

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from workloads.errors import LoadTestError
-from workloads.generators.pauses import PauseLaw
+from workloads.generators.pauses import PauseDistribution
 from workloads.request import Request
 from workloads.rows import counted
 from workloads.trace import Trace
@@ -23,7 +23,7 @@ def with_users(
     trace: Trace,
     users: int,
     *,
-    think: PauseLaw | None = None,
+    think: PauseDistribution | None = None,
     ramp_up_s: float = 0.0,
     seed: int = 0,
 ) -> Trace:

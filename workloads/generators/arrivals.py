@@ -28,7 +28,7 @@ class ArrivalProcess(Protocol):
         ...
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` gaps in seconds."""
+        """Return ``count`` gaps in seconds."""
         ...
 
 
@@ -36,7 +36,8 @@ class RenewalProcess(ArrivalProcess, Protocol):
     """A process of independent gaps, which can also be met at a random moment."""
 
     def residual_s(self, rng: np.random.Generator) -> float:
-        """Seconds from a random moment to the next arrival: a uniform part of a length-biased gap.
+        """Return seconds from a random moment to the next arrival: a uniform part of a
+        length-biased gap.
 
         Source: Cox, Renewal Theory (1962), chapter 5.
         """
@@ -53,7 +54,7 @@ class ConstantArrivals:
         check_positive("rate", self.rate_per_s)
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` equal gaps in seconds."""
+        """Return ``count`` equal gaps in seconds."""
         return np.full(count, 1 / self.rate_per_s)
 
 
@@ -67,7 +68,7 @@ class PoissonArrivals:
         check_positive("rate", self.rate_per_s)
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` exponential gaps in seconds."""
+        """Return ``count`` exponential gaps in seconds."""
         return rng.exponential(1 / self.rate_per_s, count)
 
 
@@ -83,11 +84,11 @@ class GammaArrivals:
         check_positive("cv of the arrivals", self.cv)
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` gamma gaps in seconds."""
+        """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
 
     def residual_s(self, rng: np.random.Generator) -> float:
-        """A uniform part of a gap of shape + 1, which is the length-biased gamma."""
+        """Draw a uniform part of a gap of shape + 1, which is the length-biased gamma."""
         return rng.random() * rng.gamma(self.cv**-2 + 1, self.cv**2 / self.rate_per_s)
 
 
@@ -104,7 +105,7 @@ class WeibullArrivals:
 
     @classmethod
     def of_shape(cls, rate_per_s: float, shape: float) -> "WeibullArrivals":
-        """By the shape k of the gaps instead of their cv."""
+        """Build the process from the shape k of its gaps instead of their CV."""
         if not _BURSTIEST <= shape <= _STEADIEST:
             raise TraceError(
                 f"a Weibull shape must be {_BURSTIEST:g} to {_STEADIEST:g}, not {shape:g}"
@@ -112,11 +113,11 @@ class WeibullArrivals:
         return cls(rate_per_s, weibull_cv(shape))
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` Weibull gaps in seconds."""
+        """Return ``count`` Weibull gaps in seconds."""
         return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
 
     def residual_s(self, rng: np.random.Generator) -> float:
-        """A uniform part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
+        """Draw a uniform part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
         shape = weibull_shape(self.cv)
         return float(rng.random() * self._scale_s * rng.gamma(1 + 1 / shape) ** (1 / shape))
 
@@ -126,13 +127,15 @@ class WeibullArrivals:
 
 
 def weibull_cv(shape: float) -> float:
-    """The CV of a Weibull law of shape k: CV^2 + 1 = G(1 + 2/k) / G(1 + 1/k)^2."""
+    """Return the CV of a Weibull distribution of shape k: CV^2 + 1 = G(1 + 2/k) / G(1 + 1/k)^2."""
     return sqrt(expm1(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape)))
 
 
 @cache
 def weibull_shape(cv: float) -> float:
-    """The shape k of a Weibull law of this CV. Raises TraceError outside k 0.1 to 1,000."""
+    """Return the shape k of a Weibull distribution of this CV. Raises TraceError outside k 0.1 to
+    1,000.
+    """
     check_positive("cv of the arrivals", cv)
     least, most = weibull_cv(_STEADIEST), weibull_cv(_BURSTIEST)
     if not least <= cv <= most:
@@ -149,7 +152,9 @@ def weibull_shape(cv: float) -> float:
 
 
 def arrivals_within(process: RenewalProcess, span_s: float, rng: np.random.Generator) -> FloatArray:
-    """The arrivals in [0, span_s) of a process that began long ago: rate x span_s on average."""
+    """Return the arrivals in [0, span_s) of a process that began long ago: rate x span_s on
+    average.
+    """
     times_s = np.array([process.residual_s(rng)])
     batch = int(1.1 * process.rate_per_s * span_s) + 16
     while times_s[-1] < span_s:

@@ -22,7 +22,7 @@ class Chaining:
         self._last: tuple[int, Sequence[int], tuple[int, ...]] = (ROOT, (), ())
 
     def chained(self, native_ids: Sequence[int], after: int = ROOT) -> tuple[int, ...]:
-        """The chained ids of blocks that follow the block ``after``."""
+        """Return the chained ids of blocks that follow the block ``after``."""
         last_after, last_native, last_chained = self._last
         known = _shared_length(native_ids, last_native) if after == last_after else 0
         chained = list(last_chained[:known])  # most prompts extend the one before
@@ -34,11 +34,11 @@ class Chaining:
         return self._last[2]
 
     def private(self, blocks: int, after: int = ROOT) -> tuple[int, ...]:
-        """Ids of ``blocks`` blocks that no other prompt shares."""
+        """Return ids for ``blocks`` blocks that no other prompt shares."""
         return self.chained([_PRIVATE - len(self._ids)] * blocks, after)
 
 
 def _shared_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many leading items are equal, by comparing slices: far faster than item by item."""
+    """Count the equal leading items by comparing slices, which is faster than item by item."""
     lengths = range(1, min(len(left), len(right)) + 1)
     return bisect_left(lengths, True, key=lambda length: left[:length] != right[:length])

@@ -10,7 +10,7 @@ from workloads.errors import TraceError
 from workloads.generators.arrivals import FloatArray, GammaArrivals, arrivals_within, check_positive
 
 _Z90 = 1.2815515655446004
-"""The 90 % point of the standard normal law."""
+"""The 90 % point of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class ClientArrivals:
             )
 
     def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:
-        """The clients' own processes, largest rate first; the rates sum to the rate asked."""
+        """Return the processes of the clients, largest rate first; their rates sum to
+        ``rate_per_s``.
+        """
         weights = np.arange(1, self.clients + 1, dtype=np.float64) ** -self.skew
         rates = self.rate_per_s * weights / weights.sum()
         sigma = log(self.cv_p90 / self.cv_median) / _Z90
@@ -47,7 +49,7 @@ class ClientArrivals:
         return [GammaArrivals(*pair) for pair in zip(rates.tolist(), cvs.tolist(), strict=True)]
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` gaps in seconds between the arrivals of all clients."""
+        """Return ``count`` gaps in seconds between the arrivals of all clients."""
         cv_rng, times_rng = rng.spawn(2)
         processes = self.processes(cv_rng)
         seeds = times_rng.integers(2**63, size=self.clients).tolist()
@@ -58,7 +60,7 @@ class ClientArrivals:
 
 
 def _merged(processes: Sequence[GammaArrivals], seeds: list[int], span_s: float) -> FloatArray:
-    """All arrivals of the span; a longer span begins with the same ones."""
+    """Merge the arrivals of all clients in the span; a longer span begins with the same arrivals."""
     times_s = [
         arrivals_within(process, span_s, np.random.default_rng(seed))
         for process, seed in zip(processes, seeds, strict=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from workloads.errors import TraceError
 from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, random_streams
-from workloads.generators.lengths import LengthLaw
-from workloads.generators.pauses import PauseLaw
+from workloads.generators.lengths import LengthDistribution
+from workloads.generators.pauses import PauseDistribution
 from workloads.generators.prefixes import PrefixStructure
 from workloads.request import Request
 from workloads.trace import Trace
@@ -14,12 +14,14 @@ from workloads.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoopSpec:
-    """``users`` who each think, ask, wait for the answer and think again, some times over."""
+    """``users`` that each think, send a request, wait for the answer and think again, several
+    times.
+    """
 
     users: int
     requests_each: int
-    lengths: LengthLaw
-    think: PauseLaw
+    lengths: LengthDistribution
+    think: PauseDistribution
     prefixes: PrefixStructure | None = None
 
     def __post_init__(self) -> None:
@@ -31,7 +33,7 @@ class ClosedLoopSpec:
 
 
 def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
-    """The trace of a specification; the same seed gives the same trace.
+    """Generate the trace of a specification; the same seed gives the same trace.
 
     A user is a ``tenant``; its first request arrives after its first think time, every other one
     has the one before as ``parent_id`` and the think time as ``delay_s``. Think times, lengths and

@@ -11,7 +11,7 @@ from workloads.errors import TraceError
 from workloads.generators.arrivals import ArrivalProcess
 from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, arrival_times_s, random_streams
 from workloads.generators.lengths import LognormalTokens, TokenLaw
-from workloads.generators.pauses import LognormalPause, MixedPause, PauseLaw
+from workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
 from workloads.request import Request
 from workloads.trace import Trace
 
@@ -33,7 +33,7 @@ class ConversationSpec:
     opening: TokenLaw
     fresh: TokenLaw
     output: TokenLaw
-    pause: PauseLaw
+    pause: PauseDistribution
     head_tokens: int
     limit_tokens: int | None = None
     compacted_share: float = 0.3
@@ -59,7 +59,7 @@ class ConversationSpec:
 def multi_turn(
     conversations: int, arrivals: ArrivalProcess, output: TokenLaw, limit_tokens: int | None = None
 ) -> ConversationSpec:
-    """Chats: 3.5 turns on average, half of them at most 2, people who think for minutes."""
+    """Return chats: 3.5 turns on average, half of them at most 2, think times of minutes."""
     message = LognormalTokens(log(60), 1.2)
     return ConversationSpec(
         conversations,
@@ -75,7 +75,7 @@ def multi_turn(
 
 
 def agentic(conversations: int, arrivals: ArrivalProcess) -> ConversationSpec:
-    """Coding agents, as public session traces show them.
+    """Return sessions of coding agents with the figures of public session traces.
 
     Medians: 46 steps, 24 k tokens in the first prompt, 1,050 fresh tokens per step (90 %: 7,000),
     216 output tokens (99 %: 3,700), 1 s for a tool; a human answers 15 % of the steps.
@@ -95,11 +95,11 @@ def agentic(conversations: int, arrivals: ArrivalProcess) -> ConversationSpec:
 
 
 def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
-    """The trace of a specification; the same seed gives the same trace.
+    """Generate the trace of a specification; the same seed gives the same trace.
 
     A turn has its conversation as ``session_id``, the turn before as ``parent_id`` and the pause
-    since as ``delay_s``. There is one id per full block of a prompt. Each law has its own random
-    stream. Raises TraceError for a negative seed.
+    since as ``delay_s``. There is one id per full block of a prompt. Each distribution has its own
+    random stream. Raises TraceError for a negative seed.
     """
     streams = iter(random_streams(seed, 6))
     starts_s = arrival_times_s(spec.arrivals, spec.conversations, next(streams))
@@ -165,12 +165,12 @@ class _Contexts:
         self.begin()
 
     def begin(self) -> None:
-        """Empty, before the first turn."""
+        """Start with an empty prompt, before the first turn."""
         self._prompt_tokens = self._answered_tokens = 0
         self._ids = list(self._head_ids)
 
     def extend(self, added: int, output: int) -> tuple[int, int]:
-        """The prompt and output tokens of the next turn, within the limit."""
+        """Return the prompt and output tokens of the next turn, within the limit."""
         prompt = self._answered_tokens + added
         if self._limit is not None:
             output = min(output, self._limit - self._head_tokens - 1)
@@ -180,7 +180,7 @@ class _Contexts:
         return prompt, output
 
     def block_ids(self) -> tuple[int, ...]:
-        """One id per full block of the prompt."""
+        """Return one id per full block of the prompt."""
         blocks = self._prompt_tokens // self.block_tokens
         self._ids.extend(islice(self._unique_ids, max(0, blocks - len(self._ids))))
         return tuple(self._ids[:blocks])

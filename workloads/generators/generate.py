@@ -6,7 +6,7 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ArrivalProcess, FloatArray
-from workloads.generators.lengths import LengthLaw
+from workloads.generators.lengths import LengthDistribution
 from workloads.generators.prefixes import PrefixStructure
 from workloads.request import Request
 from workloads.trace import Trace
@@ -24,7 +24,7 @@ class WorkloadSpec:
 
     requests: int
     arrivals: ArrivalProcess
-    lengths: LengthLaw
+    lengths: LengthDistribution
     prefixes: PrefixStructure | None = None
 
     def __post_init__(self) -> None:
@@ -33,10 +33,11 @@ class WorkloadSpec:
 
 
 def generate(spec: WorkloadSpec, seed: int) -> Trace:
-    """The trace of a specification; the same seed gives the same trace.
+    """Generate the trace of a specification; the same seed gives the same trace.
 
     Arrivals (to the microsecond), lengths and prefixes each have their own random stream, so
-    changing one law leaves what the others drew. Raises TraceError for a negative seed.
+    a change of one distribution leaves the draws of the others. Raises TraceError for a negative
+    seed.
     """
     arrivals_rng, lengths_rng, prefixes_rng = random_streams(seed, 3)
     arrivals_s = arrival_times_s(spec.arrivals, spec.requests, arrivals_rng)
@@ -54,7 +55,7 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
 
 
 def random_streams(seed: int, count: int, *part: int) -> list[np.random.Generator]:
-    """Independent random streams of one seed, or of one numbered part of a workload.
+    """Return independent random streams of one seed, or of one numbered part of a workload.
 
     Raises TraceError where the seed is negative.
     """
@@ -65,5 +66,5 @@ def random_streams(seed: int, count: int, *part: int) -> list[np.random.Generato
 
 
 def arrival_times_s(process: ArrivalProcess, count: int, rng: np.random.Generator) -> FloatArray:
-    """``count`` arrivals in seconds, to the microsecond, the first at 0."""
+    """Return ``count`` arrivals in seconds, to the microsecond, the first at 0."""
     return np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)

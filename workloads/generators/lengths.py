@@ -1,4 +1,4 @@
-"""Length laws: how many tokens a generator's prompts and outputs have."""
+"""Length distributions: how many tokens a generator's prompts and outputs have."""
 
 from dataclasses import dataclass
 from math import isfinite, log, sqrt
@@ -21,15 +21,15 @@ class TokenLaw(Protocol):
     """Draws token counts of one kind, prompts or outputs."""
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` token counts, each at least 1."""
+        """Return ``count`` token counts, each at least 1."""
         ...
 
 
-class LengthLaw(Protocol):
+class LengthDistribution(Protocol):
     """Draws prompts and outputs together."""
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """``count`` prompt and output token counts, each at least 1."""
+        """Return ``count`` prompt and output token counts, each at least 1."""
         ...
 
 
@@ -43,7 +43,7 @@ class FixedTokens:
         check_positive("fixed length", self.tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` times the fixed length."""
+        """Return ``count`` times the fixed length."""
         return np.full(count, self.tokens, np.int64)
 
 
@@ -67,7 +67,8 @@ class LognormalTokens:
     def from_mean(
         cls, mean: float, cv: float, min_tokens: int = 1, max_tokens: int | None = None
     ) -> "LognormalTokens":
-        """By mean and coefficient of variation: sigma^2 = ln(1 + cv^2), mu = ln mean - sigma^2/2.
+        """Build it from mean and coefficient of variation: sigma^2 = ln(1 + cv^2), mu = ln mean -
+        sigma^2/2.
 
         cv 0 gives a fixed length.
         """
@@ -78,7 +79,7 @@ class LognormalTokens:
         return cls(log(mean) - variance / 2, sqrt(variance), min_tokens, max_tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` lognormal lengths."""
+        """Return ``count`` lognormal lengths."""
         tokens = np.rint(rng.lognormal(self.mu, self.sigma, count))
         return np.clip(tokens, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
 
@@ -94,7 +95,7 @@ class UniformTokens:
         _check_range(self.min_tokens, self.max_tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` uniform lengths."""
+        """Return ``count`` uniform lengths."""
         return rng.integers(self.min_tokens, self.max_tokens, count, endpoint=True)
 
 
@@ -111,7 +112,7 @@ class ExponentialTokens:
         _check_range(1, self.max_tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` geometric lengths."""
+        """Return ``count`` geometric lengths."""
         return np.minimum(rng.geometric(1 / self.mean_tokens, count), self.max_tokens or _MAX)
 
 
@@ -129,7 +130,7 @@ class ZipfTokens:
         _check_range(self.min_tokens, self.max_tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` Zipf lengths."""
+        """Return ``count`` Zipf lengths."""
         tokens = np.arange(self.min_tokens, self.max_tokens + 1)
         weights = (tokens / self.min_tokens) ** -self.exponent
         return rng.choice(tokens, count, p=weights / weights.sum())
@@ -152,7 +153,7 @@ class ParetoTailTokens:
         check_positive("tail index alpha", self.alpha)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """``count`` lengths, the tail from its own random stream."""
+        """Return ``count`` lengths, the tail from its own random stream."""
         body_rng, tail_rng = rng.spawn(2)
         body = body_rng.lognormal(self.body.mu, self.body.sigma, count)
         tail = self.tail_from_tokens * (1 + tail_rng.pareto(self.alpha, count))
@@ -162,20 +163,20 @@ class ParetoTailTokens:
 
 @dataclass(frozen=True, slots=True)
 class IndependentLengths:
-    """Prompts and outputs each by their own law, from their own random stream."""
+    """Prompts and outputs each by their own distribution, from their own random stream."""
 
     prompt: TokenLaw
     output: TokenLaw
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """``count`` prompt and output lengths, independent of one another."""
+        """Return ``count`` prompt and output lengths, independent of one another."""
         prompt_rng, output_rng = rng.spawn(2)
         return self.prompt.sample(count, prompt_rng), self.output.sample(count, output_rng)
 
 
 @dataclass(frozen=True, slots=True)
 class EmpiricalLengths:
-    """Pairs (prompt, output) drawn with replacement: no parametric law fits public traces well.
+    """Pairs (prompt, output) drawn with replacement: no parametric one fits public traces well.
 
     With a ``jitter``, each length is multiplied by its own lognormal factor of mean 1 and this
     sigma, so that lengths which the source lacks occur too.
@@ -197,12 +198,12 @@ class EmpiricalLengths:
 
     @classmethod
     def of(cls, trace: Trace, jitter: float = 0.0) -> "EmpiricalLengths":
-        """The joint lengths of a trace."""
+        """Build it from the joint lengths of a trace."""
         pairs = tuple((r.prompt_tokens, r.output_tokens) for r in trace)
         return cls(trace.source, pairs, jitter)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """``count`` pairs of the trace."""
+        """Return ``count`` pairs of the trace."""
         pairs = np.array(self.pairs, np.int64)[rng.integers(len(self.pairs), size=count)]
         if self.jitter:
             factors = rng.lognormal(-(self.jitter**2) / 2, self.jitter, pairs.shape)

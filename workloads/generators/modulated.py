@@ -48,7 +48,7 @@ class OnOffArrivals:
         return self.rate_per_s * (self.on_s + self.off_s) / weighted_s
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` gaps in seconds, from the first arrival after a random moment on.
+        """Return ``count`` gaps in seconds, from the first arrival after a random moment on.
 
         The expected number of arrivals grows along a broken line; the arrivals of a Poisson process
         of rate 1, read back through that line, are those of the modulated one.
@@ -59,7 +59,7 @@ class OnOffArrivals:
         return np.diff(np.interp(expected, ends_expected, ends_s))
 
     def _line(self, until: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """The corners (time, expected arrivals so far) up to ``until`` expected arrivals."""
+        """Return the corners (time, expected arrivals so far) up to ``until`` expected arrivals."""
         starts_on = rng.random() * (self.on_s + self.off_s) < self.on_s
         means_s = np.array([self.on_s, self.off_s])
         rates = self.on_rate_per_s * np.array([1, self.off_share])
@@ -83,7 +83,7 @@ class RateCurve(Protocol):
         ...
 
     def factors(self, phases: FloatArray) -> FloatArray:
-        """The multiples at these parts of a period, 0 to 1; their mean over it is 1."""
+        """Return the multiples at these parts of a period, 0 to 1; their mean over it is 1."""
         ...
 
 
@@ -103,7 +103,7 @@ class Sinusoid:
         return 2 * self.peak_to_trough / (self.peak_to_trough + 1)
 
     def factors(self, phases: FloatArray) -> FloatArray:
-        """The wave at these parts of a period."""
+        """Return the wave at these parts of a period."""
         return 1 + (self.peak - 1) * np.sin(2 * np.pi * phases)
 
 
@@ -124,7 +124,7 @@ class Steps:
         return max(self.rates) * len(self.rates) / sum(self.rates)
 
     def factors(self, phases: FloatArray) -> FloatArray:
-        """The rates over their mean at these parts of a period."""
+        """Return the rates over their mean at these parts of a period."""
         factors = np.array(self.rates) * len(self.rates) / sum(self.rates)
         parts: FloatArray = factors[(phases * len(factors)).astype(np.int64)]
         return parts
@@ -151,7 +151,7 @@ class Line:
         return 2 * max(self.first, self.last) / (self.first + self.last)
 
     def factors(self, phases: FloatArray) -> FloatArray:
-        """The rates over their mean at these parts of a period."""
+        """Return the rates over their mean at these parts of a period."""
         return 2 * (self.first + (self.last - self.first) * phases) / (self.first + self.last)
 
 
@@ -187,7 +187,7 @@ class DiurnalArrivals:
         return self.around.rate_per_s
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` gaps in seconds; the curve starts with the first arrival."""
+        """Return ``count`` gaps in seconds; the curve starts with the first arrival."""
         process_rng, thinning_rng = rng.spawn(2)
         at_peak = replace(self.around, rate_per_s=self.rate_per_s * self.curve.peak)
         kept_s, now_s = np.zeros(1), 0.0

@@ -8,7 +8,7 @@ from workloads.rows import RowError, Rows
 
 
 def broken_links(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """Why the link of a request is no good: ``unknown`` or ``cyclic``, by request id.
+    """Return why the parent of a request is invalid (``unknown`` or ``cyclic``), by request id.
 
     ``parents`` gives the parent of every request, or None for a root. A request that merely
     descends from a broken one is not listed.
@@ -35,7 +35,7 @@ def broken_links(parents: Mapping[str, str | None]) -> dict[str, str]:
 def without_broken_links(
     rows: Rows, parsed: Sequence[tuple[int, Request]], field: str
 ) -> list[Request]:
-    """The requests, without those whose parent is unknown or cyclic: they are bad rows.
+    """Drop the requests with an unknown or cyclic parent: they are bad rows.
 
     ``parsed`` has the line of each request, ``field`` is what the format calls its parent. Those
     that descend from a bad row become roots.
@@ -48,7 +48,7 @@ def without_broken_links(
 
 
 def rooted(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """The root of every request; the links must not be broken."""
+    """Return the root of every request; the links must not be broken."""
     roots: dict[str, str] = {}
     for start in parents:
         path, node = [start], start
@@ -59,7 +59,7 @@ def rooted(parents: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def detach_orphans(requests: Sequence[Request]) -> list[Request]:
-    """The requests, as roots where their parent is not among them."""
+    """Make a request a root where its parent is not among the requests."""
     present = {request.request_id for request in requests}
     return [
         request
@@ -70,7 +70,7 @@ def detach_orphans(requests: Sequence[Request]) -> list[Request]:
 
 
 def without_failed(requests: Sequence[Request]) -> list[Request]:
-    """The answered requests. One that followed a failed request follows the request before that.
+    """Return the answered requests; a child of a failed request gets the parent of that request.
 
     Its delay becomes the sum of both.
     """

@@ -1,4 +1,4 @@
-"""Pause laws: how long a client thinks, or a tool works, after an answer."""
+"""Pause distributions: how long a client thinks, or a tool works, after an answer."""
 
 from dataclasses import dataclass
 from math import isfinite, log
@@ -10,11 +10,11 @@ from workloads.errors import TraceError
 from workloads.generators.arrivals import FloatArray, check_positive
 
 
-class PauseLaw(Protocol):
+class PauseDistribution(Protocol):
     """Draws pauses."""
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` pauses in seconds."""
+        """Return ``count`` pauses in seconds."""
         ...
 
 
@@ -28,7 +28,7 @@ class ExponentialPause:
         check_positive("mean think time", self.mean_s)
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` exponential pauses in seconds."""
+        """Return ``count`` exponential pauses in seconds."""
         return rng.exponential(self.mean_s, count)
 
 
@@ -48,16 +48,16 @@ class LognormalPause:
             raise TraceError(f"the sigma of think times must be >= 0, not {self.sigma:g}")
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` lognormal pauses in seconds."""
+        """Return ``count`` lognormal pauses in seconds."""
         return rng.lognormal(log(self.median_s), self.sigma, count)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedPause:
-    """A ``second_share`` of the pauses by the second law, the others by the first."""
+    """A ``second_share`` of the pauses by the second distribution, the others by the first."""
 
-    first: PauseLaw
-    second: PauseLaw
+    first: PauseDistribution
+    second: PauseDistribution
     second_share: float
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class MixedPause:
             raise TraceError(f"a share must be 0 to 1, not {self.second_share:g}")
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` pauses in seconds, each law from its own random stream."""
+        """Return ``count`` pauses in seconds, each distribution from its own random stream."""
         choice_rng, first_rng, second_rng = rng.spawn(3)
         second = choice_rng.random(count) < self.second_share
         return np.where(

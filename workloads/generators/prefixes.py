@@ -25,7 +25,7 @@ class PrefixStructure(Protocol):
         ...
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
+        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
         ...
 
 
@@ -49,7 +49,7 @@ class PrefixGroups:
         _check_zipf(self.zipf)
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
+        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
 
         Group k's prefix has the ids from k P, P = prefix_tokens // block_tokens; unique ids follow.
         """
@@ -105,7 +105,7 @@ class PrefixTree:
         _check_zipf(self.zipf)
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
+        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
 
         Node n has the ids from n B, B = node_tokens // block_tokens; unique ids follow.
         """

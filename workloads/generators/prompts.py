@@ -37,7 +37,7 @@ Hashes = NDArray[np.uint64]
 def prompt_token_ids(
     request: Request, vocab_size: int, first_id: int = FIRST_ID, salt: int = 0
 ) -> list[int]:
-    """``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
+    """Return ``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
 
     Each prefix id gives one run of ``block_tokens`` ids, drawn from the id alone; tokens past the
     ids are drawn from the request_id. So two prompts begin alike as far as their prefix ids agree,
@@ -52,13 +52,13 @@ def prompt_token_ids(
 
 
 def prompt_text(request: Request, salt: int = 0) -> str:
-    """``prompt_tokens`` common words: for endpoints that take text but no token ids."""
+    """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids."""
     choices = _hashes(request, salt) % np.uint64(len(WORDS))
     return " ".join(WORDS[choice] for choice in choices.tolist())
 
 
 def _hashes(request: Request, salt: int) -> Hashes:
-    """One number per prompt token: of (prefix id, offset in its block), then of the request."""
+    """Hash each prompt token: (prefix id, offset in its block), then the request."""
     block_tokens = request.block_tokens or 0
     known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
     own_seed = int.from_bytes(
@@ -74,7 +74,9 @@ def _hashes(request: Request, salt: int) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fixed, unlike numpy's RNGs."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fixed, unlike numpy's
+    RNGs.
+    """
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

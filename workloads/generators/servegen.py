@@ -26,11 +26,11 @@ def generate_servegen(
     span_s: float = 600.0,
     rate_scale: float = 1.0,
 ) -> Trace:
-    """The requests of clients from ``start_s`` on, at ``rate_scale`` times their rates.
+    """Generate the requests of clients from ``start_s`` on, at ``rate_scale`` times their rates.
 
     Each window is a process of its own that began long ago, so its mean rate is exact. A client is
     a ``tenant``. Prompt and output are drawn independently of one another: the source has no joint
-    law. Each client has its own random streams: leaving one out changes no other.
+    distribution. Each client has its own random streams: leaving one out changes no other.
 
     Raises TraceError for a span that no client's windows cover, or without a single request.
     """
@@ -89,7 +89,7 @@ def _client_requests(
 def _window_arrivals_s(
     window: Window, start_s: float, end_s: float, rate_scale: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Those of the window that lie in the span."""
+    """Return the arrivals of the window that lie in the span."""
     from_s, to_s = max(window.start_s, start_s), min(window.end_s, end_s)
     if window.process is None or from_s >= to_s:
         return np.empty(0)
@@ -101,7 +101,7 @@ def _window_arrivals_s(
 def _by_length_window(
     client: ServeGenClient, arrivals_s: FloatArray
 ) -> Iterator[tuple[Lengths, int]]:
-    """How many arrivals each length window has: the latest that has started, else the first."""
+    """Count the arrivals of each length window: the latest that has started, else the first."""
     starts_s = np.array(list(client.lengths))
     index = np.maximum(np.searchsorted(starts_s, arrivals_s, side="right") - 1, 0)
     windows, counts = np.unique(index, return_counts=True)
@@ -112,7 +112,9 @@ def _by_length_window(
 def _draw(
     lengths: Lengths, requests: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, int, int | None, Modal]]:
-    """Prompt, output, reasoning and images of each request; an empty prompt or output becomes 1."""
+    """Draw prompt, output, reasoning and images of each request; an empty prompt or output becomes
+    1.
+    """
     prompt_rng, output_rng, part_rng = rng.spawn(3)
     prompt_law = lengths.get("input_tokens") or lengths["text_tokens"]
     prompts = _whole(prompt_law.sample(requests, prompt_rng))
@@ -130,7 +132,9 @@ def _draw(
 
 
 def _images(lengths: Lengths, requests: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """How many images each request has, and their tokens together; the source's are per image."""
+    """Draw the number of images of each request and their total tokens; the source has them per
+    image.
+    """
     images = _whole(lengths["image_count"].sample(requests, rng))
     each = _whole(lengths["image_tokens"].sample(int(images.sum()), rng))
     before = np.concatenate([[0], np.cumsum(each)])

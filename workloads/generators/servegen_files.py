@@ -32,7 +32,7 @@ FAMILIES: Mapping[str, Callable[[float, float], RenewalProcess]] = {
     "Gamma": lambda rate_per_s, shape: GammaArrivals(rate_per_s, shape**-0.5),
     "Weibull": WeibullArrivals.of_shape,
 }
-"""The laws of the gaps. Their shape is taken as fitted, their scale from the window's rate."""
+"""The distributions of gaps. Their shape is taken as fitted, their scale from the window's rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Distribution:
     probabilities: FloatArray
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``count`` of the values."""
+        """Return ``count`` of the values."""
         return rng.choice(self.values, count, p=self.probabilities)
 
 
@@ -70,7 +70,8 @@ class ServeGenClient:
 
 
 def read_clients(folder: Path, names: Sequence[str] = ()) -> list[ServeGenClient]:
-    """The clients of a folder, or those named (``chunk-12`` or ``12``), in the order of numbers.
+    """Read the clients of a folder, or the named ones (``chunk-12`` or ``12``), in order of
+    numbers.
 
     Raises TraceError naming file, line and field where something is missing or malformed.
     """
@@ -103,7 +104,7 @@ def _known(name: str, files: Mapping[str, Path]) -> str:
 
 
 def _dataset(trace_path: Path) -> Path:
-    """The file of lengths beside a file of windows, zipped or not."""
+    """Return the file of lengths beside a file of windows, gzipped or not."""
     plain = trace_path.with_name(f"{_name(trace_path)}-dataset.json")
     zipped = plain.with_name(f"{plain.name}.gz")
     return zipped if zipped.exists() else plain
@@ -140,7 +141,7 @@ def _window_row(path: Path, line: int, row: list[str]) -> tuple[float, RenewalPr
     try:
         return start_s, FAMILIES[family](rate_per_s, shape)
     except (TraceError, ZeroDivisionError):
-        raise TraceError(f"{where}: shape: not one of a {family} law ({row[4]!r})") from None
+        raise TraceError(f"{where}: shape: impossible for {family} gaps ({row[4]!r})") from None
 
 
 def _number(where: str, cell: str) -> float:
@@ -154,7 +155,7 @@ def _number(where: str, cell: str) -> float:
 
 
 def _lengths(path: Path) -> dict[float, Lengths]:
-    """By window start, without the windows in which the client asked nothing."""
+    """Return the lengths by window start, without the windows in which the client sent nothing."""
     with open_text(path) as text:
         try:
             record = json.load(text)
@@ -181,7 +182,7 @@ def _distributions(path: Path, start: str, fields: Any) -> Lengths:
 
 
 def _distribution(where: str, text: Any) -> Distribution | None:
-    """The dictionary of numbers written in a string; None where it is empty."""
+    """Parse the dictionary of numbers in a string; None where it is empty."""
     if not (isinstance(text, str) and text[:1] == "{" and text[-1:] == "}"):
         raise TraceError(f"{where}: not a dictionary written as a string ({str(text)[:40]!r})")
     if not text[1:-1].strip():

@@ -22,7 +22,8 @@ class SessionSamples:
 
 
 def session_samples(requests: Iterable[Request]) -> SessionSamples:
-    """The turns of each ``session_id``; gaps and fresh tokens of each request whose parent is here.
+    """Return the turns of each ``session_id``, and gap and fresh tokens of each request with a
+    parent.
 
     A gap is the time between the arrivals of both. Fresh tokens are what the prompt adds to the
     parent's prompt and output; 0 where it is shorter, as after a compaction.

@@ -12,12 +12,12 @@ IMAGES = "NumImages"
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return not row.startswith("{") and any(column in row for column in COLUMNS)
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order; the earliest arrives at 0."""
+    """Read the requests in file order; the earliest arrives at 0."""
     columns = Columns(rows, COLUMNS)
 
     def parse(line: int, text: str) -> tuple[int, int, int, int, dict[str, int] | None]:

@@ -36,12 +36,12 @@ _FIELDS: dict[str, Check] = {
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return row.startswith("{") and not keys(row).isdisjoint(("chat_id", "parent_chat_id"))
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order, at the file's own times; their ids are chat ids.
+    """Read the requests in file order, at the file's own times; their ids are chat ids.
 
     The published ids name the content of a block alone; here they are chained. A session is named
     by its first chat.

@@ -32,12 +32,13 @@ class _Row(NamedTuple):
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return not row.startswith("{") and any(column in row for column in (PROMPT, OUTPUT))
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order; the earliest arrives at 0. No response means a failed request.
+    """Read the requests in file order; the earliest arrives at 0. No response means a failed
+    request.
 
     A row follows the previous row of its session, ``delay_s`` after that one's elapsed time.
     """
@@ -87,7 +88,7 @@ def _requests(source: str, parsed: list[_Row]) -> Iterator[Request]:
 
 
 def _with_previous(parsed: Iterable[_Row]) -> Iterator[tuple[_Row, _Row | None, int | None]]:
-    """Each row with the row before it in its session, and its place there."""
+    """Yield each row with the row before it in its session, and its place there."""
     latest: dict[str, tuple[_Row, int]] = {}
     for row in parsed:
         if row.session_id is None:

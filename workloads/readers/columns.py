@@ -22,7 +22,7 @@ class Columns:
         return name in self._names
 
     def cells(self, text: str) -> dict[str, str]:
-        """The cells of a row by column."""
+        """Return the cells of a row by column."""
         cells = _split(text)
         if len(cells) != len(self._names):
             reason = f"has {len(cells)} cells where the header has {len(self._names)}"
@@ -31,7 +31,7 @@ class Columns:
 
 
 def total_notes(differing: int) -> tuple[str, ...]:
-    """A note where the total column of some rows differs from the sum of their tokens."""
+    """Return a note where the total column of some rows differs from the sum of their tokens."""
     return (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
 
 

@@ -20,7 +20,7 @@ class Turn(NamedTuple):
 
 
 def whole_prompts(turns: Iterable[Turn]) -> Iterator[Request]:
-    """The requests, each with its whole prompt and the row before it in its session as parent.
+    """Give each request its whole prompt, and the row before it in its session as parent.
 
     A row that only adds has the parent's prompt and answer before its own tokens; the answer's
     blocks have no ids in the file, so they get ids that nothing else shares. Without a time of its
@@ -66,7 +66,7 @@ def _following(parent: Request, turn: Turn, chaining: Chaining) -> Request:
 def _appended(
     parent: Request, request: Request, prompt_tokens: int, chaining: Chaining
 ) -> tuple[int, ...]:
-    """The parent's ids, ids of its own for its answer, then the row's: one per started block."""
+    """Join the parent's ids, new ids for its answer and the row's ids: one per started block."""
     block_tokens = request.block_tokens or 1
     started = -(-prompt_tokens // block_tokens)
     known = parent.prefix_block_ids

@@ -46,12 +46,13 @@ _TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return row.startswith("{") and not keys(row).isdisjoint(_TELLING)
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order, at the file's own times, and the clock's tick if it is coarse.
+    """Read the requests in file order, at the file's own times, and the clock's tick if it is
+    coarse.
 
     In a session, a row counts only what it adds to the row before it, unless it has a time and no
     ``delay``; here every prompt is whole. A session without a time starts at 0.
@@ -93,7 +94,7 @@ def _turn(source: str, line: int, record: dict[str, Any]) -> Turn:
 
 
 def _name(record: Mapping[str, Any], side: str) -> str:
-    """What this dialect calls the length."""
+    """Return this dialect's name of the length field."""
     return f"{side}_tokens" if f"{side}_tokens" in record else f"{side}_length"
 
 
@@ -109,7 +110,7 @@ def _notes(turns: Sequence[Turn], requests: Sequence[Request]) -> tuple[str, ...
 
 
 def _clock_s(arrivals_s: Sequence[float]) -> float | None:
-    """The most frequent positive gap where ties are many."""
+    """Return the most frequent positive gap where ties are many."""
     gaps_ms = np.diff(np.sort(np.rint(np.array(arrivals_s) * 1000)))
     if len(gaps_ms) == 0 or (gaps_ms == 0).mean() <= COARSE_CLOCK_TIES or not gaps_ms.any():
         return None

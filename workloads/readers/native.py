@@ -56,12 +56,12 @@ _FIELDS: dict[str, Check] = {
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file may be this format's: any JSON object."""
+    """Return whether the first row of a file may have this format: any JSON object."""
     return row.startswith("{")
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order, failed ones included; fields it does not know make a note.
+    """Read the requests in file order, failed ones included; fields it does not know make a note.
 
     A file without a header is its own source: its line numbers become the ``source_line``.
     """

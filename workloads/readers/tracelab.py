@@ -37,12 +37,12 @@ class _Round(NamedTuple):
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return row.startswith("{") and keys(row) >= {"session_id", "round_index"}
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order; the earliest arrives at 0.
+    """Read the requests in file order; the earliest arrives at 0.
 
     A round is sent at the last of the inputs that open it, and follows the one before it in its
     session, ``delay_s`` after that one's last event. The provider's cache counters are left out:
@@ -75,7 +75,7 @@ class _RoundParser:
 
 
 def _span_ns(events: Any) -> tuple[int, int]:
-    """When the opening inputs were complete, and when the last event was."""
+    """Return the times of the last opening input and of the last event, in ns."""
     if not isinstance(events, list) or not events or not all(isinstance(e, dict) for e in events):
         raise RowError("timing_events", "not a list of events", events)
     stamps_ns = [

@@ -11,12 +11,12 @@ TIME, TOTAL = "arrived_at", "num_total_tokens"
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's."""
+    """Return whether the first row of a file has this format."""
     return not row.startswith("{") and any(column in row for column in COLUMNS)
 
 
 def read(rows: Rows) -> Trace:
-    """The requests in file order, at the file's own times, or all at 0 where it has none."""
+    """Read the requests in file order, at the file's own times, or all at 0 where it has none."""
     columns = Columns(rows, COLUMNS)
     notes = () if TIME in columns else ("no arrival times in the file: every request arrives at 0",)
     parsed = rows.parse(lambda line, text: _row(rows.source, line, columns.cells(text)))

@@ -62,17 +62,17 @@ _AGENT: dict[str, Check] = {
 
 
 def recognises(row: str) -> bool:
-    """Whether the first row of a file is this format's, written on one line or on many."""
+    """Return whether the first row of a file has this format, on one line or on many."""
     return row == "{" or (row.startswith("{") and keys(row) >= {"id", "requests"})
 
 
 def read(rows: Rows) -> Trace:
-    """The requests of one session, which starts at 0."""
+    """Read the requests of one session, which starts at 0."""
     return Trace(tuple(_by_arrival(_SessionReader().read(rows, 0.0))), rows.source)
 
 
 def read_directory(path: Path, bad: BadRows, session_rate_per_s: float, seed: int) -> Trace:
-    """The sessions of a directory, which start as a Poisson process; the first starts at 0.
+    """Read the sessions of a directory, which start as a Poisson process; the first starts at 0.
 
     Raises TraceError where the directory has no ``.json`` or ``.json.gz`` file.
     """
@@ -91,7 +91,7 @@ def read_directory(path: Path, bad: BadRows, session_rate_per_s: float, seed: in
 
 
 def _by_arrival(requests: Iterable[Request]) -> list[Request]:
-    """Sub-agents run beside their session, and sessions beside each other."""
+    """Sort by arrival: sub-agents run beside their session, and sessions beside each other."""
     return sorted(requests, key=lambda request: request.arrival_s)
 
 
@@ -151,7 +151,7 @@ class _SessionFile:
     def requests(
         self, conversation: _Conversation, records: Iterable[Mapping[str, Any]], place: str
     ) -> Iterator[Request]:
-        """The good ones, those of sub-agents included; ``place`` is where ``records`` are."""
+        """Return the valid requests, sub-agents' included; ``place`` is where ``records`` are."""
         for index, record in enumerate(records):
             here = f"{place}[{index}]"
             try:
@@ -193,7 +193,7 @@ class _SessionFile:
 
 
 def _launched(launcher: _Conversation, fields: Mapping[str, Any], index: int) -> _Conversation:
-    """A sub-agent's conversation. Its ``t`` is when it reported back, not when it began."""
+    """Return the requests of a sub-agent. Its ``t`` is the time of its report, not of its start."""
     before_s = max(0.0, fields["t"] - fields.get("duration_ms", 0.0) / 1000)
     return _Conversation(
         name=f"{launcher.name}/{index}",  # an agent may be launched again under its agent_id
@@ -205,7 +205,7 @@ def _launched(launcher: _Conversation, fields: Mapping[str, Any], index: int) ->
 
 
 def _shared_tokens(fields: Mapping[str, Any]) -> int:
-    """The tools and the system prompt, which begin every prompt of an agent."""
+    """Return the tokens of tools and system prompt, which begin every prompt of an agent."""
     return int(fields.get("tool_tokens", 0) + fields.get("system_tokens", 0))
 
 

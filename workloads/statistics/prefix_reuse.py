@@ -1,6 +1,6 @@
 """How the blocks of a trace's prompts come back: caches of any size, coarser blocks, hot blocks.
 
-All of it relies on chained ids: who has an id in common has all ids before it in common.
+All of it relies on chained ids: requests with an id in common have all ids before it in common.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ IntArray = NDArray[np.int64]
 
 
 def lru_hits(requests: Sequence[Request], shares: Sequence[float]) -> list[tuple[float, float]]:
-    """Per share of the distinct blocks as capacity: the (block, token) hit rates of an LRU cache.
+    """Return (block, token) hit rates of an LRU cache per capacity, a share of the distinct blocks.
 
     A request looks up its leading run of cached blocks, then all its blocks become the most recent,
     its head more so than its tail. The cache always holds the most recent blocks, so one pass over
@@ -37,7 +37,7 @@ def lru_hits(requests: Sequence[Request], shares: Sequence[float]) -> list[tuple
 
 
 def reblocked(requests: Sequence[Request], factor: int) -> list[Request]:
-    """The requests with ``factor`` blocks made one, which ends, and so is known, as its last did.
+    """Merge each ``factor`` blocks of the requests into one, which has the id of the last.
 
     What is left at the end of a prompt stays a block, filled in part.
     """
@@ -45,7 +45,9 @@ def reblocked(requests: Sequence[Request], factor: int) -> list[Request]:
 
 
 def reuse_shares(requests: Sequence[Request]) -> tuple[float, float | None]:
-    """Share of the distinct blocks that occur twice or more; share of all reuse by the top 1 %."""
+    """Return the share of distinct blocks that occur twice or more, and the share of reuse by the
+    top 1 %.
+    """
     ids = [np.array(r.prefix_block_ids) for r in requests if r.prefix_block_ids]
     _, counts = np.unique(np.concatenate(ids), return_counts=True)
     reuses = np.sort(counts - 1)[::-1]
@@ -64,7 +66,8 @@ class _RecencyStack:
         self._depth = 0
 
     def touch(self, chain: IntArray) -> list[tuple[int, int]]:
-        """Bring a request's blocks to the top; where they were: (blocks above, length) per run.
+        """Move a request's blocks to the top; return where they were: (blocks above, length) per
+        run.
 
         What an earlier request touched and no later one is the tail of its chain, so the blocks of
         a run lay one below the other.
@@ -80,7 +83,7 @@ class _RecencyStack:
         return known
 
     def _runs(self, chain: IntArray) -> Iterator[tuple[int, int]]:
-        """(last touch, length) of the runs of known blocks at the head of a chain."""
+        """Return (last touch, length) of the runs of known blocks at the head of a chain."""
         touches = self._last_touch[chain]
         starts = np.flatnonzero(np.diff(touches, prepend=-2))
         lengths = np.diff(starts, append=len(touches))
@@ -96,7 +99,7 @@ class _RecencyStack:
             index += index & -index
 
     def _count_until(self, request: int) -> int:
-        """Blocks whose last touch was by this request or an earlier one."""
+        """Count the blocks with a last touch by this request or an earlier one."""
         index, total = request + 1, 0
         while index:
             total += self._sums[index]
@@ -105,7 +108,7 @@ class _RecencyStack:
 
 
 def _dense_ids(requests: Sequence[Request]) -> list[IntArray]:
-    """The ids of each request, renumbered 0, 1, ... in the order of their first use."""
+    """Return the ids of each request, renumbered 0, 1, ... in the order of their first use."""
     numbers: dict[int, int] = {}
     return [
         np.array([numbers.setdefault(i, len(numbers)) for i in r.prefix_block_ids], np.int64)

@@ -25,7 +25,7 @@ LRU_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
-    """The figures of a trace, ready for JSON.
+    """Return the figures of a trace, ready for JSON.
 
     ``ties`` is the share of gaps that are 0; ``prefix`` is None where no request has ids,
     ``sessions`` where none has a session.
@@ -51,13 +51,13 @@ def statistics(trace: Trace) -> dict[str, Any]:
 
 
 def coefficient_of_variation(values: FloatArray) -> float | None:
-    """Standard deviation over mean."""
+    """Return standard deviation over mean."""
     mean = values.mean() if len(values) else 0.0
     return float(values.std() / mean) if mean else None
 
 
 def local_cv(arrivals_s: FloatArray) -> float | None:
-    """Median over 300 s windows of the CV of the gaps within each: blind to slow rate drift.
+    """Return median over 300 s windows of the CV of the gaps within each: blind to slow rate drift.
 
     Windows start at the first arrival; the last may be cut short; 3 gaps at least.
     """
@@ -72,7 +72,7 @@ def local_cv(arrivals_s: FloatArray) -> float | None:
 
 
 def index_of_dispersion(arrivals_s: FloatArray, window_s: float) -> float | None:
-    """Variance over mean of the arrivals per window, over the whole windows of the trace.
+    """Return variance over mean of the arrivals per window, over the whole windows of the trace.
 
     1 for a Poisson process at every window. None where fewer than two windows fit.
     """
@@ -89,14 +89,14 @@ def index_of_dispersion(arrivals_s: FloatArray, window_s: float) -> float | None
 
 
 def spearman_rho(left: FloatArray, right: FloatArray) -> float | None:
-    """Correlation of the ranks, ties sharing their mean rank."""
+    """Return correlation of the ranks, ties sharing their mean rank."""
     if len(left) < 2 or not (np.ptp(left) and np.ptp(right)):
         return None
     return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
 
 
 def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
-    """Hits of an unlimited prefix cache: look up the leading run of known ids, then add all.
+    """Return the hits of an unlimited prefix cache: look up the leading known ids, then add all.
 
     Per block; per token, the part of a last block counting as its tokens; and per token with full
     blocks only, which is what a block cache can serve.
@@ -125,7 +125,7 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
 
 
 def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
-    """Those of ``prefix_statistics``, of coarser blocks, of smaller caches, and of reuse."""
+    """Return the hits of ``prefix_statistics``, with coarser blocks, smaller caches, and the reuse."""
     ideal = prefix_statistics(requests)
     if ideal is None:
         return None

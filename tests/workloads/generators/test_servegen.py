@@ -114,8 +114,12 @@ DATASET, TRACE = "chunk-1-dataset.json", "chunk-1-trace.csv"
         (TRACE, "0,nan,1,Gamma,1,1\n", f"{TRACE}:1: rate: not a number from 0 on ('nan')"),
         (TRACE, "-1,1,1,Gamma,1,1\n", f"{TRACE}:1: start: not a number from 0 on ('-1')"),
         (TRACE, "0,1,1,Gama,1,1\n", f"{TRACE}:1: family: must be Gamma or Weibull ('Gama')"),
-        (TRACE, "0,1,1,Gamma,0,1\n", f"{TRACE}:1: shape: not one of a Gamma law ('0')"),
-        (TRACE, "0,1,1,Weibull,0.001,1\n", f"{TRACE}:1: shape: not one of a Weibull law ('0.001')"),
+        (TRACE, "0,1,1,Gamma,0,1\n", f"{TRACE}:1: shape: impossible for Gamma gaps ('0')"),
+        (
+            TRACE,
+            "0,1,1,Weibull,0.001,1\n",
+            f"{TRACE}:1: shape: impossible for Weibull gaps ('0.001')",
+        ),
         (
             TRACE,
             "0,1,1,Gamma,1,1\n0,1,1,Gamma,1,1\n",
