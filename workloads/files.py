@@ -37,7 +37,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def files_in(directory: Path, endings: tuple[str, ...]) -> list[Path]:
-    """Return the visible files with such an ending, sorted. Raises TraceError where there is none."""
+    """Return the visible files with an ending, sorted. Raises TraceError if there is none."""
     try:
         names = sorted(directory.iterdir())
     except OSError as error:

@@ -82,7 +82,7 @@ class Rows:
             raise self.failure(line, error) from None
 
     def parse(self, parse_row: Callable[[int, str], Row]) -> list[Row]:
-        """Parse every row by ``parse_row(line, text)``; skip the rows for which it raises RowError."""
+        """Parse every row by ``parse_row(line, text)``; skip rows for which it raises RowError."""
         parsed = []
         for line, text in self._rows:
             try:

@@ -27,7 +27,7 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
-    """Return the ASGI application over ``core``; ``facts`` come from the core's ``Ready`` message."""
+    """Return the ASGI application over ``core``; ``facts`` are in the core's ``Ready`` message."""
     model = _model_card(facts)
 
     async def models(request: Request) -> Response:

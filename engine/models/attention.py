@@ -109,7 +109,7 @@ _BACKENDS: dict[str, type[AttentionBackend]] = {
 
 
 def attention_backend(name: str, store: KVStore) -> AttentionBackend:
-    """Return the backend called ``name``; ``auto`` is padded on CUDA and per-sequence on the CPU."""
+    """Return the backend called ``name``; ``auto``: padded on CUDA, per-sequence on the CPU."""
     if name == "auto":
         name = "padded" if store.keys.is_cuda else "per-sequence"
     if name not in _BACKENDS:

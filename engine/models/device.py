@@ -30,7 +30,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the number format called ``name``; ``auto`` is bfloat16 on CUDA, float32 on the CPU."""
+    """Return the dtype called ``name``; ``auto`` is bfloat16 on CUDA, float32 on the CPU."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:

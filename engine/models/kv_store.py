@@ -81,7 +81,7 @@ class KVStore:
         stored_values.index_copy_(0, slots, values)
 
     def context(self, seq: Sequence, tokens: int) -> ReadContext:
-        """Return a reader of the first ``tokens`` positions: a view if contiguous, else a gather."""
+        """Return a reader of the first ``tokens`` positions: a view if possible, else a gather."""
         if self.layout == "contiguous":
             return self._view(seq.region_start, seq.region_start + tokens)
         return self._gather(to_device(self.slots(seq, 0, tokens), self.keys.device))

@@ -117,7 +117,7 @@ class WeibullArrivals:
         return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
 
     def residual_s(self, rng: np.random.Generator) -> float:
-        """Draw a uniform part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
+        """Draw part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
         shape = weibull_shape(self.cv)
         return float(rng.random() * self._scale_s * rng.gamma(1 + 1 / shape) ** (1 / shape))
 

@@ -60,7 +60,7 @@ class ClientArrivals:
 
 
 def _merged(processes: Sequence[GammaArrivals], seeds: list[int], span_s: float) -> FloatArray:
-    """Merge the arrivals of all clients in the span; a longer span begins with the same arrivals."""
+    """Merge the arrivals of all clients in the span; a longer span begins with them."""
     times_s = [
         arrivals_within(process, span_s, np.random.default_rng(seed))
         for process, seed in zip(processes, seeds, strict=True)

@@ -125,7 +125,7 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
 
 
 def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
-    """Return the hits of ``prefix_statistics``, with coarser blocks, smaller caches, and the reuse."""
+    """Return the hits of ``prefix_statistics``, with coarser blocks and smaller caches."""
     ideal = prefix_statistics(requests)
     if ideal is None:
         return None
