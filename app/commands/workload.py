@@ -133,7 +133,11 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
 
 
 def _independent(
-    requests: int, choice: ArrivalChoice, lengths: "LengthDistribution", prefix: PrefixChoice, seed: int
+    requests: int,
+    choice: ArrivalChoice,
+    lengths: "LengthDistribution",
+    prefix: PrefixChoice,
+    seed: int,
 ) -> "Trace":
     from workloads.generators.generate import WorkloadSpec
     from workloads.generators.generate import generate as generated
