@@ -19,7 +19,7 @@ from app.scenario.workload_distributions import (
 )
 
 if TYPE_CHECKING:
-    from workloads.generators.lengths import LengthLaw
+    from workloads.generators.lengths import LengthDistribution
     from workloads.trace import Trace
 
 
@@ -77,7 +77,7 @@ class LengthOptions:
         )  # fmt: skip
         return lengths_of("fixed" if self.fixed else self.output_law, choice, "--output-law")
 
-    def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthLaw":
+    def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthDistribution":
         """Return lengths of requests: drawn from a trace, or independently by the two choices."""
         from workloads.errors import TraceError
         from workloads.generators.lengths import EmpiricalLengths, IndependentLengths
@@ -135,7 +135,7 @@ class UserOptions:
         float, typer.Option("--think-time", help="Median (lognormal) or mean think time.")
     ] = 120.0
 
-    def generate(self, prefix: PrefixChoice, lengths: "LengthLaw", seed: int) -> "Trace":
+    def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
         """Return a trace of the users' requests."""
         from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
 
