@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from app.commands.verify import finish, policy_of, tell, verify_policies
+from app.commands.verify import finish, verify_policies
 from app.scenario.common_options import Json, Seed
 from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
+from app.text.progress import report_progress
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
@@ -31,12 +33,12 @@ def demo(
 
     require_engine()
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
-    configs = [policy_of(label, base) for label in POLICIES]
+    configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
-    tell("two policies on the bundled engine; about two minutes")
+    report_progress("two policies on the bundled engine; about two minutes")
     found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed), out)
     try:
         finish(found, out, json)
     finally:
         for line in NEXT:
-            tell(line)
+            report_progress(line)

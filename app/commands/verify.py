@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +15,12 @@ from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
+from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
-from app.text.saving import saved, saved_if_asked
+from app.text.progress import report_progress
+from app.text.saving import saved
 
 if TYPE_CHECKING:
-    from app.twin.black_box.verification import OutsideVerification
     from app.twin.engines import LiveEngine
     from app.twin.verification import Plan, Verification
     from policies.config import PolicyConfig
@@ -44,9 +45,10 @@ def verify(
     url: Annotated[
         str | None, typer.Option(help="A running endpoint; default: start the bundled engine.")
     ] = None,
-    from_outside: Annotated[
+    as_black_box: Annotated[
         bool,
         typer.Option(
+            "--black-box",
             "--outside",
             help="With --url: use no step log, only what clients see (so for foreign endpoints).",
             rich_help_panel=EndpointOptions.PANEL,
@@ -60,7 +62,7 @@ def verify(
     utilisation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the predicted capacity offered (0.7; from outside 0.5, then 0.7).",
+            help="Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7).",
             min=0.05,
             max=0.95,
         ),
@@ -72,54 +74,44 @@ def verify(
 ) -> None:
     """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed.
 
-    An endpoint without a step log that can be read here is calibrated from outside.
+    An endpoint without a step log that can be read here is calibrated as a black box.
     """
-    from app.twin.black_box.verification import OutsidePlan, verify_outside
-    from app.twin.verification import Plan
+    from app.twin.verification import (
+        BLACK_BOX_ROUNDS,
+        BLACK_BOX_UTILISATIONS,
+        STEP_LOG_UTILISATIONS,
+        Plan,
+    )
     from policies.config import PolicyConfig
 
     requests = replace(part, path=trace, seed=seed).read_or_sample()
     base = settings.over(PolicyConfig())
-    configs = [policy_of(label, base) for label in policy or ("continuous+paged",)]
-    plan = Plan(utilisation=utilisation or 0.7, repeats=repeats, seed=seed)
+    labels = policy or ("continuous+paged",)
+    configs = [policies_named(label, base, "--policy") for label in labels]
+    shares = (utilisation,) if utilisation is not None else None
+    plan = Plan(shares or STEP_LOG_UTILISATIONS, repeats, seed=seed)
     if url is None:
         choice = replace(engine, model=model or "base", seed=seed)
         finish(verify_policies(configs, choice, requests, plan, out), out, json)
         return
     probed = replace(endpoint, model=model).probe(url)
-    if not from_outside and (live := _with_step_log(url)):
-        finish([_verify_at(live, requests, plan, out)], out, json)
-        return
-    shares = (0.5, 0.7) if utilisation is None else (utilisation,)
-    outside_plan = OutsidePlan(
-        shares, repeats, seed=seed, max_s=60 * limits.max_minutes, max_requests=limits.max_requests
-    )
     keep = out and out / "interrupted"
-    _finish_outside(verify_outside(probed, requests, outside_plan, tell, keep), out, json)
+    if not as_black_box and (live := _with_step_log(url)):
+        finish([_verify_engine(live, requests, plan, keep)], out, json)
+        return
+    from app.twin.black_box.burst_sender import Allowance
+    from app.twin.black_box.calibration import BlackBoxCalibrator
+    from app.twin.verification import verify as verify_endpoint
 
-
-def policy_of(label: str, base: "PolicyConfig") -> "PolicyConfig":
-    """``static+contiguous-exact`` or ``continuous+paged+prefix`` laid over ``base``."""
-    from workloads.errors import PolicyError
-
-    batching, plus, rest = label.partition("+")
-    kv, _, prefix = rest.partition("+")
-    kv, _, reservation = kv.partition("-")
-    if not plus or prefix not in ("", "prefix"):
-        raise PolicyError(
-            f"--policy {label!r}: write BATCHING+KV or BATCHING+KV+prefix, such as "
-            "continuous+paged+prefix"
-        )
-    changes: dict[str, Any] = {"batching": batching, "kv": kv, "prefix_cache": prefix == "prefix"}
-    if reservation:
-        changes["reservation"] = reservation
-    return replace(base, **changes)
+    plan = Plan(shares or BLACK_BOX_UTILISATIONS, repeats, seed=seed, rounds=BLACK_BOX_ROUNDS)
+    allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
+    calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
+    finish([verify_endpoint(calibrator, requests, plan, report_progress, keep)], out, json)
 
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
-    from app.text.provenance import outside_warning, rests_line
-    from app.text.verdict import as_json, summary_table, verdict_lines
+    from app.text.verdict import as_json, summary_table
     from loadtest.report.comparison_report import LEGEND
 
     found, folders = [], []
@@ -128,19 +120,29 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
             found.append(one)
             if out:
                 folders.append(kept.enter_context(saved(one, out / one.config.name)))
-            if not json:
-                typer.echo("\n".join([*verdict_lines(one), rests_line(one.provenance)]))
-            if warning := outside_warning(one.provenance, widened=True):
-                tell(warning)
+            _print(one, json)
         if json:
             typer.echo(as_json(found))
         else:
             typer.echo("\n".join([*summary_table(found), "", LEGEND]))
         if out:
             places = dict.fromkeys(out if out in at.parents else at for at in folders)
-            tell(f"run folders: {', '.join(map(str, places))}")
-        if not all(one.comparison.holds for one in found):
+            report_progress(f"run folders: {', '.join(map(str, places))}")
+        if not all(one.holds for one in found):
             raise typer.Exit(1)
+
+
+def _print(found: "Verification", json: bool) -> None:
+    """The verdict, unless JSON follows, and warnings in any case."""
+    from app.text.provenance import outside_warning
+    from app.text.verdict import profile_lines, verdict_lines
+
+    if not json:
+        described = profile_lines(found.profile) if found.identified else []
+        typer.echo("\n".join([*described, *verdict_lines(found)]))
+    for level in found.levels:
+        if warning := outside_warning(level.provenance, widened=True):
+            report_progress(warning)
 
 
 def verify_policies(
@@ -152,13 +154,12 @@ def verify_policies(
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     require_engine()
+    from app.twin.engines import bundled_engine
+
     for config in configs:
-        yield _verify_bundled(config, choice, trace, plan, out)
-
-
-def tell(line: str) -> None:
-    """One line on what is being done, on stderr."""
-    typer.echo(line, err=True)
+        report_progress(f"{config.name}: starting the bundled engine ({choice.model})")
+        with bundled_engine(config, choice) as engine:
+            yield _verify_engine(engine, trace, plan, out and out / config.name / "interrupted")
 
 
 def _with_step_log(url: str) -> "LiveEngine | None":
@@ -169,44 +170,15 @@ def _with_step_log(url: str) -> "LiveEngine | None":
     try:
         return engine_at(url)
     except EngineError as error:
-        tell(f"{error}; calibrating from outside")
+        report_progress(f"{error}; calibrating as a black box")
         return None
 
 
-def _verify_at(
-    engine: "LiveEngine", trace: "Trace", plan: "Plan", out: Path | None
+def _verify_engine(
+    engine: "LiveEngine", trace: "Trace", plan: "Plan", keep: Path | None
 ) -> "Verification":
-    from app.twin.verification import verify as verify_engine
+    from app.twin.step_log_calibration import StepLogCalibrator
+    from app.twin.verification import verify as verify_endpoint
 
-    return verify_engine(engine, trace, plan, tell, out and out / "interrupted")
-
-
-def _finish_outside(found: "OutsideVerification", out: Path | None, json: bool) -> None:
-    """Save and print; exit with 1 if a prediction failed."""
-    from json import dumps
-
-    from app.commands.calibrate import describe_profile
-    from app.twin.black_box.verification import verdict_lines
-
-    with saved_if_asked(found, out) as folder:
-        if folder:
-            tell(f"run folders: {folder}")
-        if json:
-            typer.echo(dumps(found.as_dict()))
-        else:
-            lines = [*describe_profile(found.profile), *verdict_lines(found)]
-            typer.echo("\n".join(lines))
-        if not found.holds:
-            raise typer.Exit(1)
-
-
-def _verify_bundled(
-    config: "PolicyConfig", choice: EngineChoice, trace: "Trace", plan: "Plan", out: Path | None
-) -> "Verification":
-    from app.twin.engines import bundled_engine
-    from app.twin.verification import verify as verify_engine
-
-    tell(f"{config.name}: starting the bundled engine ({choice.model})")
-    with bundled_engine(config, choice) as engine:
-        keep = out and out / config.name / "interrupted"
-        return verify_engine(engine, trace, plan, tell, keep)
+    calibrator = StepLogCalibrator(engine, plan.seed, report_progress)
+    return verify_endpoint(calibrator, trace, plan, report_progress, keep)

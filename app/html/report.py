@@ -12,7 +12,7 @@ from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_sho
 from app.html.tables import comparison_table, latency_table, metric_label, totals_table
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
-from app.twin.resimulate import replay_as_sent
+from app.twin.resimulate import resimulate_as_sent
 from loadtest.report.comparison import RequestDifferences, compare_requests
 from loadtest.report.comparison_report import render_requests
 from sim.records.metrics import LATENCIES, SLO
@@ -177,7 +177,7 @@ class _Page:
     def _as_sent(self, predicted: NamedRun, measured: NamedRun) -> ET.Element:
         title = element("h3", f"Simulated again on what was really sent: {measured.name}")
         try:
-            found = replay_as_sent(predicted.run, measured.run)
+            found = resimulate_as_sent(predicted.run, measured.run)
         except ServetwinError as error:
             return element("section", title, element("p", f"not possible: {error}"))
         explained = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, 
 
 if TYPE_CHECKING:
     from policies.config import PolicyConfig
+    from policies.presets import Preset
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -53,47 +54,73 @@ def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyC
     return replace(base, **given)
 
 
-def parse_policies(text: str) -> NamedPolicies:
-    """What one side of ``--compare`` names, all parts joined by ``+``; later ones win.
+def parse_policies(text: str, where: str = "--compare") -> NamedPolicies:
+    """Parse policies named in parts that ``+`` joins; later parts win.
 
-    A part is a preset (``vllm-v1``), a label (``static+contiguous``, ``chunked+paged+prefix``) or a
-    setting of the policies or the cluster (``queue_order=sjf``, ``replicas=2``). Raises
-    ``PolicyError`` with the nearest known name.
+    A part is a preset (``vllm-v1``), a piece of a label (``static+contiguous-exact``,
+    ``chunked+paged+prefix``, ``my_policy.py:MyScheduler+paged``) or a setting of the policies or
+    the cluster (``queue_order=sjf``, ``replicas=2``). Raises ``PolicyError`` that names ``where``
+    and the nearest known name.
     """
     from policies.config import PolicyConfig
-    from policies.presets import find_preset
-    from policies.registry import MEMORIES, SCHEDULERS
     from sim.experiments.scenario import ClusterConfig
 
     cluster_settings = get_type_hints(ClusterConfig)
     settings = {**get_type_hints(PolicyConfig), **cluster_settings}
     named = NamedPolicies({}, {}, {})
-    for part in text.split("+"):
+    for number, part in enumerate(text.split("+")):
         if "=" in part:
-            key, value = _parse_setting(part, "--compare", settings)
+            key, value = _parse_setting(part, where, settings)
             (named.cluster if key in cluster_settings else named.policies)[key] = value
-        elif part in SCHEDULERS:
-            named.policies["batching"] = part
-        elif part in MEMORIES:
-            named.policies["kv"] = part
-        elif part == "prefix":
-            named.policies["prefix_cache"] = True
+        elif piece := _label_piece(part, number):
+            named.policies.update(piece)
         else:
-            preset = find_preset_or_policy(part, [*SCHEDULERS, *MEMORIES, "prefix"], find_preset)
+            preset = _preset(part, where)
             named.policies.update(preset.policies)
             named.preset_cluster.update(preset.cluster)
     return named
 
 
-def find_preset_or_policy(name: str, policies: list[str], find_preset: Any) -> Any:
-    """A preset; else an error with the nearest name of either kind."""
-    from policies.presets import PRESETS
+def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig":
+    """``base`` under the policies of one server that ``text`` names (``parse_policies``).
+
+    Raises ``PolicyError`` where it names settings of a cluster.
+    """
+    from workloads.errors import PolicyError
+
+    named = parse_policies(text, where)
+    if named.cluster:
+        raise PolicyError(f"{where}: {text!r}: one server has no {', '.join(named.cluster)}")
+    return with_settings(base, named.policies)
+
+
+def _label_piece(part: str, number: int) -> dict[str, Any]:
+    """The settings that a piece of ``PolicyConfig.name`` stands for; none for another word."""
+    from policies.registry import MEMORIES, SCHEDULERS
+
+    kv, _, reservation = part.partition("-")
+    if part in SCHEDULERS:
+        return {"batching": part}
+    if part in MEMORIES:
+        return {"kv": part}
+    if part == "prefix":
+        return {"prefix_cache": True}
+    if ".py:" in part:
+        return {"kv" if number else "batching": part}
+    return {"kv": kv, "reservation": reservation} if kv in MEMORIES else {}
+
+
+def _preset(name: str, where: str) -> "Preset":
+    """A preset; else an error with the nearest name of a preset or a policy."""
+    from policies.presets import PRESETS, find_preset
+    from policies.registry import MEMORIES, SCHEDULERS
     from workloads.errors import PolicyError, did_you_mean
 
     if name in PRESETS:
         return find_preset(name)
-    hint = did_you_mean(name, [*PRESETS, *policies], "name a preset, a policy or KEY=VALUE")
-    raise PolicyError(f"--compare: unknown policies {name!r}; {hint}")
+    known = [*PRESETS, *SCHEDULERS, *MEMORIES, "prefix"]
+    hint = did_you_mean(name, known, "name a preset, a policy or KEY=VALUE")
+    raise PolicyError(f"{where}: unknown policies {name!r}; {hint}")
 
 
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:

@@ -46,12 +46,12 @@ def as_json(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None
 
 def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     """The prediction again, on the send times that the load test recorded."""
-    from app.twin.resimulate import replay_as_sent
+    from app.twin.resimulate import resimulate_as_sent
     from loadtest.report.comparison_report import render_comparison
     from workloads.errors import ServetwinError
 
     try:
-        again = replay_as_sent(predicted, run, trace)
+        again = resimulate_as_sent(predicted, run, trace)
     except ServetwinError as error:
         return f"not simulated again on the recorded send times: {error}"
     return "simulated again on the recorded send times\n" + render_comparison(again.comparison)

@@ -11,6 +11,11 @@ _FIRST_LINE_AFTER_S = 1.0
 _LINE_EVERY_S = 5.0
 
 
+def report_progress(line: str) -> None:
+    """Write one line on what is being done to stderr."""
+    typer.echo(line, err=True)
+
+
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yields a function that takes how many of ``total`` are done."""

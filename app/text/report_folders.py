@@ -17,6 +17,7 @@ from sim.records.run import Run, RunError, load_run
 
 _RUN_FILES = ("summary.json", "meta.json", "requests.parquet")
 _VERDICT = "verdict.json"
+_PREDICTED = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
     """The runs of ``folders``, and the trials among them.
 
     A folder is a run (``replay --out``, ``loadtest --out``), a verification (``verify --out``,
-    whose verdict is taken as it stands), or holds some of either. Raises ``RunError`` naming a
-    folder that is nothing of that, or is damaged.
+    whose verdicts are taken as they stand), or holds some of either. Raises ``RunError`` that
+    names a folder that is none of these, or is damaged.
     """
     found: dict[Path, str] = {}
     for given in folders:
@@ -92,7 +93,7 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 
 def _holds_runs(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()}
-    return bool(names & {*_RUN_FILES, _VERDICT})
+    return bool(names & {*_RUN_FILES, _VERDICT, _PREDICTED})
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -100,7 +101,7 @@ def _subfolders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     inside = (path for path in folder.iterdir() if path.is_dir())
-    return sorted(inside, key=lambda path: (path.name != "predicted", path.name))
+    return sorted(inside, key=lambda path: (path.name != _PREDICTED, path.name))
 
 
 def _name(given: Path, folder: Path) -> str:
@@ -115,11 +116,16 @@ def _unique(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
 
 
 def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
-    verified = {folder.parent for folder in runs if (folder.parent / _VERDICT).exists()}
-    for folder in sorted(verified):
-        of_it = [named for path, named in runs.items() if path.parent == folder]
-        yield from _paired(of_it, _read_verdict(folder / _VERDICT))
-    yield from _paired([named for path, named in runs.items() if path.parent not in verified])
+    above = {parent for folder in runs for parent in list(folder.parents)[:2]}
+    verdicts = {
+        folder: verdict
+        for place in sorted(above)
+        if (place / _VERDICT).exists()
+        for folder, verdict in _read_verdicts(place).items()
+    }
+    for folder, verdict in verdicts.items():
+        yield from _paired([named for at, named in runs.items() if at.parent == folder], verdict)
+    yield from _paired([named for at, named in runs.items() if at.parent not in verdicts])
 
 
 def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iterator[Trial]:
@@ -135,12 +141,26 @@ def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iter
             yield Trial(predicted, measured, found)
 
 
-def _read_verdict(path: Path) -> Comparison:
+def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
+    """The verdicts of a verification by the folder that holds the runs.
+
+    There is a folder for each load; older versions kept the runs of a single load in ``folder``.
+    """
+    path = folder / _VERDICT
     try:
-        record = json.loads(path.read_text())["comparison"]
-        return Comparison(tuple(_metric(row) for row in record["metrics"]), record["repeats"])
+        record = json.loads(path.read_text())
+        if "levels" not in record:
+            return {folder: _comparison(record["comparison"])}
+        return {
+            folder / f"at-{100 * level['utilisation']:.0f}": _comparison(level["comparison"])
+            for level in record["levels"]
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: not a readable verdict ({error})") from error
+
+
+def _comparison(record: dict[str, Any]) -> Comparison:
+    return Comparison(tuple(_metric(row) for row in record["metrics"]), record["repeats"])
 
 
 def _metric(row: dict[str, Any]) -> MetricComparison:

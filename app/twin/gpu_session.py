@@ -86,7 +86,7 @@ def _run(arguments: list[str], limit_s: float) -> tuple[int, str]:
 def _rows(name: str, output: str) -> list[str]:
     if not name.startswith("verify"):
         return []
-    lines = [line for line in output.splitlines() if line.startswith('{"verifications"')]
+    lines = [line for line in output.splitlines() if line.startswith("{")]
     found = json.loads(lines[0])["verifications"] if lines else []
     return [_row(name.removeprefix("verify "), one) for one in found]
 

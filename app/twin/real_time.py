@@ -14,7 +14,7 @@ MOST_LATE_S = 0.1
 Clock = Callable[[], float]
 
 
-class Pace:
+class StepTimer:
     """When steps end, on an absolute clock: lateness of one step shortens the next.
 
     A step begins when the one before it was due, or, after a rest, when it is decided. It lasts

@@ -30,7 +30,7 @@ _RECORDED = ("request_id", "sent_s", "prompt_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class Resimulation:
     """``predicted`` on the recorded sends, ``measured`` counted from them, and how they compare."""
 
     predicted: Run
@@ -39,7 +39,7 @@ class Replayed:
     requests: RequestDifferences
 
 
-def replay_as_sent(predicted: Run, measured: Run, trace: Trace | None = None) -> Replayed:
+def resimulate_as_sent(predicted: Run, measured: Run, trace: Trace | None = None) -> Resimulation:
     """Simulate the scenario of ``predicted`` on what ``measured``, a load test, recorded.
 
     A run folder does not keep which prompts share a prefix: a scenario with a prefix cache needs
@@ -57,7 +57,7 @@ def replay_as_sent(predicted: Run, measured: Run, trace: Trace | None = None) ->
     again.scenario = predicted.scenario
     mark_warm_up(again, measured)
     from_sent = as_sent(measured)
-    return Replayed(
+    return Resimulation(
         again, from_sent, compare(again, [from_sent]), compare_requests(again, from_sent)
     )
 

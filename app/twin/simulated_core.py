@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.twin.real_time import Clock, Pace
+from app.twin.real_time import Clock, StepTimer
 from engine.core.core import EngineCore
 from engine.core.messages import TokenEvent
 from engine.core.step_log import StepLog
@@ -53,19 +53,19 @@ class SimulatedExecutor:
     """Draws the tokens of a batch and takes its time; the simulator's clock says how long."""
 
     def __init__(
-        self, answers: Answers, step_time: StepTime, noise: StepNoise | None, pace: Pace
+        self, answers: Answers, step_time: StepTime, noise: StepNoise | None, timer: StepTimer
     ) -> None:
         self._answers = answers
         self._run_clock = run_clock(step_time, noise)
         self._wants_contexts = getattr(step_time, "wants_contexts", False)
-        self._pace = pace
+        self._timer = timer
         self._steps = 0
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
         """The new token of every entry that samples; returns when the step is due."""
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
         tokens = {name: self._answers.next_token(states[name]) for name in sampled}
-        self._pace.wait(self._seconds(batch))
+        self._timer.wait(self._seconds(batch))
         self._steps += 1
         return tokens
 
@@ -94,10 +94,10 @@ class SimulatedCore(EngineCore):
         log: StepLog | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._pace = Pace(clock, sleep)
+        self._timer = StepTimer(clock, sleep)
         super().__init__(
             scheduler,
-            SimulatedExecutor(answers, step_time, noise, self._pace),
+            SimulatedExecutor(answers, step_time, noise, self._timer),
             answers.begin,
             prefix_cache=prefix_cache,
             clock=clock,
@@ -106,8 +106,8 @@ class SimulatedCore(EngineCore):
 
     def step(self, now_s: float) -> list[TokenEvent] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet."""
-        self._pace.begin(now_s)
+        self._timer.begin(now_s)
         events = super().step(now_s)
         if events is None:
-            self._pace.rest()
+            self._timer.rest()
         return events

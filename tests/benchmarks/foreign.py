@@ -2,8 +2,8 @@
 
 ``python -m tests.benchmarks.foreign --engine transformers --python PATH --out TABLE.md`` writes a
 small model with random weights, serves it with the engine that PATH has installed, calibrates it
-from outside, predicts a scaled Azure window at 50 % and 70 % of capacity, load-tests it, and writes
-a table. About 12 minutes per engine; let nothing else run. For ``transformers`` and
+as a black box, predicts a scaled Azure window at 50 % and 70 % of capacity, runs load tests, and
+writes a table. About 12 minutes per engine; let nothing else run. For ``transformers`` and
 ``transformers-plain`` PATH needs ``transformers[serving]`` and torch, for ``llamacpp``
 ``llama-cpp-python[server]``, gguf and tokenizers.
 """
@@ -23,10 +23,10 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.twin.black_box.verification import OutsidePlan, OutsideVerification, verify_outside
+from app.twin.verification import Verification
 from loadtest.endpoint import probe
 from sim.records.run import machine_facts
-from tests.benchmarks.outside import azure_window, progress, row, table_head
+from tests.benchmarks.black_box import azure_window, row, table_head, verify_black_box
 from tests.support.paths import ROOT
 from workloads.errors import Unreachable
 
@@ -172,7 +172,7 @@ def _printed(python: str, code: str, arguments: Iterable[str]) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
-def report(name: str, what: str, found: OutsideVerification) -> list[str]:
+def report(name: str, what: str, found: Verification) -> list[str]:
     """The rows of the table and what was identified, in Markdown."""
     told = found.profile.engine["identified"]
     identified = ", ".join(f"{key} {value}" for key, value in told["identified"].items())
@@ -195,21 +195,21 @@ def main(
     minutes: Annotated[float, typer.Option(help="Limit of the calibration.")] = 5.0,
     requests: Annotated[int, typer.Option(help="Limit of the trace.")] = 200,
 ) -> None:
-    """Verify each engine from outside and write the table."""
+    """Verify each engine as a black box and write the table."""
     for name in engine:
         if name not in ENGINES:
             raise typer.BadParameter(f"{name} is none of {', '.join(ENGINES)}")
         if absent := missing(ENGINES[name], python):
             raise typer.BadParameter(f"{python} has no {', '.join(absent)}")
     trace = azure_window(requests)
-    plan = OutsidePlan(repeats=repeats, max_s=60 * minutes, max_requests=MAX_REQUESTS)
     facts = machine_facts()
     lines = [f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}", ""]
     for name in engine:
         with tempfile.TemporaryDirectory() as folder:
             model = write_model(ENGINES[name], python, Path(folder))
             with served(ENGINES[name], python, model) as (url, named):
-                found = verify_outside(probe(url, model=named), trace, plan, progress)
+                endpoint = probe(url, model=named)
+                found = verify_black_box(endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS)
         if runs:
             found.save(runs / name)
         lines += [*table_head(), *report(name, versions(ENGINES[name], python), found)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from app.twin.black_box.sender import Burst
-from app.twin.calibration import sampling
+from app.twin.step_log_calibration import sampling
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
@@ -62,6 +62,17 @@ class SimulatedSender:
         )
         self.elapsed_s += float(run.requests["last_token_s"].max())
         return Burst(self._answers(staggered, run))
+
+    def in_words(self, request: Request) -> Request:
+        """Prompts are token ids."""
+        return request
+
+    def prompts_note(self) -> None:
+        """Prompts are token ids."""
+
+    def round_trip_s(self) -> float:
+        """A fast network."""
+        return 0.001
 
     def _staggered(self, number: int, request: Request) -> Request:
         return replace(request, arrival_s=request.arrival_s + 3e-4 * number)

@@ -1,1 +1,1 @@
-"""Calibrate and verify an endpoint from outside: nothing is known but its URL."""
+"""Calibrate an endpoint as a black box: nothing is known but its URL."""

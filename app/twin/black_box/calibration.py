@@ -1,18 +1,24 @@
-"""Calibrate an endpoint from outside: its policies, its limits, its step times.
+"""Calibrate an endpoint as a black box: its policies, its limits, its step times.
 
-First the experiments that tell what kind of server it is, then rounds of bursts for the step times,
-then the memory limit, which needs them. Whatever ends early (time, requests, Ctrl-C, a refusal)
-leaves what was learned until then.
+First the experiments that identify what kind of server it is, then rounds of bursts for the step
+times, then the memory limit, which needs them. Whatever stops early (time, requests, Ctrl-C, a
+refusal) leaves what was learned until then.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
+import httpx
 import numpy as np
 
-from app.twin.black_box.findings import Findings
-from app.twin.black_box.limits import (
+from app.twin.black_box.burst_sender import (
+    Allowance,
+    BurstRequest,
+    BurstSender,
+    EndpointLost,
+    ProbeStopped,
+)
+from app.twin.black_box.experiments import (
     LONE_OUTPUTS,
     SMALL_PROMPT,
     find_batching,
@@ -23,114 +29,111 @@ from app.twin.black_box.limits import (
     find_max_seqs,
     find_prefix_cache,
 )
+from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.rounds import bursts
-from app.twin.black_box.sender import Sender
-from app.twin.black_box.session import Allowance, Ask, Broken, Ended, Session
+from app.twin.black_box.sender import LiveSender, Sender
+from app.twin.calibrator import ReportProgress
+from loadtest.endpoint import Endpoint
 from policies.registry import build_scheduler
 from sim.records.run import machine_facts
 from sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
 from sim.step_times.black_box_steps import read_intervals
 from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from workloads.errors import EndedEarly, ProfileError
+from workloads.trace import Trace
 
-Tell = Callable[[str], None]
-ROUNDS = 2
 INEXACT_SHARE = 0.9
 """Of the context, where prompt lengths are known only when the server has counted them."""
+ERROR_LIMITS: Mapping[str, float] = {
+    "output_throughput_tokens_per_s": 0.05,
+    "tpot_s.mean": 0.08,
+    "ttft_s.mean": 0.15,
+}
+"""Relative errors that a prediction from a black-box calibration keeps."""
 
 
-class OutsideCalibrator:
-    """Learns one endpoint through ``send``; ``max_model_len`` where the endpoint tells it.
+class BlackBoxCalibrator:
+    """Learns one endpoint from what its clients see.
 
-    Prompts of text are not counted exactly before they are sent (``exact_lengths`` is false): they
-    keep away from that limit.
+    Prompts of text are not counted exactly before they are sent: they keep away from the context
+    limit that the endpoint states.
     """
+
+    error_limits = ERROR_LIMITS
 
     def __init__(
         self,
-        send: Sender,
+        endpoint: Endpoint,
         allowance: Allowance,
-        max_model_len: int | None = None,
-        exact_lengths: bool = True,
         seed: int = 0,
-        tell: Tell = lambda _: None,
+        report_progress: ReportProgress = lambda _: None,
+        *,
+        sender: Sender | None = None,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.findings = Findings(longest=SMALL_PROMPT + LONE_OUTPUTS)
-        if max_model_len is not None:
-            share = 1.0 if exact_lengths else INEXACT_SHARE
-            self.findings.longest = int(share * max_model_len)
-            self.findings.found(max_model_len=max_model_len)
+        self.endpoint = endpoint
+        self.limits = IdentifiedLimits(longest=SMALL_PROMPT + LONE_OUTPUTS)
+        if endpoint.max_model_len is not None:
+            share = 1.0 if endpoint.prompt == "ids" else INEXACT_SHARE
+            self.limits.longest = int(share * endpoint.max_model_len)
+            self.limits.found(max_model_len=endpoint.max_model_len)
+        self._client = sender or LiveSender(endpoint)
         rng = np.random.default_rng(seed)
-        self._session = Session(send, allowance, rng, clock, sleep)
+        self._sender = BurstSender(self._client, allowance, rng, clock, sleep)
         self._seed = seed
-        self._tell = tell
-        self._ended: Ended | None = None
+        self._report_progress = report_progress
+        self._ended: ProbeStopped | None = None
 
     @property
-    def broken(self) -> str | None:
-        """What broke the calibration off: Ctrl-C, or an endpoint that is gone."""
-        return str(self._ended) if isinstance(self._ended, Broken) else None
+    def stopped(self) -> str | None:
+        """What stopped the calibration: Ctrl-C, or an endpoint that is gone."""
+        return str(self._ended) if isinstance(self._ended, EndpointLost) else None
 
-    def identify(self, rounds: int = ROUNDS) -> None:
-        """Every experiment, ``rounds`` rounds of bursts, and the memory limit.
+    def identify(self, rounds: int) -> None:
+        """Run every experiment, ``rounds`` rounds of bursts, and find the memory limit.
 
         Raises ``EndedEarly`` where the endpoint does not even answer a first request.
         """
-        session, findings = self._session, self.findings
+        sender, limits = self._sender, self.limits
         self._warm_up()
-        self._try("prompts of all lengths", lambda: find_context(session, findings))
-        self._try("the scheduler", lambda: find_batching(session, findings), "batching")
-        self._try("the token budget", lambda: find_budget(session, findings), "token_budget")
-        self._try("how steps are filled", lambda: find_filling(session, findings))
-        self._try("the batch limit", lambda: find_max_seqs(session, findings), "max_seqs")
-        self._try("the prefix cache", lambda: find_prefix_cache(session, findings), "prefix_cache")
+        self._try("prompts of all lengths", lambda: find_context(sender, limits))
+        self._try("the scheduler", lambda: find_batching(sender, limits), "batching")
+        self._try("the token budget", lambda: find_budget(sender, limits), "token_budget")
+        self._try("how steps are filled", lambda: find_filling(sender, limits))
+        self._try("the batch limit", lambda: find_max_seqs(sender, limits), "max_seqs")
+        self._try("the prefix cache", lambda: find_prefix_cache(sender, limits), "prefix_cache")
         for number in range(rounds):
-            self.run_round(f"round {number + 1} of {rounds}")
+            self.run_round(f"step times, round {number + 1} of {rounds}")
         self._try("the memory limit", self._find_kv, "kv_tokens")
         self._note_what_was_odd()
 
-    def run_round(self, label: str = "another round") -> None:
-        """All bursts of the fit once more, as far as the allowance goes."""
-        self._session.rounds.append([])
-        self._try(f"step times, {label}", self._run_bursts)
+    def run_round(self, label: str) -> None:
+        """Send all bursts of the fit once more, as far as the allowance goes."""
+        self._sender.rounds.append([])
+        self._try(label, self._run_bursts)
 
-    def fit(self) -> BlackBoxFit:
-        """The fit to all bursts so far, read with the policies that were identified.
-
-        Raises ``ProfileError`` when they are too few.
-        """
-        policies = self.findings.policies()
-        rounds = [answers for answers in self._session.rounds if answers]
-        intervals = [
-            [i for a in answers for i in read_intervals(a, policies)] for answers in rounds
-        ]
-        try:
-            spread_s = chunk_spread_s([a for answers in rounds for a in answers])
-            return fit_black_box(intervals, spread_s, self._seed)
-        except ProfileError as error:
-            why = f" ({self._ended})" if self._ended else ""
-            raise ProfileError(f"calibration from outside{why}: {error}") from error
-
-    def profile(self, name: str, endpoint: str, model: str, round_trip_s: float) -> Profile:
-        """What was learned, as a profile.
+    def profile(self, name: str = "calibrated") -> Profile:
+        """Return what was learned, read with the policies that were identified.
 
         The API's latency is what an idle server's first token takes beyond its steps: half of the
-        round trip is taken for the way out, which no client can tell from the way in.
+        round trip is taken for the way out, which no client can tell from the way in. Raises
+        ``ProfileError`` where too few steps were seen.
         """
-        found = self.fit()
-        if self.findings.identified.get("batching") == "static":
-            self.findings.found(wait_limit_s=round(found.wait_s, 4))
-        out_s = min(round_trip_s / 2, found.first_token_s)
-        layout = build_scheduler(self.findings.policies()).memory.layout
-        engine: dict[str, Any] = {"model": model, "identified": self.findings.as_dict()}
+        found = self._fit()
+        if self.limits.identified.get("batching") == "static":
+            self.limits.found(wait_limit_s=round(found.wait_s, 4))
+        self.limits.prompts = self._client.prompts_note()
+        out_s = min(self._client.round_trip_s() / 2, found.first_token_s)
+        policies = self.limits.policies()
+        layout = build_scheduler(policies).memory.layout
+        host = httpx.URL(self.endpoint.base_url).netloc.decode()
         return Profile(
             name=name,
             origin="measured",
-            machine={"endpoint": endpoint, "client": machine_facts()},
-            engine=engine,
-            policies=self.findings.policies().as_dict(),
+            machine={"endpoint": host, "client": machine_facts()},
+            engine={"model": self.endpoint.model, "identified": self.limits.as_dict()},
+            policies=policies.as_dict(),
             layouts={layout: StepTimeFit.of(found.fit)},
             api=ApiLatencyFit(
                 request_s=found.first_token_s - out_s,
@@ -139,52 +142,73 @@ class OutsideCalibrator:
             ),
         )
 
+    def as_counted(self, trace: Trace) -> Trace:
+        """The trace with prompts in words, where the endpoint takes text."""
+        words = [self._client.in_words(request) for request in trace]
+        return trace.replaced(words, "as the server counts")
+
+    def check_decisions(self) -> None:
+        """Nothing to compare: no step log can be read."""
+
+    def _fit(self) -> BlackBoxFit:
+        policies = self.limits.policies()
+        rounds = [answers for answers in self._sender.rounds if answers]
+        intervals = [
+            [i for a in answers for i in read_intervals(a, policies)] for answers in rounds
+        ]
+        try:
+            spread_s = chunk_spread_s([a for answers in rounds for a in answers])
+            return fit_black_box(intervals, spread_s, self._seed)
+        except ProfileError as error:
+            why = f" ({self._ended})" if self._ended else ""
+            raise ProfileError(f"black-box calibration{why}: {error}") from error
+
     def _warm_up(self) -> None:
         try:
             for _ in range(2):
-                self._session.send([Ask(SMALL_PROMPT, LONE_OUTPUTS)], keep=False)
-        except Ended as ended:
+                self._sender.send([BurstRequest(SMALL_PROMPT, LONE_OUTPUTS)], keep=False)
+        except ProbeStopped as ended:
             raise EndedEarly(f"the endpoint does not answer a first request: {ended}") from ended
 
     def _run_bursts(self) -> None:
-        for asks in bursts(self._session, self.findings):
-            self._session.send(asks)
+        for requests in bursts(self._sender, self.limits):
+            self._sender.send(requests)
 
     def _find_kv(self) -> None:
-        model = StepTimeFit.of(self.fit().fit).model()
-        find_kv_tokens(self._session, self.findings, model)
+        model = StepTimeFit.of(self._fit().fit).model()
+        find_kv_tokens(self._sender, self.limits, model)
 
     def _try(self, what: str, experiment: Callable[[], None], *names: str) -> None:
         """Run an experiment, or say why what it would have settled stays open."""
         if self._ended is None:
-            self._tell(f"calibrating: {what}")
+            self._report_progress(f"calibrating: {what}")
             try:
                 experiment()
-            except Ended as ended:
+            except ProbeStopped as ended:
                 self._ended = ended if ended.final else None
-                self.findings.unknown(str(ended), *names)
+                self.limits.unknown(str(ended), *names)
                 if not names:
-                    self.findings.notes.append(f"{what}: {ended}")
+                    self.limits.notes.append(f"{what}: {ended}")
             except KeyboardInterrupt:
-                self._ended = Broken("interrupted")
-                self.findings.unknown("interrupted", *names)
+                self._ended = EndpointLost("interrupted")
+                self.limits.unknown("interrupted", *names)
             except ProfileError as error:
-                self.findings.unknown(str(error), *names)
+                self.limits.unknown(str(error), *names)
         else:
-            self.findings.unknown(f"not tried: {self._ended}", *names)
+            self.limits.unknown(f"not tried: {self._ended}", *names)
 
     def _note_what_was_odd(self) -> None:
-        session, findings = self._session, self.findings
-        if session.shorter:
-            findings.notes.append(
-                f"{session.shorter} answers ended before the asked length: lengths cannot be forced"
+        sender, limits = self._sender, self.limits
+        if sender.shorter:
+            limits.notes.append(
+                f"{sender.shorter} answers ended before the asked length: lengths cannot be forced"
             )
-        if session.untold:
-            findings.notes.append(
-                f"{session.untold} answers came without usage: an event is taken for a token"
+        if sender.untold:
+            limits.notes.append(
+                f"{sender.untold} answers came without usage: an event is taken for a token"
             )
-        if session.tokens_per_event > 1.05:
-            findings.notes.append(
-                f"up to {session.tokens_per_event:.1f} tokens came in one event: an event is "
+        if sender.tokens_per_event > 1.05:
+            limits.notes.append(
+                f"up to {sender.tokens_per_event:.1f} tokens came in one event: an event is "
                 "taken for a step"
             )

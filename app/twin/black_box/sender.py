@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -46,17 +47,35 @@ class Burst:
         return float(found[1]) if found else None
 
 
+SendBurst = Callable[[Sequence[Request], float], Burst]
+"""Takes requests and how long to wait for their answers (seconds)."""
+
+
 class Sender(Protocol):
     """Sends requests, each at its time, and waits for all answers."""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
-        """Every answer, or why there is none."""
+        """Return every answer, or why there is none."""
+        ...
+
+    def in_words(self, request: Request) -> Request:
+        """Return the request that the server will count as long as this one."""
+        ...
+
+    def prompts_note(self) -> str | None:
+        """How long prompts of text are, and how that is known; None where token ids are sent."""
+        ...
+
+    def round_trip_s(self) -> float:
+        """How long a small request takes that reaches no scheduler."""
+        ...
 
 
 class LiveSender:
-    """Sends over HTTP. Prompts of text are asked in words and counted as the server counts them:
+    """Sends over HTTP.
 
-    by the usage of their streams, else by that of a few answers that are not streamed.
+    Prompts of text are sent in words and counted as the server counts them: by the usage of their
+    streams, else by the usage of a few answers that are not streamed.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -110,14 +129,15 @@ class LiveSender:
         return (constant, per_word) if per_word > 0 else (0.0, 1.0)
 
     def round_trip_s(self) -> float:
-        """Median time of a small request that no scheduler sees: ``GET /v1/models``."""
+        """Median time of ``GET /v1/models``, which no scheduler sees; 0 once the server is gone."""
         took_s = []
-        with httpx.Client(timeout=10, **client_settings(self._endpoint.base_url)) as client:
+        settings = client_settings(self._endpoint.base_url)
+        with httpx.Client(timeout=10, **settings) as client, suppress(httpx.TransportError):
             for _ in range(ROUND_TRIPS):
                 began_s = time.perf_counter()
                 client.get(f"{self._endpoint.base_url}/models")
                 took_s.append(time.perf_counter() - began_s)
-        return float(np.median(took_s))
+        return float(np.median(took_s)) if took_s else 0.0
 
     def _learn_lengths(self, asked: Sequence[Request], told: pd.DataFrame, untold: bool) -> int:
         """Note what the server counted; where it tells nothing, ask it once. Requests sent."""

@@ -26,7 +26,7 @@ from app.commands.report import report
 from app.html.charts import packed_library
 from app.html.report import render_html
 from app.text.report_folders import NamedRun, find_runs
-from app.twin.resimulate import as_sent, recorded_trace, replay_as_sent, scenario_of
+from app.twin.resimulate import as_sent, recorded_trace, resimulate_as_sent, scenario_of
 from loadtest.report.comparison import compare
 from loadtest.report.server_metrics import COLUMNS, FILE_NAME
 from policies.config import PolicyConfig
@@ -327,7 +327,7 @@ def test_replaying_what_was_sent_finds_the_simulation_again(folders: Path) -> No
     """The clients of this load test are 0.7 s late; latencies from when they sent know nothing
     of it."""
     predicted = load_run(folders / "predicted")
-    found = replay_as_sent(predicted, pretended(predicted, lag_s=0.7))
+    found = resimulate_as_sent(predicted, pretended(predicted, lag_s=0.7))
     for row in found.comparison.metrics:
         assert row.error == pytest.approx(0, abs=1e-6), row
     assert not found.requests.unmatched
@@ -356,8 +356,8 @@ def test_prefixes_come_from_the_trace(folders: Path) -> None:
     assert any(r.prefix_block_ids for r in sent)
     predicted.scenario["policies"]["prefix_cache"] = True
     with pytest.raises(RunError, match="does not keep which prompts share a prefix"):
-        replay_as_sent(predicted, measured)
-    again = replay_as_sent(predicted, measured, TRACE).predicted
+        resimulate_as_sent(predicted, measured)
+    again = resimulate_as_sent(predicted, measured, TRACE).predicted
     assert again.requests["cached_tokens"].sum() > 0
 
 

@@ -1,5 +1,6 @@
 """Settings as text: what each word becomes, who wins, and what is said of a wrong one."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import build_scenario
-from app.scenario.settings import parse_policies, parse_settings, with_settings
+from app.scenario.settings import parse_policies, parse_settings, policies_named, with_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
 from sim.experiments.scenario import ClusterConfig, Scenario
@@ -21,6 +22,7 @@ from workloads.request import Request
 from workloads.trace import Trace
 
 PROFILE = load_profile("llama-3-8b-h100")
+STATIC = {"batching": "static"}
 SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
 
 
@@ -144,12 +146,14 @@ def test_settings_keep_a_base_consistent() -> None:
 @pytest.mark.parametrize(
     ("text", "policies", "cluster"),
     [
-        ("static+contiguous", {"batching": "static", "kv": "contiguous"}, {}),
+        ("static+contiguous", {**STATIC, "kv": "contiguous"}, {}),
         (
             "chunked+paged+prefix",
             {"batching": "chunked", "kv": "paged", "prefix_cache": True},
             {},
         ),
+        ("static+contiguous-exact", {**STATIC, "kv": "contiguous", "reservation": "exact"}, {}),
+        ("my.py:Mine+your.py:Yours", {"batching": "my.py:Mine", "kv": "your.py:Yours"}, {}),
         ("queue_order=sjf", {"queue_order": "sjf"}, {}),
         ("sarathi+token_budget=64", {**PRESETS["sarathi"].policies, "token_budget": 64}, {}),
         ("sarathi+static", {**PRESETS["sarathi"].policies, "batching": "static"}, {}),
@@ -162,6 +166,31 @@ def test_a_side_of_a_comparison_is_named_in_parts(
     text: str, policies: dict[str, Any], cluster: dict[str, Any]
 ) -> None:
     assert parse_policies(text) == (policies, {}, cluster)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PolicyConfig(batching="static", kv="contiguous", reservation="pow2"),
+        PolicyConfig(batching="chunked", prefix_cache=True),
+    ],
+)
+def test_the_name_of_policies_names_them(config: PolicyConfig) -> None:
+    assert policies_named(config.name, PolicyConfig(), "--policy") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("continuous+paged+cache", "--policy: unknown policies 'cache'"),
+        ("static-paged", "--policy: unknown policies 'static-paged'"),
+        ("static+contiguous-most", "reservation: 'most'"),
+        ("static+replicas=2", "--policy: 'static+replicas=2': one server has no replicas"),
+    ],
+)
+def test_wrong_policies_of_one_server_are_one_line(text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(message)):
+        policies_named(text, PolicyConfig(), "--policy")
 
 
 def test_a_preset_of_a_cluster_brings_its_servers() -> None:

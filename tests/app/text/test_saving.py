@@ -11,9 +11,8 @@ import pytest
 import typer
 
 from app.commands.report import write_html
-from app.commands.verify import _finish_outside, finish
-from app.twin.black_box.verification import Level, OutsideVerification
-from app.twin.verification import Verification, require_complete
+from app.commands.verify import finish
+from app.twin.verification import Level, Verification, require_complete
 from loadtest.report.comparison import METRICS, Comparison, compare
 from loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
 from policies.config import PolicyConfig
@@ -32,6 +31,7 @@ from workloads.transform import limit
 
 REQUESTS = 20
 CONFIG = PolicyConfig()
+NAMES = ("predicted", "measured-1", "measured-2")
 WHOLE = " has the whole run"
 
 
@@ -51,18 +51,17 @@ def no_folder(tmp_path: Path) -> Path:
     return tmp_path / "file" / "runs"
 
 
-def a_profile() -> Profile:
-    identified: dict[str, Any] = {"not identified": {}}
+def a_profile(config: PolicyConfig, **engine: Any) -> Profile:
     fit = StepTimeFit(coefficients={"constant": 0.003, "rows_from_0": 2e-5})
     return Profile(
-        name="made", origin="computed", machine={}, engine={"identified": identified},
-        policies=CONFIG.as_dict(), layouts={"paged": fit},
+        name="made", origin="computed", machine={}, engine=engine,
+        policies=config.as_dict(), layouts={"paged": fit},
     )  # fmt: skip
 
 
 def judged(trace: Trace) -> tuple[Prediction, list[Run], Comparison]:
     """A prediction that two load tests confirm."""
-    prediction = predict(trace, CONFIG, a_profile(), replications=2)
+    prediction = predict(trace, CONFIG, a_profile(CONFIG), replications=2)
     measured = [load_test(REQUESTS), load_test(REQUESTS)]
     summaries = [run.summary() for run in measured]
     found = {metric: interval(summaries, metric) for metric in METRICS}
@@ -70,19 +69,17 @@ def judged(trace: Trace) -> tuple[Prediction, list[Run], Comparison]:
 
 
 def a_verification(config: PolicyConfig = CONFIG) -> Verification:
+    """One that reads a step log, at one load."""
     trace = limit(sample_trace(), REQUESTS)
-    found = judged(trace)
-    return Verification(config, a_profile(), trace, 5.0, *found, DecisionCheck(3, 3))
+    level = Level(0.7, trace, *judged(trace))
+    return Verification(a_profile(config), 5.0, [level], DecisionCheck(3, 3))
 
 
-def verify(out: Path) -> None:
-    finish([a_verification()], out, json=False)
-
-
-def verify_outside(out: Path) -> None:
+def a_black_box_verification() -> Verification:
+    """One that sees what clients see, at two loads."""
     trace = limit(sample_trace(), REQUESTS)
-    level = Level(0.5, trace, *judged(trace))
-    _finish_outside(OutsideVerification(a_profile(), 5.0, [level]), out, json=False)
+    levels = [Level(utilisation, trace, *judged(trace)) for utilisation in (0.5, 0.7)]
+    return Verification(a_profile(CONFIG, identified={"not identified": {}}), 5.0, levels)
 
 
 def instead_of(line: str) -> Path:
@@ -92,20 +89,17 @@ def instead_of(line: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "runs"),
-    [
-        (verify, ["predicted", "measured-1", "measured-2"]),
-        (verify_outside, ["at-50/predicted", "at-50/measured-1", "at-50/measured-2"]),
-    ],
+    ("make", "loads"),
+    [(a_verification, ["at-70"]), (a_black_box_verification, ["at-50", "at-70"])],
 )
 def test_a_verification_that_cannot_be_saved_is_printed(
-    command: Callable[[Path], None],
-    runs: list[str],
+    make: Callable[[], Verification],
+    loads: list[str],
     no_folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        command(no_folder)
+        finish([make()], no_folder, json=False)
     said = capsys.readouterr()
     assert ended.value.exit_code == 1
     assert re.search("VERDICT: the predictions? holds?", said.out)
@@ -114,7 +108,8 @@ def test_a_verification_that_cannot_be_saved_is_printed(
     assert "(Not a directory)" in line
     instead = instead_of(line)
     assert folders == f"run folders: {instead}"
-    assert all(len(load_run(instead / name).requests) == REQUESTS for name in runs)
+    runs = [instead / at / name for at in loads for name in NAMES]
+    assert all(len(load_run(run).requests) == REQUESTS for run in runs)
     assert {"verdict.json", "profile.json"} <= {path.name for path in instead.iterdir()}
 
 

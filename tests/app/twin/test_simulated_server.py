@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.server_options import ServerOptions
 from app.twin.engines import engine_at
-from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, SPIN_S, Pace
+from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, SPIN_S, StepTimer
 from app.twin.simulated_core import Answers, SimulatedCore
 from app.twin.simulated_server import SimulatedEngine, simulated_engine
 from engine.core.core_loop import CoreLoop
@@ -186,12 +186,12 @@ def test_a_late_step_is_made_up_for_and_a_stall_is_not(caplog: pytest.LogCapture
     def sleep(seconds: float) -> None:
         clock.now_s += seconds + SPIN_S
 
-    pace = Pace(clock, sleep)
+    timer = StepTimer(clock, sleep)
     ends = []
     for disturbance_s in (0.0, 0.05, 0.0, 2 * MOST_LATE_S, 0.0, 2 * MOST_LATE_S, 0.0):
         clock.now_s += disturbance_s
-        pace.begin(clock.now_s)
-        pace.wait(1.0)
+        timer.begin(clock.now_s)
+        timer.wait(1.0)
         ends.append(clock.now_s)
     early = MOST_HANDLING_S  # by what was taken for the core's work
     # 0.05 s late: the steps after it end when they would have; a stall moves all that follow
@@ -203,13 +203,15 @@ def test_a_late_step_is_made_up_for_and_a_stall_is_not(caplog: pytest.LogCapture
 
 def test_after_a_rest_a_step_begins_when_it_is_decided() -> None:
     clock = FakeClock()
-    pace = Pace(clock, lambda seconds: setattr(clock, "now_s", clock.now_s + seconds + SPIN_S))
-    pace.begin(0.0)
-    pace.wait(1.0)
-    pace.rest()
+    timer = StepTimer(
+        clock, lambda seconds: setattr(clock, "now_s", clock.now_s + seconds + SPIN_S)
+    )
+    timer.begin(0.0)
+    timer.wait(1.0)
+    timer.rest()
     clock.now_s = 1.05
-    pace.begin(1.05)
-    pace.wait(1.0)
+    timer.begin(1.05)
+    timer.wait(1.0)
     assert clock.now_s == pytest.approx(2.05)
 
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from app.twin.black_box.calibration import OutsideCalibrator
-from app.twin.black_box.findings import Findings
-from app.twin.black_box.limits import at_once, most_held, roundest, waited_for_others
+from app.twin.black_box.burst_sender import Allowance
+from app.twin.black_box.calibration import BlackBoxCalibrator
+from app.twin.black_box.experiments import at_once, most_held, roundest, waited_for_others
+from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.sender import Burst
-from app.twin.black_box.session import Allowance
+from loadtest.endpoint import Endpoint
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from sim.experiments.predict import predict_once
 from sim.records.metrics import figure
 from sim.step_times.black_box_steps import ObservedRequest
-from sim.step_times.profile import Profile, StepTimeFit, load_profile
+from sim.step_times.profile import StepTimeFit, load_profile
 from tests.support.simulated_sender import SimulatedSender
 from workloads.errors import EndedEarly, ProfileError
 from workloads.request import Request
@@ -35,25 +36,21 @@ def calibrator(
     max_requests: int = 400,
     max_model_len: int | None = 2048,
     slept: list[float] | None = None,
-) -> OutsideCalibrator:
-    return OutsideCalibrator(
-        send,
+) -> BlackBoxCalibrator:
+    return BlackBoxCalibrator(
+        Endpoint("http://host:1/v1", "model", prompt="ids", max_model_len=max_model_len),
         Allowance(max_s, max_requests),
-        max_model_len,
+        sender=send,
         clock=send.clock,
         sleep=(slept if slept is not None else []).append,
     )
 
 
-def calibrated(rounds: int = 1, **settings: Any) -> tuple[OutsideCalibrator, PolicyConfig]:
+def calibrated(rounds: int = 1, **settings: Any) -> tuple[BlackBoxCalibrator, PolicyConfig]:
     config = replace(BASE, **settings)
-    outside = calibrator(SimulatedSender(config, TRUTH), max_model_len=config.max_model_len)
-    outside.identify(rounds=rounds)
-    return outside, config
-
-
-def learned(outside: OutsideCalibrator) -> Profile:
-    return outside.profile("learned", "host:1", "model", 0.001)
+    black_box = calibrator(SimulatedSender(config, TRUTH), max_model_len=config.max_model_len)
+    black_box.identify(rounds=rounds)
+    return black_box, config
 
 
 @pytest.mark.parametrize(
@@ -73,8 +70,8 @@ def learned(outside: OutsideCalibrator) -> Profile:
 def test_policies_are_told_from_the_order_of_tokens(
     settings: dict[str, Any], open_: set[str]
 ) -> None:
-    outside, config = calibrated(**settings)
-    found = outside.findings
+    black_box, config = calibrated(**settings)
+    found = black_box.limits
     assert set(found.not_identified) == open_
     for name, value in found.identified.items():
         true = getattr(config, name)
@@ -88,15 +85,15 @@ def test_policies_are_told_from_the_order_of_tokens(
 
 
 def test_a_memory_that_binds_is_bounded_from_both_sides() -> None:
-    outside, config = calibrated(kv_tokens=8192)
-    found = outside.findings.identified["kv_tokens"]
+    black_box, config = calibrated(kv_tokens=8192)
+    found = black_box.limits.identified["kv_tokens"]
     assert found == pytest.approx(config.kv_tokens, rel=0.05)
-    assert any(f"between {found} and" in note for note in outside.findings.notes)
+    assert any(f"between {found} and" in note for note in black_box.limits.notes)
 
 
 def test_what_is_learned_predicts_what_the_server_does() -> None:
-    outside, config = calibrated(rounds=2, batching="chunked")
-    profile = learned(outside)
+    black_box, config = calibrated(rounds=2, batching="chunked")
+    profile = black_box.profile("learned")
     trace = at_rate(sample_trace(), 3.0)
     truth = replace(config, prefix_cache=False)
     runs = [
@@ -116,7 +113,7 @@ def test_what_is_learned_predicts_what_the_server_does() -> None:
 
 
 def test_step_times_are_learned_and_carry_their_uncertainty(tmp_path: Path) -> None:
-    profile = learned(calibrated(rounds=2, batching="chunked")[0])
+    profile = calibrated(rounds=2, batching="chunked")[0].profile("learned")
     fit = profile.step_time("paged")
     truth, model = TRUTH.step_time("paged").model(), fit.model()
     for shape in (
@@ -151,25 +148,25 @@ class SilentSender(SimulatedSender):
 
 @pytest.mark.parametrize("server", [SimulatedSender, SilentSender])
 def test_a_context_that_nobody_tells_is_found_by_bisection(server: type[SimulatedSender]) -> None:
-    outside = calibrator(server(replace(BASE, max_model_len=300), TRUTH), max_model_len=None)
-    outside.identify(rounds=0)
-    assert 290 <= outside.findings.identified["max_model_len"] <= 300
-    assert any("are rejected (HTTP 400: too long)" in note for note in outside.findings.notes)
+    black_box = calibrator(server(replace(BASE, max_model_len=300), TRUTH), max_model_len=None)
+    black_box.identify(rounds=0)
+    assert 290 <= black_box.limits.identified["max_model_len"] <= 300
+    assert any("are rejected (HTTP 400: too long)" in note for note in black_box.limits.notes)
 
 
 def test_it_keeps_its_limits_and_says_what_they_cost() -> None:
     send = SimulatedSender(BASE, TRUTH)
-    outside = calibrator(send, max_requests=60)
-    outside.identify()
+    black_box = calibrator(send, max_requests=60)
+    black_box.identify(2)
     assert send.requests <= 60
-    assert "it needs 32 requests" in outside.findings.not_identified["max_seqs"]
+    assert "it needs 32 requests" in black_box.limits.not_identified["max_seqs"]
     send = SimulatedSender(BASE, TRUTH)
-    outside = calibrator(send, max_s=40.0)
-    outside.identify()
+    black_box = calibrator(send, max_s=40.0)
+    black_box.identify(2)
     assert send.elapsed_s < 60
-    assert outside.findings.not_identified["kv_tokens"]
-    assert not outside.broken
-    assert learned(outside).step_time("paged").steps > 100
+    assert black_box.limits.not_identified["kv_tokens"]
+    assert not black_box.stopped
+    assert black_box.profile("learned").step_time("paged").steps > 100
 
 
 def test_a_batch_that_may_take_too_long_is_not_tried() -> None:
@@ -177,11 +174,11 @@ def test_a_batch_that_may_take_too_long_is_not_tried() -> None:
     slow = {"constant": 0.02, "decode_sequences": 0.003}
     profile = TRUTH.model_copy(update={"layouts": {"paged": StepTimeFit(coefficients=slow)}})
     config = replace(BASE, max_seqs=256, token_budget=2048, kv_tokens=100_000)
-    outside = calibrator(SimulatedSender(config, profile), max_s=240.0, max_requests=2000)
-    outside.identify(rounds=0)
-    why = outside.findings.not_identified["max_seqs"]
+    black_box = calibrator(SimulatedSender(config, profile), max_s=240.0, max_requests=2000)
+    black_box.identify(rounds=0)
+    why = black_box.limits.not_identified["max_seqs"]
     assert why.startswith("128 requests at once would take about 6")
-    assert outside.findings.policies().max_seqs >= 64
+    assert black_box.limits.policies().max_seqs >= 64
 
 
 INTERRUPTED = Burst([], interrupted=True)
@@ -194,46 +191,46 @@ BROKEN = Burst([], {"broken_stream": "ended"})
 def test_what_was_learned_before_an_end_is_kept(trouble: Burst) -> None:
     send = SimulatedSender(BASE, TRUTH)
     send.troubles = dict.fromkeys(range(31, 200), trouble)
-    outside = calibrator(send)
-    outside.identify()
-    assert outside.broken
+    black_box = calibrator(send)
+    black_box.identify(2)
+    assert black_box.stopped
     assert send.elapsed_s > 0
-    assert outside.findings.not_identified["kv_tokens"].startswith("not tried: ")
-    assert learned(outside).step_time("paged").steps > 100
+    assert black_box.limits.not_identified["kv_tokens"].startswith("not tried: ")
+    assert black_box.profile("learned").step_time("paged").steps > 100
 
 
 def test_ctrl_c_before_anything_is_learned_says_so() -> None:
     send = SimulatedSender(BASE, TRUTH)
     send.troubles = dict.fromkeys(range(4, 9), INTERRUPTED)
-    outside = calibrator(send)
-    outside.identify()
-    with pytest.raises(ProfileError, match=r"outside \(interrupted\): \d+ measured steps"):
-        learned(outside)
+    black_box = calibrator(send)
+    black_box.identify(2)
+    with pytest.raises(ProfileError, match=r"calibration \(interrupted\): \d+ measured steps"):
+        black_box.profile("learned")
     send = SimulatedSender(BASE, TRUTH)
     send.troubles = {1: GONE}
     with pytest.raises(EndedEarly, match="does not answer a first request"):
-        calibrator(send).identify()
+        calibrator(send).identify(2)
 
 
 def test_a_busy_server_is_waited_for_as_it_asks() -> None:
     send, slept = SimulatedSender(BASE, TRUTH), list[float]()
     send.troubles = {3: BUSY, 4: BUSY}
-    outside = calibrator(send, slept=slept)
-    outside.identify(rounds=1)
+    black_box = calibrator(send, slept=slept)
+    black_box.identify(rounds=1)
     assert slept == [7.0, 7.0]
-    assert outside.findings.identified["max_seqs"] == 16
+    assert black_box.limits.identified["max_seqs"] == 16
 
 
 def test_an_experiment_that_fails_leaves_the_others() -> None:
     send = SimulatedSender(BASE, TRUTH)
     names = ("batching", "token_budget")
     send.troubles = {12: BROKEN}  # two to warm up, nine lone prompts: the scheduler's
-    outside = calibrator(send)
-    outside.identify(rounds=1)
-    assert set(names) <= set(outside.findings.not_identified)
-    assert "broken_stream" in outside.findings.not_identified["batching"]
-    assert outside.findings.identified["max_seqs"] == 16
-    assert outside.findings.policies().batching == "chunked"
+    black_box = calibrator(send)
+    black_box.identify(rounds=1)
+    assert set(names) <= set(black_box.limits.not_identified)
+    assert "broken_stream" in black_box.limits.not_identified["batching"]
+    assert black_box.limits.identified["max_seqs"] == 16
+    assert black_box.limits.policies().batching == "chunked"
 
 
 @pytest.mark.parametrize(
@@ -258,10 +255,10 @@ def test_counts_of_what_ran() -> None:
 
 
 def test_findings_say_both_sides() -> None:
-    findings = Findings(longest=100)
-    findings.unknown("no time", "max_seqs", "kv_tokens")
-    findings.found(max_seqs=4)
-    findings.unknown("again", "max_seqs")
-    assert findings.as_dict()["not identified"] == {"kv_tokens": "no time"}
-    assert findings.policies().kv_tokens >= 4 * 100
-    assert "  max_seqs        4" in findings.lines()
+    limits = IdentifiedLimits(longest=100)
+    limits.unknown("no time", "max_seqs", "kv_tokens")
+    limits.found(max_seqs=4)
+    limits.unknown("again", "max_seqs")
+    assert limits.as_dict()["not identified"] == {"kv_tokens": "no time"}
+    assert limits.policies().kv_tokens >= 4 * 100
+    assert "  max_seqs        4" in limits.lines()

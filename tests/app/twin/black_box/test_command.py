@@ -8,11 +8,12 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from app.text.report_folders import find_runs
 from app.twin.black_box.sender import LiveSender
 from loadtest.endpoint import probe
 from sim.records.run import load_run
 from sim.step_times.profile import Profile, StepTimeFit, load_profile
-from tests.benchmarks.outside import served
+from tests.benchmarks.black_box import served
 from tests.support.command import refused, servetwin
 from workloads.native import write_trace
 from workloads.request import Request
@@ -69,7 +70,7 @@ def test_text_is_asked_in_words_so_that_the_server_counts_tokens(url: str) -> No
 
 def test_calibrate_writes_what_it_learned_and_what_it_did_not(url: str, tmp_path: Path) -> None:
     out = tmp_path / "p.json"
-    limits = ("--max-minutes", 0.1, "--max-requests", 80, "--rounds", 1)
+    limits = ("--max-minutes", 0.25, "--max-requests", 80, "--rounds", 1)
     done = servetwin("calibrate", "--url", url, "--out", out, *limits)
     assert done.code == 0, done.err
     profile = load_profile(str(out))
@@ -85,17 +86,22 @@ def test_verify_takes_any_endpoint_and_judges(url: str, tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     requests = [Request(str(i), 0.05 * i, 10 + i, 4) for i in range(20)]
     write_trace(Trace(tuple(requests), "t"), trace)
-    options = ("--max-minutes", 0.1, "--max-requests", 80, "--repeats", 1)
+    options = ("--max-minutes", 0.25, "--max-requests", 80, "--repeats", 1)
     at = ("verify", "--url", url, "--trace", trace)
     done = servetwin(*at, *options, "--utilisation", 0.5, "--out", tmp_path / "v")
-    verdict = json.loads((tmp_path / "v" / "verdict.json").read_text())
+    (folder,) = (tmp_path / "v").iterdir()
+    verdict = json.loads((folder / "verdict.json").read_text())
     assert done.code == (not verdict["holds"]), done.err
-    assert "calibrating from outside" in done.err
+    assert "calibrating as a black box" in done.err
     assert "VERDICT: " in done.out
+    assert folder.name == verdict["policy"]
     (level,) = verdict["levels"]
     assert level["utilisation"] == 0.5
-    assert load_run(tmp_path / "v" / "at-50" / "predicted").kind == "simulation"
-    assert load_run(tmp_path / "v" / "at-50" / "measured-1").kind == "loadtest"
+    assert verdict["comparison"] == level["comparison"]
+    assert load_run(folder / "at-50" / "predicted").kind == "simulation"
+    assert load_run(folder / "at-50" / "measured-1").kind == "loadtest"
+    _, (trial,) = find_runs([tmp_path / "v"])
+    assert json.loads(json.dumps(trial.comparison.as_dict())) == level["comparison"]
 
 
 def test_requests_that_the_endpoint_cannot_take_are_counted(url: str, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.twin.black_box.calibration import OutsideCalibrator
-from app.twin.black_box.findings import Findings
-from app.twin.black_box.limits import find_batching, find_context
+from app.twin.black_box.burst_sender import Allowance, BurstRequest, BurstSender
+from app.twin.black_box.calibration import BlackBoxCalibrator
+from app.twin.black_box.experiments import find_batching, find_context
+from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.prompt_counts import PROBED_WORDS
 from app.twin.black_box.sender import Burst, LiveSender
-from app.twin.black_box.session import Allowance, Ask, Session
 from loadtest.endpoint import Endpoint, probe
 from tests.benchmarks.foreign import ENGINES, missing, served, write_model
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
@@ -83,17 +83,17 @@ def test_probes_count_as_requests_and_the_notes_say_what_was_not_told() -> None:
     kind = Kind(models("me"), {"/v1/completions": answer_without_usage})
     with running(kind) as url:
         allowance = Allowance(5.0, 40)
-        calibrator = OutsideCalibrator(LiveSender(probe(url)), allowance)
+        calibrator = BlackBoxCalibrator(probe(url), allowance)
         calibrator.identify(rounds=0)
     assert allowance.used_requests == sum("prompt" in body for _, body in kind.asked) <= 40
-    notes = calibrator.findings.notes
+    notes = calibrator.limits.notes
     assert any("came without usage: an event is taken for a token" in note for note in notes)
 
 
 def test_the_note_about_prompts_is_among_the_others() -> None:
-    findings = Findings(longest=10, notes=["first"], prompts="prompts are text")
-    assert findings.as_dict()["notes"] == ["first", "prompts are text"]
-    assert findings.lines()[-1] == "note: prompts are text"
+    limits = IdentifiedLimits(longest=10, notes=["first"], prompts="prompts are text")
+    assert limits.as_dict()["notes"] == ["first", "prompts are text"]
+    assert limits.lines()[-1] == "note: prompts are text"
 
 
 def test_no_burst_is_waited_for_longer_than_half_of_the_time_left() -> None:
@@ -103,8 +103,8 @@ def test_no_burst_is_waited_for_longer_than_half_of_the_time_left() -> None:
         waits.append(timeout_s)
         return Burst([])
 
-    session = Session(send, Allowance(100.0, 10, used_s=20.0), np.random.default_rng(0))
-    session.send([Ask(1, 1)])
+    sender = BurstSender(send, Allowance(100.0, 10, used_s=20.0), np.random.default_rng(0))
+    sender.send([BurstRequest(1, 1)])
     assert waits == [40.0]
 
 
@@ -141,13 +141,13 @@ def test_transformers_serve_is_asked_and_counted_right(endpoint: Endpoint) -> No
 def test_transformers_serve_shows_how_it_batches(
     endpoint: Endpoint, request: pytest.FixtureRequest
 ) -> None:
-    findings = Findings(longest=400)
-    session = Session(LiveSender(endpoint), Allowance(20.0, 100), np.random.default_rng(0))
-    find_context(session, findings)
-    find_batching(session, findings)
+    limits = IdentifiedLimits(longest=400)
+    sender = BurstSender(LiveSender(endpoint), Allowance(20.0, 100), np.random.default_rng(0))
+    find_context(sender, limits)
+    find_batching(sender, limits)
     plain = "transformers-plain" in request.node.name
     expected = {"batching": "continuous", **({"max_seqs": 1} if plain else {})}
-    assert findings.identified == expected
+    assert limits.identified == expected
 
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:

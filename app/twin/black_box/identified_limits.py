@@ -1,4 +1,4 @@
-"""What a calibration from outside found out about a server's policies, and what it could not."""
+"""What a black-box calibration found out about a server's policies, and what it could not."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ LEAST_MAX_SEQS = 256
 
 
 @dataclass(slots=True)
-class Findings:
+class IdentifiedLimits:
     """Settings of ``PolicyConfig`` that were identified, and why others were not.
 
     ``longest`` is the longest request (prompt and output) that may be sent, in tokens. ``prompts``

@@ -1,8 +1,8 @@
 """How well an endpoint is predicted that is known by its URL alone.
 
-``python -m tests.benchmarks.outside`` serves each server of ``SERVERS`` in a process of its own,
-calibrates it from outside, predicts a scaled Azure window at 50 % and 70 % of capacity, load-tests
-it, and prints a table. About 12 minutes per server; let nothing else run.
+``python -m tests.benchmarks.black_box`` serves each server of ``SERVERS`` in a process of its own,
+calibrates it as a black box, predicts a scaled Azure window at 50 % and 70 % of capacity, runs load
+tests, and prints a table. About 12 minutes per server; let nothing else run.
 """
 
 import shlex
@@ -17,8 +17,17 @@ from typing import Annotated, Any
 
 import typer
 
-from app.twin.black_box.verification import Level, OutsidePlan, OutsideVerification, verify_outside
-from loadtest.endpoint import probe
+from app.twin.black_box.burst_sender import Allowance
+from app.twin.black_box.calibration import BlackBoxCalibrator
+from app.twin.verification import (
+    BLACK_BOX_ROUNDS,
+    BLACK_BOX_UTILISATIONS,
+    Level,
+    Plan,
+    Verification,
+    verify,
+)
+from loadtest.endpoint import Endpoint, probe
 from loadtest.report.comparison import MetricComparison
 from sim.records.run import machine_facts
 from tests.benchmarks.simulator import CONVERSATION
@@ -60,7 +69,7 @@ def table_head() -> list[str]:
     return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
 
 
-def row(name: str, found: OutsideVerification, level: Level) -> str:
+def row(name: str, found: Verification, level: Level) -> str:
     """One line of the table."""
     by_name = {metric.metric: metric for metric in level.comparison.metrics}
     cells = [
@@ -95,19 +104,30 @@ def progress(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def verify_black_box(
+    endpoint: Endpoint, trace: Trace, repeats: int, max_s: float = 300.0, max_requests: int = 400
+) -> Verification:
+    """Verify an endpoint of which nothing but the URL is known."""
+    plan = Plan(BLACK_BOX_UTILISATIONS, repeats, rounds=BLACK_BOX_ROUNDS)
+    calibrator = BlackBoxCalibrator(
+        endpoint, Allowance(max_s, max_requests), report_progress=progress
+    )
+    return verify(calibrator, trace, plan, progress)
+
+
 def main(
     server: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(SERVERS)}.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs.")] = None,
     repeats: int = 2,
 ) -> None:
-    """Verify each server from outside and print the table."""
-    trace, plan = azure_window(), OutsidePlan(repeats=repeats)
+    """Verify each server as a black box and print the table."""
+    trace = azure_window()
     facts: dict[str, Any] = machine_facts()
     say(f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}")
     say("\n".join(table_head()))
     for name in server or SERVERS:
         with served(SERVERS[name]) as url:
-            found = verify_outside(probe(url), trace, plan, progress)
+            found = verify_black_box(probe(url), trace, repeats)
         if out:
             found.save(out / name)
         say("\n".join(row(name, found, level) for level in found.levels))

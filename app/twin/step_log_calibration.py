@@ -1,4 +1,4 @@
-"""Calibrate a running engine: drive it with bursts, read its step log, fit step time and API.
+"""Calibrate a running engine by its step log: send bursts, fit step time and API latency.
 
 A burst sends some requests at once and waits for all of them. Bursts differ in size, prompt and
 context length, so that the steps they cause span the shapes that a load may reach: lone decodes,
@@ -8,21 +8,28 @@ an error of the model.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from app.scenario.engine_options import EngineChoice
+from app.twin.calibrator import ReportProgress
+from app.twin.engines import LiveEngine, bundled_engine
 from engine.core.step_log import read_arrivals, read_step_log
-from loadtest.endpoint import Endpoint
+from loadtest.endpoint import probe
+from loadtest.report.comparison import DEFAULT_LIMITS
 from loadtest.run.client import LoadOptions, run_load_test
 from policies.config import PolicyConfig
+from policies.registry import build_scheduler
 from policies.step_record import StepRecord
-from sim.records.run import Run
-from sim.step_times.fit import StepSample, fit_line
-from sim.step_times.profile import ApiLatencyFit
+from sim.experiments.decision_check import DecisionCheck, check_decisions
+from sim.records.run import Run, machine_facts
+from sim.step_times.fit import StepSample, fit_line, fit_step_time
+from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from workloads.errors import EngineError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -36,6 +43,9 @@ GROUP_PROMPTS = (12, 160)
 GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
+
+LAYOUTS = ("paged", "contiguous")
+CALIBRATED_BATCHING = ("continuous", "static")
 
 _AT_ONCE = LoadOptions(lead_s=0.02)
 
@@ -75,42 +85,63 @@ def _group(size: int, longest: int, rng: np.random.Generator) -> list[tuple[int,
     return [(min(p, longest - o), o) for p, o in pairs]
 
 
-class Calibrator:
+class StepLogCalibrator:
     """Runs rounds of bursts against one engine whose step log can be read here."""
+
+    error_limits = DEFAULT_LIMITS
+    stopped = None
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        step_log: Path,
-        config: PolicyConfig,
-        clock_zero_s: float,
+        engine: LiveEngine,
         seed: int = 0,
+        report_progress: ReportProgress = lambda _: None,
     ) -> None:
-        self._endpoint = endpoint
-        self._step_log = step_log
-        self._config = config
-        self._clock_zero_s = clock_zero_s
+        self.endpoint = probe(engine.url)
+        self.header = engine.header()
+        self.config = resolved_policies(self.header)
+        self.rounds: list[Observed] = []
+        self._step_log = engine.step_log
         self._rng = np.random.default_rng(seed)
-        self._round = 0
+        self._report_progress = report_progress
 
-    def run_round(self, on_progress: Callable[[int], None] | None = None) -> Observed:
-        """Every burst once; ``on_progress`` is told how many are done.
+    def identify(self, rounds: int) -> None:
+        """Run the first ``rounds`` rounds; the step log's header states the policies.
 
-        Raises ``EngineError`` when the engine answers a burst with errors.
+        Raises ``EngineError`` when the engine fails a request.
         """
+        for _ in range(rounds):
+            self.run_round("bursts over prompt lengths, batch sizes and contexts")
+
+    def run_round(self, label: str) -> None:
+        """Send every burst once.
+
+        Raises ``EngineError`` when the engine fails a request.
+        """
+        self._report_progress(f"calibrating: {label}")
         observed = Observed([], [], [])
-        longest = min(self._config.max_model_len, self._config.kv_tokens)
-        for done, burst in enumerate(bursts(self._config, longest, self._rng), start=1):
+        longest = min(self.config.max_model_len, self.config.kv_tokens)
+        for burst in bursts(self.config, longest, self._rng):
             self._run_burst(burst, observed)
-            if on_progress:
-                on_progress(done)
-        self._round += 1
-        return observed
+        self.rounds.append(observed)
+
+    def profile(self, name: str = "calibrated") -> Profile:
+        """Fit all rounds so far."""
+        return make_profile(self.header, self.rounds, name)
+
+    def as_counted(self, trace: Trace) -> Trace:
+        """The trace itself: prompts are sent as token ids."""
+        return trace
+
+    def check_decisions(self) -> DecisionCheck:
+        """Replay the step log of the engine's whole life, calibration included."""
+        log = read_step_log(self._step_log)[1]
+        return check_decisions(read_arrivals(self._step_log), self.config, log)
 
     def _run_burst(self, burst: list[Request], observed: Observed) -> None:
         seen = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
-        run = run_load_test(self._endpoint, trace, options=_AT_ONCE)
+        run = run_load_test(self.endpoint, trace, options=_AT_ONCE)
         if run.extra["delivered"]["interrupted"]:
             raise KeyboardInterrupt
         failed = run.requests[run.requests["status"] != "finished"]
@@ -118,11 +149,11 @@ class Calibrator:
             messages = run.extra["delivered"]["first_messages"]
             raise EngineError(f"calibration: the engine failed {len(failed)} requests: {messages}")
         steps = _settled_steps(self._step_log, seen, run)
-        observed.samples.extend(step_samples(steps, self._round))
+        observed.samples.extend(step_samples(steps, len(self.rounds)))
         self._observe_api(run, steps, observed)
 
     def _observe_api(self, run: Run, steps: list[StepRecord], observed: Observed) -> None:
-        zero_s = run.meta["clock_zero_perf_counter_s"] - self._clock_zero_s
+        zero_s = run.meta["clock_zero_perf_counter_s"] - self.header["clock_zero_s"]
         requests = run.requests.set_index("response_id")
         if len(requests) == 1:
             lone = run.requests.iloc[0]
@@ -174,22 +205,66 @@ def step_samples(steps: list[StepRecord], round_: int) -> list[StepSample]:
     ]
 
 
-def pooled(rounds: list[Observed]) -> Observed:
-    """The observations of several rounds as one."""
-    return Observed(
-        [sample for r in rounds for sample in r.samples],
-        [request for r in rounds for request in r.requests_in],
-        [chunk for r in rounds for chunk in r.chunks_out],
+def resolved_policies(header: Mapping[str, Any]) -> PolicyConfig:
+    """The policies that a step log's header states, with the KV memory that the engine has."""
+    return PolicyConfig(**{**header["policies"], "kv_tokens": header["kv_tokens"]})
+
+
+def make_profile(header: Mapping[str, Any], rounds: Sequence[Observed], name: str) -> Profile:
+    """Fit rounds on the engine that the header of its step log describes."""
+    config = resolved_policies(header)
+    layout = build_scheduler(config).memory.layout
+    samples = [sample for observed in rounds for sample in observed.samples]
+    return Profile(
+        name=name,
+        origin="measured",
+        machine=machine_facts(),
+        engine=header["runner"],
+        policies=config.as_dict(),
+        layouts={layout: StepTimeFit.of(fit_step_time(samples))},
+        api=_fit_api(rounds),
     )
 
 
-def fit_api(observed: Observed) -> ApiLatencyFit:
+def _fit_api(rounds: Sequence[Observed]) -> ApiLatencyFit:
     """Robust lines: request latency over prompt tokens, chunk latency over sequences."""
-    request_s, per_token_s = fit_line(observed.requests_in)
-    chunk_s, per_sequence_s = fit_line(observed.chunks_out)
+    request_s, per_token_s = fit_line(
+        [pair for observed in rounds for pair in observed.requests_in]
+    )
+    chunk_s, per_sequence_s = fit_line(
+        [pair for observed in rounds for pair in observed.chunks_out]
+    )
     return ApiLatencyFit(
         request_s=request_s,
         request_per_token_s=per_token_s,
         chunk_s=chunk_s,
         chunk_per_sequence_s=per_sequence_s,
     )
+
+
+def calibrate_bundled(
+    base: PolicyConfig,
+    engine: EngineChoice,
+    rounds: int,
+    name: str,
+    report_progress: ReportProgress,
+) -> Profile:
+    """Calibrate static and continuous batching over both KV layouts; one profile of all.
+
+    ``rounds`` run on each server. The API latency is that of the first layout.
+    """
+    profiles = []
+    for layout in LAYOUTS:
+        header: Mapping[str, Any] = {}
+        observed: list[Observed] = []
+        for batching in CALIBRATED_BATCHING:
+            config = replace(base, batching=batching, kv=layout, prefix_cache=False)
+            report_progress(f"calibrating {config.name}")
+            with bundled_engine(config, engine) as live:
+                calibrator = StepLogCalibrator(live, engine.seed)
+                calibrator.identify(rounds)
+            header, observed = calibrator.header, observed + calibrator.rounds
+        profiles.append(make_profile(header, observed, name))
+    profiles[0].policies["batching"] = "continuous"
+    layouts = {layout: fit for profile in profiles for layout, fit in profile.layouts.items()}
+    return profiles[0].model_copy(update={"layouts": layouts})

@@ -1,6 +1,6 @@
 """Experiments that tell a server's policies and limits from the order of its tokens.
 
-Each raises ``Ended`` with a reason when it cannot tell; the caller notes it.
+Each raises ``ProbeStopped`` with a reason when it cannot tell; the caller notes it.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from math import ceil
 
 import numpy as np
 
-from app.twin.black_box.findings import Findings
-from app.twin.black_box.session import Ask, Ended, Rejected, Session
+from app.twin.black_box.burst_sender import BurstRequest, BurstSender, ProbeStopped, RequestRejected
+from app.twin.black_box.identified_limits import IdentifiedLimits
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
@@ -27,26 +27,26 @@ _LONE_SHARE = 0.05
 """No lone prompt may take more of the time left."""
 
 
-def find_context(session: Session, findings: Findings) -> None:
+def find_context(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """Lone prompts, ever longer, to the server's limit or as far as there is time."""
-    limit = findings.longest if "max_model_len" in findings.identified else None
+    limit = limits.longest if "max_model_len" in limits.identified else None
     taken = 0
     for prompt in _ladder(limit):
-        if session.ttft_s(prompt) > _LONE_SHARE * session.allowance.left_s and taken:
+        if sender.ttft_s(prompt) > _LONE_SHARE * sender.allowance.left_s and taken:
             break
         try:
-            session.send([Ask(prompt, LONE_OUTPUTS)])
-        except Rejected as refusal:
-            taken, refused = _bisect(session, taken, prompt)
-            findings.longest = taken + LONE_OUTPUTS
-            findings.found(max_model_len=findings.longest)
-            findings.notes.append(f"prompts of {refused} tokens are rejected ({refusal})")
+            sender.send([BurstRequest(prompt, LONE_OUTPUTS)])
+        except RequestRejected as refusal:
+            taken, refused = _bisect(sender, taken, prompt)
+            limits.longest = taken + LONE_OUTPUTS
+            limits.found(max_model_len=limits.longest)
+            limits.notes.append(f"prompts of {refused} tokens are rejected ({refusal})")
             return
         taken = prompt
-        findings.longest = max(findings.longest, taken + LONE_OUTPUTS)
-    session.itl_s(1)  # or say that it does not stream
+        limits.longest = max(limits.longest, taken + LONE_OUTPUTS)
+    sender.itl_s(1)  # or say that it does not stream
     if limit is None:
-        findings.unknown(f"{taken} tokens were taken; longer was not tried", "max_model_len")
+        limits.unknown(f"{taken} tokens were taken; longer was not tried", "max_model_len")
 
 
 def _ladder(limit: int | None) -> list[int]:
@@ -54,89 +54,89 @@ def _ladder(limit: int | None) -> list[int]:
         return list(LADDER)
     top = limit - LONE_OUTPUTS
     if top < 1:
-        raise Ended(f"its context of {limit} tokens has no room for a prompt", final=True)
+        raise ProbeStopped(f"its context of {limit} tokens has no room for a prompt", final=True)
     return [*(prompt for prompt in LADDER if prompt < top), top]
 
 
-def _bisect(session: Session, taken: int, refused: int) -> tuple[int, int]:
+def _bisect(sender: BurstSender, taken: int, refused: int) -> tuple[int, int]:
     """Narrow (longest taken, shortest refused)."""
     for _ in range(BISECTIONS):
         middle = (taken + refused) // 2
         if middle in (taken, refused):
             break
         try:
-            session.send([Ask(middle, LONE_OUTPUTS)])
+            sender.send([BurstRequest(middle, LONE_OUTPUTS)])
             taken = middle
-        except Rejected:
+        except RequestRejected:
             refused = middle
     if not taken:
-        raise Ended("it rejects even the shortest prompt", final=True)
+        raise ProbeStopped("it rejects even the shortest prompt", final=True)
     return taken, refused
 
 
-def find_batching(session: Session, findings: Findings) -> None:
+def find_batching(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """Newcomers beside a runner: do they wait for its end, pause it, or share its steps?"""
-    itl_s = session.itl_s(1)
-    first_s = session.ttft_s(SMALL_PROMPT) + 4 * itl_s
-    every_s = session.ttft_s(64) + 6 * itl_s
-    prompt = min(64, findings.longest - 2)
-    newcomers = [Ask(prompt, 2, first_s + j * every_s) for j in range(3)]
-    outputs = _bounded(ceil((first_s + 3 * every_s) / itl_s) + 8, findings)
-    answers = session.send([Ask(SMALL_PROMPT, outputs), *newcomers])
+    itl_s = sender.itl_s(1)
+    first_s = sender.ttft_s(SMALL_PROMPT) + 4 * itl_s
+    every_s = sender.ttft_s(64) + 6 * itl_s
+    prompt = min(64, limits.longest - 2)
+    newcomers = [BurstRequest(prompt, 2, first_s + j * every_s) for j in range(3)]
+    outputs = _bounded(ceil((first_s + 3 * every_s) / itl_s) + 8, limits)
+    answers = sender.send([BurstRequest(SMALL_PROMPT, outputs), *newcomers])
     runner, *others = answers
     if all(other.stamps_s[0] > runner.stamps_s[-1] for other in others):
-        _static_or_single(session, findings)
+        _static_or_single(sender, limits)
         return
     steps = observed_steps(answers)
     joined = [step for step in steps if step.newcomers - {0}]
     shared = sum(0 in step.stamps_s for step in joined)
-    findings.found(batching="continuous" if 2 * shared > len(joined) else "prefill-first")
+    limits.found(batching="continuous" if 2 * shared > len(joined) else "prefill-first")
 
 
-def _static_or_single(session: Session, findings: Findings) -> None:
-    answers = session.send([Ask(SMALL_PROMPT, 12)] * 4)
+def _static_or_single(sender: BurstSender, limits: IdentifiedLimits) -> None:
+    answers = sender.send([BurstRequest(SMALL_PROMPT, 12)] * 4)
     if max(len(step.stamps_s) for step in observed_steps(answers)) > 1:
-        findings.found(batching="static")
+        limits.found(batching="static")
         why = "the steps of a static batch have none"
-        findings.unknown(why, "token_budget")
+        limits.unknown(why, "token_budget")
     else:
-        findings.found(batching="continuous", max_seqs=1)
+        limits.found(batching="continuous", max_seqs=1)
 
 
-def find_budget(session: Session, findings: Findings) -> None:
+def find_budget(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """Long prompts beside two decodes: how many steps carry each of them?"""
-    if findings.identified.get("batching") != "continuous":
-        raise Ended("decodes do not share steps with prompts here: pieces cannot be seen")
-    if findings.identified.get("max_seqs") == 1:
-        raise Ended("one request at a time: there are no decodes to count steps by")
-    seconds = _LONE_SHARE * session.allowance.left_s
-    longest = _affordable(session, findings.longest - 2, seconds)
+    if limits.identified.get("batching") != "continuous":
+        raise ProbeStopped("decodes do not share steps with prompts here: pieces cannot be seen")
+    if limits.identified.get("max_seqs") == 1:
+        raise ProbeStopped("one request at a time: there are no decodes to count steps by")
+    seconds = _LONE_SHARE * sender.allowance.left_s
+    longest = _affordable(sender, limits.longest - 2, seconds)
     low, high = 1.0, float("inf")
     for share in (1.0, 0.8, 0.64):
         prompt = max(2, int(share * longest))
-        pieces, runners = _pieces(session, findings, prompt)
+        pieces, runners = _pieces(sender, limits, prompt)
         if pieces == 1:
             why = f"a prompt of {prompt} tokens took one step beside {runners} decodes"
-            raise Ended(f"{why}: the budget is {prompt + runners} or more")
+            raise ProbeStopped(f"{why}: the budget is {prompt + runners} or more")
         bounds = prompt / pieces + runners, prompt / (pieces - 1) + runners
         if max(low, bounds[0]) < min(high, bounds[1]):
             low, high = max(low, bounds[0]), min(high, bounds[1])
-    findings.found(token_budget=roundest(low, high))
-    findings.notes.append(f"token_budget lies between {ceil(low)} and {ceil(high) - 1}")
+    limits.found(token_budget=roundest(low, high))
+    limits.notes.append(f"token_budget lies between {ceil(low)} and {ceil(high) - 1}")
 
 
-def _pieces(session: Session, findings: Findings, prompt: int) -> tuple[int, int]:
+def _pieces(sender: BurstSender, limits: IdentifiedLimits, prompt: int) -> tuple[int, int]:
     """(steps with a piece of a newcomer's prompt, decodes beside it)."""
-    runners = 1 if findings.identified.get("max_seqs") == 2 else 2
-    itl_s, took_s = session.itl_s(runners), session.ttft_s(prompt)
-    at_s = session.ttft_s(2 * SMALL_PROMPT) + 6 * itl_s
-    outputs = _bounded(ceil((at_s + 2 * took_s) / itl_s) + 8, findings)
-    asks = [*[Ask(SMALL_PROMPT, outputs)] * runners, Ask(prompt, 2, at_s)]
-    answers = session.send(asks)
+    runners = 1 if limits.identified.get("max_seqs") == 2 else 2
+    itl_s, took_s = sender.itl_s(runners), sender.ttft_s(prompt)
+    at_s = sender.ttft_s(2 * SMALL_PROMPT) + 6 * itl_s
+    outputs = _bounded(ceil((at_s + 2 * took_s) / itl_s) + 8, limits)
+    asks = [*[BurstRequest(SMALL_PROMPT, outputs)] * runners, BurstRequest(prompt, 2, at_s)]
+    answers = sender.send(asks)
     steps = observed_steps(answers)
     last = next(k for k, step in enumerate(steps) if runners in step.newcomers)
     if len(steps[last].decoders) < runners:
-        raise Ended("the decodes ended before the long prompt had its first token")
+        raise ProbeStopped("the decodes ended before the long prompt had its first token")
     return _carrying(steps, last, answers[runners]), runners
 
 
@@ -164,40 +164,42 @@ def roundest(low: float, high: float) -> int:
     return ceil(low)
 
 
-def find_filling(session: Session, findings: Findings) -> None:
+def find_filling(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """Four prompts of 0.6 budgets at once: are some cut to fill a step, so that two end in one?"""
-    if findings.identified.get("batching") != "continuous":
+    if limits.identified.get("batching") != "continuous":
         return
-    budget = findings.identified.get("token_budget")
+    budget = limits.identified.get("token_budget")
     if budget is None:
-        findings.notes.append("no step was ever full: whether prompts are cut to fill it is open")
+        limits.notes.append("no step was ever full: whether prompts are cut to fill it is open")
         return
-    prompt = min(int(0.6 * budget), findings.longest - 2)
-    itl_s = session.itl_s(1)
-    at_s = session.ttft_s(SMALL_PROMPT) + 4 * itl_s
-    outputs = _bounded(ceil((at_s + 6 * session.ttft_s(prompt)) / itl_s) + 8, findings)
-    answers = session.send([Ask(SMALL_PROMPT, outputs), *[Ask(prompt, 2, at_s)] * 4])
+    prompt = min(int(0.6 * budget), limits.longest - 2)
+    itl_s = sender.itl_s(1)
+    at_s = sender.ttft_s(SMALL_PROMPT) + 4 * itl_s
+    outputs = _bounded(ceil((at_s + 6 * sender.ttft_s(prompt)) / itl_s) + 8, limits)
+    answers = sender.send(
+        [BurstRequest(SMALL_PROMPT, outputs), *[BurstRequest(prompt, 2, at_s)] * 4]
+    )
     together = any(len(step.newcomers - {0}) > 1 for step in observed_steps(answers))
-    findings.found(batching="chunked" if together else "continuous")
+    limits.found(batching="chunked" if together else "continuous")
 
 
-def find_max_seqs(session: Session, findings: Findings) -> None:
+def find_max_seqs(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """More and more small requests at once, until some wait for others to end."""
-    if "max_seqs" in findings.identified:
+    if "max_seqs" in limits.identified:
         return
     size, ran = 32, 0
-    while size <= max(32, session.allowance.left_requests // 4):
-        outputs = _bounded(32 + size, findings)
+    while size <= max(32, sender.allowance.left_requests // 4):
+        outputs = _bounded(32 + size, limits)
         slower = 2 if ran else 1  # than the last batch, which was half as large
-        seconds = slower * outputs * session.itl_s(size)
-        session.require_s(seconds, 0.25, f"{size} requests at once")
-        answers = session.send([Ask(8, outputs)] * size)
+        seconds = slower * outputs * sender.itl_s(size)
+        sender.require_s(seconds, 0.25, f"{size} requests at once")
+        answers = sender.send([BurstRequest(8, outputs)] * size)
         ran = at_once(answers)
         if ran < size and waited_for_others(answers):
-            findings.found(max_seqs=ran)
+            limits.found(max_seqs=ran)
             return
         size *= 2
-    findings.unknown(f"{ran} requests ran at once and none waited", "max_seqs")
+    limits.unknown(f"{ran} requests ran at once and none waited", "max_seqs")
 
 
 def at_once(answers: Sequence[ObservedRequest]) -> int:
@@ -213,93 +215,97 @@ def waited_for_others(answers: Sequence[ObservedRequest]) -> bool:
     return any(a.sent_s < first_end_s < a.stamps_s[0] for a in answers)
 
 
-def find_prefix_cache(session: Session, findings: Findings) -> None:
+def find_prefix_cache(sender: BurstSender, limits: IdentifiedLimits) -> None:
     """The same prompt twice: is the second first token faster, and by how many tokens?"""
-    prompt = _affordable(session, findings.longest - 2, 2.0)
+    prompt = _affordable(sender, limits.longest - 2, 2.0)
     ratios, told = [], 0
     for _ in range(3):
-        prefix = int(session.rng.integers(1 << 62))
-        again_s = 2 * session.ttft_s(prompt) + 8 * session.itl_s(1) + 0.2
-        asks = [Ask(prompt, 2, 0.0, prefix), Ask(prompt, 2, again_s, prefix)]
-        first, second = session.send(asks, keep=False)
+        prefix = int(sender.rng.integers(1 << 62))
+        again_s = 2 * sender.ttft_s(prompt) + 8 * sender.itl_s(1) + 0.2
+        asks = [BurstRequest(prompt, 2, 0.0, prefix), BurstRequest(prompt, 2, again_s, prefix)]
+        first, second = sender.send(asks, keep=False)
         ratios.append(second.ttft_s / first.ttft_s)
         told = max(told, second.cached_tokens)
     ratio = float(np.median(ratios))
     times = f"the second of two equal prompts of {prompt} tokens took {ratio:.2f} times as long"
     if told or ratio < 0.7:
-        findings.found(prefix_cache=True)
+        limits.found(prefix_cache=True)
         says = f"the server says that it found {told} of them" if told else "it tells no count"
-        findings.notes.append(f"{times}; {says}")
+        limits.notes.append(f"{times}; {says}")
     elif ratio > 0.85:
-        findings.found(prefix_cache=False)
+        limits.found(prefix_cache=False)
     else:
-        raise Ended(f"{times}: neither as long nor clearly shorter")
+        raise ProbeStopped(f"{times}: neither as long nor clearly shorter")
 
 
-def _affordable(session: Session, longest: int, seconds: float) -> int:
+def _affordable(sender: BurstSender, longest: int, seconds: float) -> int:
     """The longest prompt, halving from ``longest``, that takes at most so long alone."""
     prompt = longest
-    while prompt > 64 and session.ttft_s(prompt) > seconds:
+    while prompt > 64 and sender.ttft_s(prompt) > seconds:
         prompt //= 2
     return max(1, prompt)
 
 
-def find_kv_tokens(session: Session, findings: Findings, step_time: StepTime) -> None:
+def find_kv_tokens(sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime) -> None:
     """Long requests at once: do fewer run than with unlimited memory, in a simulation?"""
-    if "max_seqs" not in findings.identified:
-        raise Ended("without a known max_seqs, memory cannot be told from it")
-    policies = findings.policies()
+    if "max_seqs" not in limits.identified:
+        raise ProbeStopped("without a known max_seqs, memory cannot be told from it")
+    policies = limits.policies()
     size = policies.max_seqs
     if size < 2:
-        raise Ended("one request at a time: memory never binds before the context does")
-    requests = _filling(session, findings, step_time, size)
+        raise ProbeStopped("one request at a time: memory never binds before the context does")
+    requests = _filling(sender, limits, step_time, size)
     prompt, outputs = requests[0].prompt_tokens, requests[0].output_tokens
-    answers = session.send([Ask(prompt, outputs)] * size)
-    ran, expected = at_once(answers), _expected_at_once(requests, findings, step_time)
+    answers = sender.send([BurstRequest(prompt, outputs)] * size)
+    ran, expected = at_once(answers), _expected_at_once(requests, limits, step_time)
     if ran >= expected:
         held = most_held(answers)
         why = f"{ran} requests held {held} tokens at once and none waited for memory"
-        if expected == size and prompt + outputs >= findings.longest - 1:
+        if expected == size and prompt + outputs >= limits.longest - 1:
             why += ": it never binds before max_seqs does"
-        raise Ended(why)
+        raise ProbeStopped(why)
     held = most_held(answers)
-    findings.found(kv_tokens=held)
-    findings.notes.append(
+    limits.found(kv_tokens=held)
+    limits.notes.append(
         f"kv_tokens: {ran} of {size} requests of {prompt} prompt tokens ran at once; "
         f"it lies between {held} and {held + prompt}"
     )
 
 
-def _filling(session: Session, findings: Findings, step_time: StepTime, size: int) -> list[Request]:
+def _filling(
+    sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime, size: int
+) -> list[Request]:
     """Equal requests, as long as the time allows, that would all run at once in free memory."""
-    longest = findings.longest
+    longest = limits.longest
     for share in (1.0, 0.5, 0.25, 0.125):
         total = int(share * longest)
         for outputs in (16, 64, 256, 1024):
             if 2 * outputs > total:
                 break
             requests = [Request(str(i), 0.0, total - outputs, outputs) for i in range(size)]
-            if _expected_at_once(requests, findings, step_time) == size:
-                seconds = _makespan_s(requests, findings, step_time)
-                if seconds < 0.35 * session.allowance.left_s:
+            if _expected_at_once(requests, limits, step_time) == size:
+                seconds = _makespan_s(requests, limits, step_time)
+                if seconds < 0.35 * sender.allowance.left_s:
                     return requests
                 break
-    raise Ended(f"filling the memory with {size} long requests would take too long")
+    raise ProbeStopped(f"filling the memory with {size} long requests would take too long")
 
 
-def _expected_at_once(requests: list[Request], findings: Findings, step_time: StepTime) -> int:
-    run = simulate(requests, build_scheduler(_free_memory(findings)), step_time).requests
+def _expected_at_once(
+    requests: list[Request], limits: IdentifiedLimits, step_time: StepTime
+) -> int:
+    run = simulate(requests, build_scheduler(_free_memory(limits)), step_time).requests
     spans = zip(run["first_token_s"], run["last_token_s"], strict=True)
     return at_once([ObservedRequest(0.0, 0, (first, last)) for first, last in spans])
 
 
-def _makespan_s(requests: list[Request], findings: Findings, step_time: StepTime) -> float:
-    run = simulate(requests, build_scheduler(_free_memory(findings)), step_time)
+def _makespan_s(requests: list[Request], limits: IdentifiedLimits, step_time: StepTime) -> float:
+    run = simulate(requests, build_scheduler(_free_memory(limits)), step_time)
     return float(run.requests["last_token_s"].max())
 
 
-def _free_memory(findings: Findings) -> PolicyConfig:
-    policies = findings.policies()
+def _free_memory(limits: IdentifiedLimits) -> PolicyConfig:
+    policies = limits.policies()
     return replace(policies, kv_tokens=policies.max_seqs * (policies.max_model_len + 16))
 
 
@@ -314,6 +320,6 @@ def most_held(answers: Sequence[ObservedRequest]) -> int:
     return int(np.cumsum([change for _, change in sorted(changes)]).max(initial=0))
 
 
-def _bounded(outputs: int, findings: Findings) -> int:
+def _bounded(outputs: int, limits: IdentifiedLimits) -> int:
     """Output tokens that a small prompt may have."""
-    return max(2, min(outputs, findings.longest - 2 * SMALL_PROMPT))
+    return max(2, min(outputs, limits.longest - 2 * SMALL_PROMPT))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.twin.black_box.sender import Burst, Sender
+from app.twin.black_box.sender import Burst, SendBurst
 from sim.step_times.black_box_steps import ObservedRequest, observed_steps
 from sim.step_times.fit import fit_line
 from workloads.request import Request
@@ -20,7 +20,7 @@ LONGEST_SHARE = 0.5
 """Of the time left that a burst may take before it is given up."""
 
 
-class Ended(Exception):
+class ProbeStopped(Exception):
     """An experiment cannot go on, and why; ``final``: none can."""
 
     def __init__(self, reason: str, final: bool = False) -> None:
@@ -28,18 +28,18 @@ class Ended(Exception):
         self.final = final
 
 
-class Broken(Ended):
+class EndpointLost(ProbeStopped):
     """Ctrl-C, or the endpoint is gone: the calibration is over, with what it has."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, final=True)
 
 
-class Rejected(Ended):
+class RequestRejected(ProbeStopped):
     """The server calls a request bad (4xx) or answers it with nothing, as one that is too long."""
 
 
-class Ask(NamedTuple):
+class BurstRequest(NamedTuple):
     """One request of a burst; prompts with the same ``prefix`` are the same."""
 
     prompt_tokens: int
@@ -68,12 +68,12 @@ class Allowance:
         return self.max_requests - self.used_requests
 
 
-class Session:
+class BurstSender:
     """Sends bursts and remembers them by round; estimates how long the next will take."""
 
     def __init__(
         self,
-        send: Sender,
+        send: SendBurst,
         allowance: Allowance,
         rng: np.random.Generator,
         clock: Callable[[], float] = time.perf_counter,
@@ -91,12 +91,13 @@ class Session:
         self._lone: list[tuple[int, float]] = []
         self._intervals: dict[int, list[float]] = {}
 
-    def send(self, asks: Sequence[Ask], keep: bool = True) -> list[ObservedRequest]:
-        """The answers to a burst, in the order of the asks; ``keep``: the fit may read it.
+    def send(self, requests: Sequence[BurstRequest], keep: bool = True) -> list[ObservedRequest]:
+        """Send a burst and return the answers in its order; ``keep``: the fit may read them.
 
-        Raises ``Ended`` when the allowance is used up, the server fails or Ctrl-C was pressed.
+        Raises ``ProbeStopped`` when the allowance is used up, the server fails or Ctrl-C was
+        pressed.
         """
-        burst = self._patiently(self._named(asks))
+        burst = self._patiently(self._named(requests))
         self.shorter += burst.shorter
         self.untold += burst.untold
         self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
@@ -115,32 +116,34 @@ class Session:
     def itl_s(self, sequences: int) -> float:
         """About how long a step of so many decodes takes.
 
-        Raises ``Ended`` when no two tokens of any answer came apart.
+        Raises ``ProbeStopped`` when no two tokens of any answer came apart.
         """
         seen = sorted(self._intervals)
         if not seen:
-            raise Ended("the tokens of an answer come all at once: it does not stream", final=True)
+            raise ProbeStopped(
+                "the tokens of an answer come all at once: it does not stream", final=True
+            )
         medians_s = [float(np.median(self._intervals[n])) for n in seen]
         return float(np.interp(sequences, seen, medians_s))
 
     def require_s(self, seconds: float, share: float, what: str) -> None:
-        """Raise ``Ended`` where ``what`` would take more than ``share`` of the time left."""
+        """Raise ``ProbeStopped`` where ``what`` would take more than ``share`` of the time left."""
         if seconds > share * self.allowance.left_s:
             left = f"{self.allowance.left_s:.0f} s of the time limit are left"
-            raise Ended(f"{what} would take about {seconds:.0f} s; {left}")
+            raise ProbeStopped(f"{what} would take about {seconds:.0f} s; {left}")
 
-    def _named(self, asks: Sequence[Ask]) -> list[Request]:
+    def _named(self, requests: Sequence[BurstRequest]) -> list[Request]:
         tag = int(self.rng.integers(1 << 62))  # new names: prompts that no cache has seen
         return [
             Request(
-                f"outside-{tag}-{number}",
-                ask.at_s,
-                ask.prompt_tokens,
-                ask.output_tokens,
-                () if ask.prefix is None else (ask.prefix,),
-                None if ask.prefix is None else ask.prompt_tokens,
+                f"black-box-{tag}-{number}",
+                one.at_s,
+                one.prompt_tokens,
+                one.output_tokens,
+                () if one.prefix is None else (one.prefix,),
+                None if one.prefix is None else one.prompt_tokens,
             )
-            for number, ask in enumerate(asks)
+            for number, one in enumerate(requests)
         ]
 
     def _patiently(self, requests: list[Request]) -> Burst:
@@ -150,17 +153,19 @@ class Session:
                 return burst
             if attempt < REFUSALS:
                 self._wait(burst.retry_after_s or 2.0**attempt)
-        raise Ended(f"the server refused it {REFUSALS + 1} times ({burst.messages['http_429']})")
+        raise ProbeStopped(
+            f"the server refused it {REFUSALS + 1} times ({burst.messages['http_429']})"
+        )
 
     def _once(self, requests: list[Request]) -> Burst:
         allowance = self.allowance
         if len(requests) > allowance.left_requests:
-            raise Ended(
+            raise ProbeStopped(
                 f"it needs {len(requests)} requests and {allowance.left_requests} are left of "
                 f"--max-requests {allowance.max_requests}"
             )
         if allowance.left_s < LEAST_LEFT_S:
-            raise Ended(f"the time limit of {allowance.max_s:.0f} s was used up", final=True)
+            raise ProbeStopped(f"the time limit of {allowance.max_s:.0f} s was used up", final=True)
         began_s = self._clock()
         burst = self._send(requests, max(LEAST_LEFT_S, LONGEST_SHARE * allowance.left_s))
         allowance.used_s += self._clock() - began_s
@@ -171,7 +176,9 @@ class Session:
     def _wait(self, seconds: float) -> None:
         self.allowance.used_s += seconds
         if self.allowance.left_s < LEAST_LEFT_S:
-            raise Ended(f"the server asks to wait {seconds:g} s: longer than the time limit allows")
+            raise ProbeStopped(
+                f"the server asks to wait {seconds:g} s: longer than the time limit allows"
+            )
         self._sleep(seconds)
 
     def _remember(self, answers: list[ObservedRequest]) -> None:
@@ -190,11 +197,11 @@ class Session:
 
 def _check(burst: Burst) -> None:
     if burst.interrupted:
-        raise Broken("interrupted")
+        raise EndpointLost("interrupted")
     for kind, message in burst.messages.items():
         if kind in ("http_4xx", "no_token"):
-            raise Rejected(message)
+            raise RequestRejected(message)
         if kind == "connect":
-            raise Broken(f"the endpoint is gone ({message})")
+            raise EndpointLost(f"the endpoint is gone ({message})")
         if kind != "http_429":
-            raise Ended(f"requests failed: {kind} ({message})")
+            raise ProbeStopped(f"requests failed: {kind} ({message})")

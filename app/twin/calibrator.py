@@ -1,0 +1,53 @@
+"""What a verification needs of a calibration, however the calibration learns the step times."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from loadtest.endpoint import Endpoint
+from sim.experiments.decision_check import DecisionCheck
+from sim.step_times.profile import Profile
+from workloads.trace import Trace
+
+ReportProgress = Callable[[str], None]
+"""Takes one line on what is being done."""
+
+
+class Calibrator(Protocol):
+    """Learns the step times of one endpoint in rounds, between which load tests may run."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that is measured."""
+        ...
+
+    @property
+    def error_limits(self) -> Mapping[str, float]:
+        """Relative errors that a prediction from this calibration keeps, by metric."""
+        ...
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no further round can run (Ctrl-C, an endpoint that is gone); None while one can."""
+        ...
+
+    def identify(self, rounds: int) -> None:
+        """Learn what has to be known before the first load test, with ``rounds`` rounds."""
+
+    def run_round(self, label: str) -> None:
+        """Measure all shapes once more; ``label`` says in the progress report which round it is."""
+
+    def profile(self, name: str = "calibrated") -> Profile:
+        """Fit all rounds so far.
+
+        ``engine["identified"]`` of the profile has the limits and notes, where policies had to be
+        identified. Raises ``ProfileError`` where the rounds show too few steps.
+        """
+        ...
+
+    def as_counted(self, trace: Trace) -> Trace:
+        """The trace to send so that the server counts the prompt lengths of ``trace``."""
+        ...
+
+    def check_decisions(self) -> DecisionCheck | None:
+        """Compare the simulator's batches with those of the step log; None without a step log."""
+        ...
