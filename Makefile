@@ -9,6 +9,21 @@ test: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not quiet"
 	$(BIN)/python -m pytest -q -m quiet
 
+# The inner loop: no browser, no clock, no page of the documentation, below a minute.
+quick: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not quiet and not slow and not browser" \
+		tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
+
+# Which changes to the policies and the metrics does no test notice? (tool.mutmut in pyproject.toml)
+mutants: $(VENV)/.ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
+
+licences: $(VENV)/.ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
+	$(BIN)/python docs/_site/licences.py docs/third-party-licences.md
+
 # The site is dist/docs/index.html.
 docs: $(VENV)/.ready
 	$(BIN)/python -m mkdocs build
@@ -32,4 +47,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test docs bench lint types gpu
+.PHONY: demo test quick mutants licences docs bench lint types gpu
