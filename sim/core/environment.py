@@ -1,11 +1,17 @@
-"""SimPy's environment with its clock in whole ticks (``sim.ticks``), and an alarm."""
+"""SimPy's environment with its clock in whole ticks (``sim.ticks``), and an alarm.
 
-from collections.abc import Callable, Iterator
-from heapq import heappush
-from typing import Any
+Of SimPy only the public interface is used: ``Environment.run``, ``now``, ``peek`` and ``schedule``,
+``Event.succeed``, ``callbacks`` and ``processed``, the priorities ``URGENT`` and ``NORMAL``.
+Servers and clients are callbacks on events, not processes: most steps need no event at all.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
 
 import simpy
-from simpy.events import NORMAL, URGENT, Event
+from simpy.core import SimTime
+from simpy.events import NORMAL, URGENT, Event, EventPriority
 
 NEVER = 1 << 200
 """A tick that no simulation reaches."""
@@ -14,49 +20,50 @@ NEVER = 1 << 200
 class Environment(simpy.Environment):
     """Time is an integer number of ticks."""
 
-    _now: int
+    if TYPE_CHECKING:  # SimPy's own types allow fractions
 
-    def __init__(self) -> None:
-        super().__init__(initial_time=0)
+        @property
+        def now(self) -> int:
+            """Return the current tick."""
 
-    @property
-    def now(self) -> int:
-        """The current tick."""
-        return self._now
-
-    @property
-    def heap(self) -> tuple[list[Any], Iterator[int]]:
-        """SimPy's own event heap of (tick, priority, number, event), and the next numbers.
-
-        For events at a tick instead of after a delay: exact, and quicker.
-        """
-        return self._queue, self._eid
+        def peek(self) -> int:
+            """Return the tick of the next event."""
 
     def next_tick(self) -> int:
-        """When the next event of anybody happens."""
-        queue = self._queue
-        return queue[0][0] if queue else NEVER  # type: ignore[return-value]
+        """Return the tick of the next event, ``NEVER`` where none is scheduled."""
+        tick = self.peek()
+        return NEVER if tick == inf else tick
+
+
+class _Unscheduled(simpy.Environment):
+    """Schedules nothing: an event that succeeds here is triggered, and still free to be timed."""
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: SimTime = 0) -> None:
+        """Leave ``event`` alone."""
+
+
+_UNSCHEDULED = _Unscheduled()
 
 
 class Alarm(Event):
-    """Calls ``on_time(alarm)`` a while after it is ``set``; may be set again once it has rung.
+    """Calls ``on_time(alarm)`` at the tick for which it is ``set``, any number of times.
 
-    An ``urgent`` one goes before all else at its moment: an arrival at the very end of a step is so
-    seen by the next decision, as in the engine.
+    An ``urgent`` alarm rings before all others of its tick, so a request that arrives at the very
+    end of a step is seen by the next decision, as in the engine.
     """
 
     def __init__(
         self, env: Environment, on_time: Callable[[Event], None], urgent: bool = False
     ) -> None:
-        self.env = env
+        super().__init__(_UNSCHEDULED)
+        self.succeed()
         self.callbacks = None  # type: ignore[assignment]  # as after every event of SimPy's
-        self._queue, self._ids = env.heap
+        self.env = env
         self._on_time = [on_time]
         self._priority = URGENT if urgent else NORMAL
-        self._ok = True
-        self._value = None
 
     def set(self, tick: int) -> None:
-        """Ring at ``tick``, now or later; it must not be set already."""
+        """Ring at ``tick``, now or later; the alarm must not be set already."""
         self.callbacks = self._on_time
-        heappush(self._queue, (tick, self._priority, next(self._ids), self))
+        env = self.env
+        env.schedule(self, self._priority, tick - env.now)

@@ -94,7 +94,7 @@ class Replica:
 
     def _set_alarm(self, tick: int) -> None:
         """An alarm that has not rung yet is forgotten."""
-        if self._alarm.callbacks is not None:
+        if not self._alarm.processed:
             self._alarm = Alarm(self._env, self._on_alarm)
         self._alarm.set(tick)
 

@@ -39,7 +39,7 @@ class TickQueue(Generic[T]):
 
     def _set_alarm(self, tick: int) -> None:
         """Ring at ``tick``; an alarm that has not rung yet is forgotten."""
-        if self._alarm.callbacks is not None:
+        if not self._alarm.processed:
             self._alarm = Alarm(self._env, self._ring, urgent=True)
         self._alarm_tick = tick
         self._alarm.set(tick)
