@@ -9,7 +9,7 @@ ClosedLoop = Annotated[
     bool | None,
     typer.Option(
         "--closed-loop/--open-loop",
-        help="Send a follow-up after its parent's answer, or at its stamp.",
+        help="{cluster.closed_loop}",
         rich_help_panel="Workload",
     ),
 ]

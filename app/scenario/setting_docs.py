@@ -24,12 +24,16 @@ class SettingDoc(NamedTuple):
     """Its known names; empty for numbers and free text."""
 
     @property
+    def sentence(self) -> str:
+        """The meaning as plain text."""
+        return self.meaning.replace("``", "")
+
+    @property
     def help(self) -> str:
-        """The meaning with the choices, as plain text."""
-        meaning = self.meaning.replace("``", "")
+        """The meaning and the choices, as plain text."""
         if not self.choices:
-            return meaning
-        return f"{meaning.rstrip('.')}: {', '.join(self.choices)}."
+            return self.sentence
+        return f"{self.sentence.rstrip('.')}: {', '.join(self.choices)}."
 
 
 def filled_help(text: str) -> str:

@@ -47,7 +47,7 @@ class ClusterConfig:
     link_latency_s: float = 0.0
     """Time before the first byte over that link."""
     closed_loop: bool | None = None
-    """Send a follow-up after its parent's answer; None: where there are any."""
+    """Send a follow-up after its parent's answer, else at its stamp; None: where there are any."""
 
     def __post_init__(self) -> None:
         for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):

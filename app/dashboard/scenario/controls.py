@@ -7,7 +7,7 @@ as KEY=VALUE.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -17,9 +17,9 @@ from app.scenario.scenario_file import (
     PROFILE,
     SAMPLE,
     ScenarioFile,
-    Workload,
     parse_scenario_dict,
 )
+from app.scenario.setting_docs import setting_docs
 from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
@@ -37,10 +37,17 @@ class Control:
     """What a control takes: ``many`` values or one, within its bounds or of its ``choices``."""
 
     kind: Any
+    key: str = ""
+    """The setting that it shows, by its key in a scenario file."""
     many: bool = False
     low: Any = None
     high: Any = None
     choices: tuple[str, ...] = ()
+
+    @property
+    def help(self) -> str | None:
+        """What the setting means, if the control shows one."""
+        return setting_docs()[self.key].sentence if self.key else None
 
     def problem(self, value: Any) -> str | None:
         """Why it does not take a value, in few words; None where it does."""
@@ -56,64 +63,66 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _number(low: float, high: float) -> Control:
-    return Control(Annotated[float, Field(ge=low, le=high)], low=float(low), high=float(high))
+def _number(key: str, low: float, high: float) -> Control:
+    kind = Annotated[float, Field(ge=low, le=high)]
+    return Control(kind, key, low=float(low), high=float(high))
 
 
-def _count(low: int, high: int) -> Control:
-    return Control(Annotated[int, Field(ge=low, le=high)], low=low, high=high)
+def _count(key: str, low: int, high: int) -> Control:
+    return Control(Annotated[int, Field(ge=low, le=high)], key, low=low, high=high)
 
 
-def _choice(names: list[str]) -> Control:
-    return Control(Literal[tuple(names)], choices=tuple(names))
+def _choice(key: str, *names: str) -> Control:
+    return Control(Literal[names], key, choices=names)
 
 
 _OFFERED = offered()
-_LENGTH = _count(1, 131_072)
-_LIMIT_MS = _number(0.1, 3_600_000)
+_MOST_TOKENS = 131_072
+_MOST_MS = 3_600_000
 
 CONTROLS: dict[str, Control] = {
-    "workload": Control(str),
-    "rate": _number(0.5, 200),
+    "workload": Control(str, "workload.source"),
+    "rate": _number("workload.rate_per_s", 0.5, 200),
     "own_rate": Control(bool),
-    "requests": _count(10, 100_000),
-    "arrivals": _choice(list(get_args(Workload.model_fields["arrivals"].annotation))),
-    "cv": _number(0.1, 10),
-    "prompt_tokens": _LENGTH,
-    "prompt_cv": _number(0.05, 5),
-    "output_tokens": _LENGTH,
-    "output_cv": _number(0.05, 5),
-    "shared_prefix_tokens": _count(0, 131_072),
-    "server": _choice([CALIBRATED, DATA_SHEET]),
-    "profile": _choice(_OFFERED["profile"]),
-    "model": _choice(_OFFERED["model"]),
-    "hardware": _choice(_OFFERED["hardware"]),
-    "techniques": Control(list[str], many=True),
-    "efficiency": Control(str),
-    "preset": _choice([OWN, *PRESETS]),
-    "batching": _choice([OWN, *_OFFERED["batching"]]),
-    "kv": _choice([OWN, *_OFFERED["kv"]]),
-    "prefix_cache": _choice([OWN, "on", "off"]),
-    "max_seqs": _count(1, 65_536),
-    "token_budget": _count(1, 1 << 24),
-    "kv_tokens": _count(1, 1 << 40),
-    "replicas": _count(1, 64),
-    "router": _choice([OWN, *_OFFERED["router"]]),
+    "requests": _count("workload.requests", 10, 100_000),
+    "arrivals": _choice("workload.arrivals", *setting_docs()["workload.arrivals"].choices),
+    "cv": _number("workload.cv", 0.1, 10),
+    "prompt_tokens": _count("workload.prompt_tokens", 1, _MOST_TOKENS),
+    "prompt_cv": _number("workload.prompt_cv", 0.05, 5),
+    "output_tokens": _count("workload.output_tokens", 1, _MOST_TOKENS),
+    "output_cv": _number("workload.output_cv", 0.05, 5),
+    "shared_prefix_tokens": _count("workload.shared_prefix_tokens", 0, _MOST_TOKENS),
+    "server": _choice("", CALIBRATED, DATA_SHEET),
+    "profile": _choice("server.profile", *_OFFERED["profile"]),
+    "model": _choice("server.model", *_OFFERED["model"]),
+    "hardware": _choice("server.hardware", *_OFFERED["hardware"]),
+    "techniques": Control(list[str], "server.techniques", many=True),
+    "efficiency": Control(str, "server.efficiency"),
+    "preset": _choice("preset", OWN, *PRESETS),
+    "batching": _choice("policies.batching", OWN, *_OFFERED["batching"]),
+    "kv": _choice("policies.kv", OWN, *_OFFERED["kv"]),
+    "prefix_cache": _choice("policies.prefix_cache", OWN, "on", "off"),
+    "max_seqs": _count("policies.max_seqs", 1, 65_536),
+    "token_budget": _count("policies.token_budget", 1, 1 << 24),
+    "kv_tokens": _count("policies.kv_tokens", 1, 1 << 40),
+    "replicas": _count("cluster.replicas", 1, 64),
+    "router": _choice("cluster.router", OWN, *_OFFERED["router"]),
     "set": Control(str),
-    "ttft_ms": _LIMIT_MS,
-    "tpot_ms": _LIMIT_MS,
-    "e2e_ms": _LIMIT_MS,
-    "seed": _count(0, 2**32 - 1),
+    "ttft_ms": _number("slo.ttft_ms", 0.1, _MOST_MS),
+    "tpot_ms": _number("slo.tpot_ms", 0.1, _MOST_MS),
+    "e2e_ms": _number("slo.e2e_ms", 0.1, _MOST_MS),
+    "seed": _count("seed", 0, 2**32 - 1),
 }
 
-_CHOICES = ("preset", "batching", "kv", "prefix_cache", "router")
-_POLICIES = ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens")
-_CLUSTER = ("replicas", "router")
-_WORKLOAD = (
-    "requests", "arrivals", "cv", "prompt_tokens", "prompt_cv", "output_tokens", "output_cv",
-    "shared_prefix_tokens",
-)  # fmt: skip
-_LIMITS = ("ttft_ms", "tpot_ms", "e2e_ms")
+
+def _controls_of(section: str) -> tuple[str, ...]:
+    """The controls that have the name of their setting."""
+    return tuple(name for name, control in CONTROLS.items() if control.key == f"{section}.{name}")
+
+
+_WORKLOAD, _POLICIES = _controls_of("workload"), _controls_of("policies")
+_CLUSTER, _LIMITS = _controls_of("cluster"), _controls_of("slo")
+_CHOICES = tuple(name for name, control in CONTROLS.items() if OWN in control.choices)
 _SWITCH = {OWN: None, "on": True, "off": False}
 _SLIDER_RATE_PER_S = 10.0
 
@@ -190,7 +199,7 @@ def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, A
 
 
 def is_generated(workload: str) -> bool:
-    """Whether the workload has laws rather than rows."""
+    """Return whether the workload is drawn from distributions, not read from rows."""
     return workload == GENERATED
 
 

@@ -1,5 +1,7 @@
 """The scenario at the side of every page: controls bound to the link, YAML up and down."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import streamlit as st
@@ -16,13 +18,11 @@ from app.dashboard.scenario.controls import (
     technique_names,
     workload_names,
 )
-from app.dashboard.scenario.server_defaults import own_settings
 from app.dashboard.scenario.uploads import trace_uploader, uploads
 from app.scenario.scenario_file import (
-    GENERATED,
-    SAMPLE,
     ScenarioError,
     ScenarioFile,
+    Server,
     parse_scenario,
 )
 from workloads.errors import ServetwinError
@@ -69,8 +69,8 @@ def _shown() -> dict[str, Any]:
 def _workload(defaults: dict[str, Any]) -> None:
     with st.expander("Workload", expanded=True):
         source = st.selectbox(
-            "Requests from", workload_names(uploads()), **_bound("workload"),
-            help=f"{GENERATED}: by laws that you choose; {SAMPLE}: the bundled trace; or your own.",
+            "Requests from", workload_names(uploads()), help=CONTROLS["workload"].help,
+            **_bound("workload"),
         )  # fmt: skip
         generated = is_generated(source)
         own_rate = not generated and st.toggle(
@@ -79,19 +79,18 @@ def _workload(defaults: dict[str, Any]) -> None:
         rates = CONTROLS["rate"]
         st.slider(
             "Requests per second", rates.low, rates.high, defaults["rate"], 0.5, disabled=own_rate,
-            help="Mean arrivals per second, of all replicas together.", **_bound("rate"),
+            help=rates.help, **_bound("rate"),
         )  # fmt: skip
-        _count("Requests", "requests", defaults, "Of a trace, the first ones.")
+        _count("Requests", "requests", defaults)
         if generated:
-            _laws(defaults)
+            _distributions(defaults)
         trace_uploader()
 
 
-def _laws(defaults: dict[str, Any]) -> None:
-    help_ = "gamma and weibull have a CV of gaps; mmpp2 is on and off in turn."
-    law = _select("Arrivals", "arrivals", defaults, help_)
-    if law in ("gamma", "weibull"):
-        _real("CV of gaps", "cv", defaults, "Above 1 is bursty.")
+def _distributions(defaults: dict[str, Any]) -> None:
+    process = _select("Arrivals", "arrivals", defaults)
+    if process in ("gamma", "weibull"):
+        _real("CV of gaps", "cv", defaults)
     for part in ("prompt", "output"):
         mean, spread = st.columns([3, 2])
         label = part.capitalize()
@@ -100,10 +99,7 @@ def _laws(defaults: dict[str, Any]) -> None:
         with spread:
             _real("CV", f"{part}_cv", defaults)
     st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
-    _count(
-        "Shared prefix, tokens", "shared_prefix_tokens", defaults,
-        "Of each prompt, in common with others of its group (16 groups, Zipf 1).",
-    )  # fmt: skip
+    _count("Shared prefix, tokens", "shared_prefix_tokens", defaults)
 
 
 def _slo(defaults: dict[str, Any]) -> None:
@@ -112,7 +108,7 @@ def _slo(defaults: dict[str, Any]) -> None:
             limits = CONTROLS[name]
             st.number_input(
                 f"{label} at most, ms", limits.low, limits.high, defaults[name], 10.0, "%g",
-                placeholder="no limit", help="Empty: no limit.", **_bound(name),
+                placeholder="no limit", help=f"{limits.help} Empty: no limit.", **_bound(name),
             )  # fmt: skip
 
 
@@ -127,17 +123,17 @@ def _server(defaults: dict[str, Any]) -> None:
                 _select(label, name, defaults)
             st.multiselect(
                 "Techniques", technique_names(), accept_new_options=True,
-                help="With parameters: tensor-parallel:ways=2", **_bound("techniques"),
+                help=CONTROLS["techniques"].help, **_bound("techniques"),
             )  # fmt: skip
             st.text_input(
                 "Efficiency", placeholder="compute=0.7,memory=0.85",
-                help="Achieved shares of the data sheet's peaks.", **_bound("efficiency"),
+                help=CONTROLS["efficiency"].help, **_bound("efficiency"),
             )  # fmt: skip
         else:
             _select("Profile", "profile", defaults)
         own = _own()
-        _optional("Replicas", "replicas", own.get("replicas"))
-        _select("Router", "router", defaults, _own_words(own.get("router")))
+        _optional("Replicas", "replicas", own)
+        _select("Router", "router", defaults, own)
 
 
 def _policies(defaults: dict[str, Any]) -> None:
@@ -145,26 +141,36 @@ def _policies(defaults: dict[str, Any]) -> None:
         _select("Preset", "preset", defaults)
         own = _own()
         for label, name in (("Batching", "batching"), ("KV memory", "kv")):
-            _select(label, name, defaults, _own_words(own.get(name)))
+            _select(label, name, defaults, own)
         cache = {True: "on", False: "off"}.get(own.get("prefix_cache", ""))
-        _select("Prefix cache", "prefix_cache", defaults, _own_words(cache))
-        _optional("Sequences in a batch", "max_seqs", own.get("max_seqs"))
-        _optional("Token budget of a step", "token_budget", own.get("token_budget"))
-        _optional("KV memory, tokens", "kv_tokens", own.get("kv_tokens"))
+        _select("Prefix cache", "prefix_cache", defaults, {"prefix_cache": cache})
+        _optional("Sequences in a batch", "max_seqs", own)
+        _optional("Token budget of a step", "token_budget", own)
+        _optional("KV memory, tokens", "kv_tokens", own)
         st.text_input(
             "More settings", placeholder="queue_order=sjf watermark=0.01",
             help="KEY=VALUE, separated by spaces.", **_bound("set"),
         )  # fmt: skip
-        _count("Seed", "seed", defaults, "Of every random stream.")
+        _count("Seed", "seed", defaults)
 
 
-def _own() -> dict[str, Any]:
-    """Settings of the server under its preset; empty where these cannot be."""
+def _own() -> Mapping[str, Any]:
+    """The settings of the server that the controls show."""
     try:
-        found = own_settings(from_controls(_shown()))
+        scenario = from_controls(_shown())
     except ServetwinError:
         return {}
-    return {**found[0].as_dict(), **found[1].as_dict()} if found else {}
+    return own_settings(scenario.server, scenario.preset)
+
+
+@lru_cache(maxsize=64)
+def own_settings(server: Server, preset: str | None) -> Mapping[str, Any]:
+    """Return policies and cluster of ``server`` under ``preset``; empty where it cannot be."""
+    try:
+        scenario = ScenarioFile(server=server, preset=preset).settled()
+    except ServetwinError:
+        return {}
+    return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
 
 
 def _file() -> None:
@@ -218,26 +224,31 @@ def _bound(name: str) -> dict[str, Any]:
     return {"key": name, "bind": "query-params"}
 
 
-def _count(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+def _count(label: str, name: str, defaults: dict[str, Any]) -> None:
     takes = CONTROLS[name]
-    st.number_input(label, takes.low, takes.high, defaults[name], help=help, **_bound(name))
+    st.number_input(label, takes.low, takes.high, defaults[name], help=takes.help, **_bound(name))
 
 
-def _real(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> None:
+def _real(label: str, name: str, defaults: dict[str, Any]) -> None:
     takes, value = CONTROLS[name], float(defaults[name])
-    st.number_input(label, takes.low, takes.high, value, 0.1, help=help, **_bound(name))
+    st.number_input(label, takes.low, takes.high, value, 0.1, help=takes.help, **_bound(name))
 
 
-def _optional(label: str, name: str, own: int | None) -> None:
-    takes, placeholder = CONTROLS[name], OWN if own is None else f"{own:,} ({OWN})"
-    st.number_input(label, takes.low, takes.high, None, placeholder=placeholder, **_bound(name))
+def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
+    """A number that may be left to the server, which then has the one of ``own``."""
+    takes = CONTROLS[name]
+    placeholder = f"{own[name]:,} ({OWN})" if name in own else OWN
+    st.number_input(
+        label, takes.low, takes.high, None, help=takes.help, placeholder=placeholder, **_bound(name)
+    )
 
 
-def _select(label: str, name: str, defaults: dict[str, Any], help: str | None = None) -> str:
-    names = CONTROLS[name].choices
-    chosen: str = st.selectbox(label, names, names.index(defaults[name]), help=help, **_bound(name))
+def _select(
+    label: str, name: str, defaults: dict[str, Any], own: Mapping[str, Any] | None = None
+) -> str:
+    """A choice; its help adds what the server has by itself, from ``own``."""
+    takes, by_itself = CONTROLS[name], (own or {}).get(name)
+    help_ = f"{takes.help} The {OWN}: {by_itself}." if by_itself else takes.help
+    place = takes.choices.index(defaults[name])
+    chosen: str = st.selectbox(label, takes.choices, place, help=help_, **_bound(name))
     return chosen
-
-
-def _own_words(own: str | None) -> str | None:
-    return f"The {OWN}: {own}." if own else None

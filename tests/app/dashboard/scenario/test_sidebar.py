@@ -9,7 +9,7 @@ from hypothesis import given
 from app.dashboard.formatting import escaped, plain, signed, three_digits
 from app.dashboard.scenario import uploads
 from app.dashboard.scenario.controls import as_controls, changes, from_controls
-from app.dashboard.scenario.server_defaults import own_settings
+from app.dashboard.scenario.sidebar import own_settings
 from app.dashboard.scenario.uploads import read_upload
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
 from tests.support.dashboard_app import Browser, page_test
@@ -71,14 +71,13 @@ def test_changes_are_by_control() -> None:
     assert changes(ScenarioFile(), after) == {"rate": (10.0, 20.0), "max_seqs": (None, 8)}
 
 
-def test_own_values_are_those_of_server_and_preset() -> None:
-    found = own_settings(parse_scenario("preset: tgi\npolicies: {max_seqs: 8}", "s"))
-    assert found is not None
-    assert (found[0].max_seqs, found[0].batching) == (256, "prefill-first")
+def test_own_settings_are_those_of_server_and_preset() -> None:
+    found = own_settings(ScenarioFile().server, "tgi")
+    assert (found["max_seqs"], found["batching"], found["replicas"]) == (256, "prefill-first", 1)
     broken = ScenarioFile.model_validate(
         {"server": {"model": "llama-3-70b", "hardware": "h100"}}
     )  # its weights do not fit
-    assert own_settings(broken) is None
+    assert own_settings(broken.server, None) == {}
 
 
 def sample() -> bytes:

@@ -1,0 +1,47 @@
+"""One sentence for a setting, wherever it is shown."""
+
+import re
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from app.cli import app
+from app.dashboard.scenario.controls import CONTROLS
+from app.scenario.scenario_file import ScenarioFile, Workload
+from app.scenario.setting_docs import filled_help, section_docs, setting_docs
+from policies.config import PolicyConfig
+from policies.registry import SCHEDULERS
+
+
+def test_a_setting_has_its_default_and_its_sentence() -> None:
+    docs = setting_docs()
+    assert docs["policies.max_seqs"].default == PolicyConfig().max_seqs
+    assert docs["workload.requests"].default == Workload().requests
+    assert docs["seed"].default == ScenarioFile().seed
+    assert [key for key, doc in docs.items() if not doc.meaning.endswith((".", "..."))] == []
+    assert set(section_docs("workload")) == set(Workload.model_fields)
+
+
+def test_help_names_the_registered_choices() -> None:
+    told = setting_docs()["policies.batching"].help
+    assert all(name in told for name in SCHEDULERS)
+    assert filled_help("{policies.batching} More.") == f"{told} More."
+    assert setting_docs()["policies.reservation"].choices == ("max", "pow2", "exact")
+
+
+@pytest.mark.parametrize("name", [name for name, control in CONTROLS.items() if control.key])
+def test_a_control_has_the_help_and_holds_the_default_of_its_setting(name: str) -> None:
+    control, doc = CONTROLS[name], setting_docs()[CONTROLS[name].key]
+    assert control.help == doc.sentence
+    default: Any = list(doc.default) if isinstance(doc.default, tuple) else doc.default
+    if default is not None and not isinstance(default, bool):
+        assert control.problem(default) is None
+
+
+@pytest.mark.parametrize("command", ["replay", "serve", "calibrate", "verify", "sweep"])
+def test_every_key_in_a_help_text_is_a_setting(command: str) -> None:
+    helps = [p.help or "" for p in get_command(app).commands[command].params]  # type: ignore[attr-defined]
+    keys = [key for text in helps for key in re.findall(r"\{(.*?)\}", text)]
+    assert keys
+    assert set(keys) <= set(setting_docs())
