@@ -1,7 +1,7 @@
-"""Keys and extra headers: in the environment, in what is sent, and nowhere else.
+"""API key and extra headers: in the environment and in requests, and nowhere else.
 
-They live in the environment so that the processes of a load test inherit them and nothing that is
-stored or printed can hold them. ``redact`` takes them out of what a server says.
+They are kept in the environment so that worker processes inherit them and nothing that is stored or
+printed can hold them. ``redact`` removes them from messages of the server.
 """
 
 import os
@@ -22,7 +22,7 @@ _HIDDEN = "***"
 def use_key_of(variable: str) -> None:
     """Take the API key from this environment variable from now on.
 
-    Raises ``LoadTestError`` where there is none.
+    Raises ``LoadTestError`` where the variable is not set.
     """
     if not os.environ.get(variable):
         raise LoadTestError(
@@ -35,7 +35,8 @@ def use_key_of(variable: str) -> None:
 def use_headers(lines: Sequence[str]) -> None:
     """Send these headers, ``NAME: VALUE`` each, with every request from now on.
 
-    Raises ``LoadTestError`` for what is none, without repeating it: it may hold a secret.
+    Raises ``LoadTestError`` for a line that is no header, without repeating it: it may hold a
+    secret.
     """
     for number, line in enumerate(lines, 1):
         name, colon, value = line.partition(":")
@@ -47,12 +48,12 @@ def use_headers(lines: Sequence[str]) -> None:
 
 
 def key_variable() -> str:
-    """The environment variable that holds the API key, if there is one."""
+    """Return the name of the environment variable for the API key, set or not."""
     return os.environ.get(_CHOSEN_VARIABLE) or KEY_VARIABLE
 
 
 def sent_headers() -> dict[str, str]:
-    """The key as a bearer token, then the extra headers; never to be stored."""
+    """Return the key as a bearer token, and the extra headers; never store them."""
     key, extra = os.environ.get(key_variable()), _extra_headers()
     if key and "authorization" not in (name.lower() for name in extra):
         return {"Authorization": f"Bearer {key}", **extra}
@@ -60,14 +61,14 @@ def sent_headers() -> dict[str, str]:
 
 
 def shown_headers() -> dict[str, str]:
-    """The extra headers as they may be stored: the values of secret ones are hidden."""
+    """Return the extra headers, the values of secret ones hidden, so that they can be stored."""
     return {
         name: _HIDDEN if _SECRET.search(name) else value for name, value in _extra_headers().items()
     }
 
 
 def redact(text: str) -> str:
-    """One line of the server's text, without the secrets should it repeat them."""
+    """Return a server's text on one line, with every secret in it hidden."""
     for secret in _secrets():
         text = text.replace(secret, _HIDDEN)
     return " ".join(text.split())
@@ -80,7 +81,7 @@ def _extra_headers() -> dict[str, str]:
 
 
 def _secrets() -> list[str]:
-    """Whole values first, then the words in them: ``Bearer KEY`` may come back as ``KEY``."""
+    """Return whole values, then the last word of each: ``Bearer KEY`` may come back as ``KEY``."""
     values = [value for name, value in _extra_headers().items() if _SECRET.search(name)]
     values += filter(None, [os.environ.get(key_variable())])
     return [*values, *(value.split()[-1] for value in values)]

@@ -1,4 +1,4 @@
-"""What the endpoint is, and how a request of a trace is said to it."""
+"""An endpoint: which server and model, and the HTTP body of a request to it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import httpx
 
-from loadtest.credentials import KEY_VARIABLE, redact, sent_headers, shown_headers
+from loadtest.credentials import KEY_VARIABLE, sent_headers, shown_headers
 from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from loadtest.dialects.server_probe import TRY, ServerProbe
@@ -15,24 +15,24 @@ from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
 
-__all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe", "redact"]
+__all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
 
 Prompt = Literal["ids", "text"]
 
 ASSUMED_VOCAB_SIZE = 32_000
-"""For token-id prompts to a server that does not tell: the smallest of today's common models."""
+"""For prompts of token ids where the vocabulary is unknown: the smallest of common models."""
 
 _LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server and the way it is asked.
+    """A model on a server, and the form of the requests to it.
 
     ``base_url`` ends in ``/v1``, whether or not the ``dialect`` has its paths there. ``prompt``
-    says whether prompts go as token ids (exact lengths and shared prefixes) or as text of one word
-    per token. ``force_length`` asks for exactly the output length of the trace, by the fields that
-    the dialect has for that. ``headers`` are those sent beside the usual ones, secrets hidden.
+    says whether prompts are sent as token ids (exact lengths and shared prefixes) or as text of one
+    word per token. ``force_length`` requests exactly the output length of the trace, with the
+    fields that the dialect has for it. ``headers`` are the extra headers, secrets hidden.
     """
 
     base_url: str
@@ -43,22 +43,22 @@ class Endpoint:
     max_model_len: int | None = None
     force_length: bool = True
     salt: int = 0
-    """Another salt, other prompts with the same sharing (``workloads.generators.prompts``)."""
+    """Changes all prompts and keeps what they share (``workloads.generators.prompts``)."""
     dialect: str = "openai"
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
-        """Where requests are posted."""
+        """The URL to which requests are posted."""
         path = DIALECTS[self.dialect].path(self.api, self.model)
         return f"{self.base_url.removesuffix('/v1')}{path}"
 
     def body(self, request: Request) -> bytes:
-        """The JSON body that asks for ``request``."""
-        ask = PreparedRequest(
+        """Return the JSON body of a request."""
+        prepared = PreparedRequest(
             self.model, self._prompt(request), request.output_tokens, self.force_length
         )
-        fields = DIALECTS[self.dialect].body(self.api, ask)
+        fields = DIALECTS[self.dialect].body(self.api, prepared)
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def _prompt(self, request: Request) -> list[int] | str:
@@ -77,35 +77,36 @@ def probe(
     dialect: str | None = None,
     timeout_s: float = 10.0,
 ) -> Endpoint:
-    """Ask the server what it is and what it serves; ``url`` with or without ``/v1``.
+    """Find out which server and model are at ``url`` (with or without ``/v1``).
 
-    ``dialect`` and ``api`` default to what is recognised and to the dialect's own first choice.
-    ``prompt="auto"`` takes token ids where the server surely takes them. Raises ``LoadTestError``
-    when nothing useful answers, the model is not served, or it cannot be asked so.
+    ``dialect`` defaults to the one recognised, ``api`` to the first one of the dialect.
+    ``prompt="auto"`` chooses token ids where the server surely accepts them. Raises
+    ``LoadTestError`` when nothing useful answers, the model is not served, or the server does not
+    support the api or the form of prompts.
     """
     wanted = dialect_named(dialect) if dialect else None
     base_url = _base_url(url)
     with httpx.Client(timeout=timeout_s, **client_settings(base_url)) as client:
         server = ServerProbe(base_url.removesuffix("/v1"), client)
-        spoken = wanted or dialect_of(server)
-        card = _model_card(spoken, server, model, base_url)
-        facts = spoken.facts(server, card)
-    api = _api(spoken, api)
+        found = wanted or dialect_of(server)
+        card = _model_card(found, server, model, base_url)
+        facts = found.facts(server, card)
+    api = _api(found, api)
     return Endpoint(
         base_url=base_url,
         model=card["id"],
         api=api,
-        prompt=_prompt_kind(spoken, api, prompt, facts),
+        prompt=_prompt_kind(found, api, prompt, facts),
         vocab_size=facts.vocab_size,
         max_model_len=facts.max_model_len,
-        force_length=force_length and spoken.forces_length,
-        dialect=spoken.name,
+        force_length=force_length and found.forces_length,
+        dialect=found.name,
         headers=shown_headers(),
     )
 
 
 def client_settings(base_url: str) -> dict[str, Any]:
-    """Settings of every httpx client of ours: key and headers, and no proxies on the loopback."""
+    """Return the settings of an httpx client: key and headers, and no proxy on the loopback."""
     headers = {"Accept-Encoding": "identity", **sent_headers()}
     return {"headers": headers, "trust_env": not _is_loopback(httpx.URL(base_url).host)}
 
@@ -143,7 +144,7 @@ def _model_card(
 
 
 def _unlisted(dialect: Dialect, server: ServerProbe, model: str | None) -> Mapping[str, Any]:
-    """A card for a server without a list of models."""
+    """Return a card for a model that the server does not list."""
     name = model or dialect.usual_model
     if name:
         return {"id": name}

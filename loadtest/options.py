@@ -1,34 +1,68 @@
-"""How a load is sent, and how far it has come."""
+"""The options of a load test: how requests are sent, and which are hung up or retried."""
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, field
+from enum import IntEnum
 from math import inf
+from zlib import crc32
 
-from loadtest.plan.cancellation import Cancellation
-from loadtest.stream.live_answers import LiveAnswer
+import numpy as np
+
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
+
+_CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
+_UNITS_S = {"ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """The moment at which a client leaves: after some tokens, or some time after it was sent."""
+
+    after_tokens: int | None = None
+    after_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.after_tokens is not None:
+            return f"after {self.after_tokens} tokens"
+        return f"after {1e3 * (self.after_s or 0.0):g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """The ``share`` of the requests whose clients hang up, and when they do."""
+
+    share: float
+    hang_up: HangUp
+
+
+class Draws(IntEnum):
+    """What is drawn for a request; each has its own random streams."""
+
+    CANCELLATION = 1
+    BACKOFF = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How the load is sent.
+    """How the requests of a load test are sent.
 
-    ``timeout_s`` bounds a whole request, ``connect_timeout_s`` its connection. The clock starts
-    ``lead_s`` after everything is ready and ``warm_connections`` are open. ``give_up_after``
-    refused connections in a row end the test. ``processes`` share the load; None: as many as its
-    peak rate asks for (``loadtest.run.worker_pool``). ``proxy`` and ``http2`` take httpx's own
+    ``timeout_s`` limits a whole request, ``connect_timeout_s`` its connection. The clock starts
+    ``lead_s`` after all workers are ready and ``warm_connections`` are open. ``give_up_after``
+    refused connections in a row end the test. ``processes`` share the load; None takes as many as
+    the peak rate needs (``loadtest.run.worker_pool``). ``proxy`` and ``http2`` use httpx's own
     transport.
 
-    ``closed_loop`` sends a follower after its parent's answer; None: where there are any.
-    ``concurrency`` says that the trace is one of so many users (``loadtest.plan.users``), who go on
-    also after a failure; with ``endless`` each begins again after its last request. Nothing is sent
-    from ``duration_s`` on; ``drain_s`` after the last send whatever is in flight is given up.
-    Requests due before ``warm_up_s`` are sent and left out of the summary. ``cancellation`` hangs
-    up on a share of the requests, ``retries`` repeats refused ones (``loadtest.plan.retries``);
-    both draw from streams of ``seed``.
+    With ``closed_loop`` a follower is sent after the answer to its parent; None means: where the
+    trace has followers. ``concurrency`` says that the trace is one of so many users
+    (``loadtest.plan.users``), who continue after a failure; with ``endless`` each of them starts
+    over after their last request. Nothing is sent from ``duration_s`` on; requests that are still
+    in flight ``drain_s`` after the last send are cancelled. Requests due before ``warm_up_s`` are
+    sent and left out of the summary. ``cancellation`` hangs up on a share of the requests,
+    ``retries`` repeats refused ones (``loadtest.run.retrying_client``); both draw from random
+    streams of ``seed``.
 
-    Raises ``LoadTestError`` for what cannot be.
+    Raises ``LoadTestError`` for values that are impossible or contradict each other.
     """
 
     timeout_s: float = 600.0
@@ -58,7 +92,7 @@ class LoadOptions:
         if self.drain_s is not None and not 0 <= self.drain_s < inf:
             raise LoadTestError(f"drain {self.drain_s:g} s: must be 0 or more")
         if self.endless and (self.duration_s is None or self.concurrency is None):
-            raise LoadTestError("only users can begin again and again, and they want a duration")
+            raise LoadTestError("endless: needs a concurrency and a duration")
         if not 0 <= self.warm_up_s < (self.duration_s or inf):
             raise LoadTestError(
                 f"warm-up {self.warm_up_s:g} s: must be 0 or more, and end before the duration does"
@@ -67,26 +101,58 @@ class LoadOptions:
             raise LoadTestError("retries and seed must be 0 or more")
 
     def follows(self, trace: Trace) -> bool:
-        """Whether followers wait for their parent's answer."""
+        """Return whether followers wait for the answer to their parent."""
         if self.closed_loop is None:
             return any(r.parent_id is not None and r.delay_s is not None for r in trace)
         return self.closed_loop
 
+    def hang_up(self, request_id: str) -> HangUp | None:
+        """Return when the client of this request leaves; None when it stays to the end."""
+        cancelled = self.cancellation
+        if cancelled is None:
+            return None
+        draw = self.random_stream(Draws.CANCELLATION, request_id).random()
+        return cancelled.hang_up if draw < cancelled.share else None
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a running load test stands; ``ended`` includes ``failed``.
+    def random_stream(self, draws: Draws, request_id: str) -> np.random.Generator:
+        """Return the random stream of one request for one purpose.
 
-    ``total`` grows while users begin again and again. ``answers`` are those read since the last
-    report.
+        It depends on ``seed``, the purpose and the id alone: neither the number of processes nor
+        the order of the answers changes what a request draws.
+        """
+        key = (int(draws), crc32(request_id.encode()))
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+def parse_cancellation(text: str) -> Cancellation:
+    """Read a cancellation: ``share=0.1,after=5tokens`` or ``share=0.1,after=200ms``.
+
+    Raises ``LoadTestError`` naming the part that cannot be read.
     """
-
-    elapsed_s: float
-    total: int
-    sent: int
-    ended: int
-    failed: int
-    answers: tuple[LiveAnswer, ...] = ()
+    parts = dict(_part(part, text) for part in text.split(","))
+    if parts.keys() != {"share", "after"}:
+        raise LoadTestError(f"--cancel {text!r}: needs share and after; {_CANCEL_EXAMPLE}")
+    return Cancellation(_share(parts["share"]), _hang_up(parts["after"]))
 
 
-OnProgress = Callable[[Progress], None]
+def _part(part: str, text: str) -> tuple[str, str]:
+    name, _, value = (piece.strip() for piece in part.partition("="))
+    if name not in ("share", "after"):
+        raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
+    return name, value
+
+
+def _share(text: str) -> float:
+    if not re.fullmatch(r"\d*\.?\d+", text) or not 0 < float(text) <= 1:
+        raise LoadTestError(
+            f"--cancel: share {text!r} is not above 0 and at most 1; {_CANCEL_EXAMPLE}"
+        )
+    return float(text)
+
+
+def _hang_up(text: str) -> HangUp:
+    if (match := re.fullmatch(r"(\d+)\s*tokens?", text)) and int(match[1]):
+        return HangUp(after_tokens=int(match[1]))
+    if (match := re.fullmatch(r"(\d*\.?\d+)\s*(ms|s)", text)) and float(match[1]):
+        return HangUp(after_s=float(match[1]) * _UNITS_S[match[2]])
+    raise LoadTestError(f"--cancel: after {text!r}: not in tokens, ms or s; {_CANCEL_EXAMPLE}")

@@ -7,6 +7,7 @@ ServetwinError
 ├── ProfileError     a step-time profile that cannot be read or does not apply
 ├── ShapeError       a model or device that is unknown, impossible or cannot be read
 ├── EngineError      the bundled engine cannot start or has died
+├── MockError        a mock endpoint cannot start, or its plan cannot be read
 └── LoadTestError    a load test that cannot start
     ├── Unreachable  ... because nothing answers there (exit code 1: the input is not bad)
     └── EndedEarly   ... or that was cut short (exit code 1)
@@ -44,6 +45,10 @@ class ShapeError(ServetwinError):
 
 class EngineError(ServetwinError):
     """The bundled engine cannot start or has died."""
+
+
+class MockError(ServetwinError):
+    """A mock endpoint cannot start, or its plan cannot be read."""
 
 
 class LoadTestError(ServetwinError):

@@ -102,7 +102,7 @@ def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
 
 
 def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
-    from loadtest.report.prompt_lengths import prompt_lengths_note
+    from loadtest.report.token_count_warnings import prompt_lengths_note
 
     if note := prompt_lengths_note(run.requests, trace):
         run.scenario["notes"].append(note)

@@ -135,8 +135,7 @@ class LoadChoice:
 
     def options(self, **more: Any) -> "LoadOptions":
         """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
-        from loadtest.options import LoadOptions
-        from loadtest.plan.cancellation import parse_cancellation
+        from loadtest.options import LoadOptions, parse_cancellation
 
         return LoadOptions(
             closed_loop=True if self.concurrency else self.closed_loop,

@@ -50,7 +50,7 @@ class MockOptions:
 
     def serve(self, host: str, port: int) -> None:
         """Serve until Ctrl-C."""
-        from loadtest.mock.serving import serve_mock
+        from loadtest.mock.server import serve_mock
 
         plan, truth = self.plan(), self.truth
         ready = f"serving {plan.model} at {{}}/v1 (Ctrl-C stops)"
@@ -60,7 +60,7 @@ class MockOptions:
 
 def check_options(context: typer.Context, *, mock: bool) -> None:
     """Raise ``MockError`` for options of a mock without one, or of an engine with one."""
-    from loadtest.mock.errors import MockError
+    from workloads.errors import MockError
 
     of_mock = {field.name for field in fields(MockOptions)} - {*_ALSO}
     for parameter in context.command.params:

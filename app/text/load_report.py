@@ -59,7 +59,7 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
 
 def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
     """Why the exit code is 1, or None where all is well."""
-    from loadtest.report.hints import hint
+    from loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]
     finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.options import Progress
+    from loadtest.run.progress import Progress
 
 
 @contextmanager

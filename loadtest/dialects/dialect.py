@@ -1,4 +1,4 @@
-"""What every dialect tells: paths and bodies, abilities, and how to recognise its servers."""
+"""The base of all dialects: paths and bodies, abilities, and how to recognise their servers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Api = Literal["completions", "chat", "native"]
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """One request, its prompt ready: token ids or text. Lengths are forced where asked for."""
+    """A request with its prompt, token ids or text; ``force_length`` wants the exact length."""
 
     model: str
     prompt: Sequence[int] | str
@@ -22,19 +22,19 @@ class PreparedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a server tells about its model; None where it does not."""
+    """What a server says about its model; None where it does not."""
 
     vocab_size: int | None = None
     max_model_len: int | None = None
 
 
 class Dialect:
-    """How servers of one kind are asked; the first of ``apis`` unless another is wanted.
+    """The protocol of one kind of server. The first of ``apis`` is the default.
 
-    ``owners`` are names by which these servers sign their models (``owned_by``). ``guesses_vocab``:
-    token ids may be sent although the server does not tell its vocabulary, for it surely takes ids.
-    ``usual_model`` is taken where servers list none; ``loads_unlisted``: they serve models that
-    they do not list.
+    ``owners`` are the names in ``owned_by`` of these servers' models. With ``guesses_vocab`` token
+    ids are sent although the vocabulary is unknown, since these servers surely accept ids.
+    ``usual_model`` is the model where a server lists none. With ``loads_unlisted`` servers also
+    serve models that they do not list.
     """
 
     name: ClassVar[str]
@@ -47,21 +47,21 @@ class Dialect:
     loads_unlisted: ClassVar[bool] = False
 
     def recognises(self, server: ServerProbe) -> bool:
-        """Whether a page that only these servers have says that it is one."""
+        """Return whether a page shows that the server is of this kind."""
         return False
 
     def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
-        """The cards of the models served, each with its ``id``."""
+        """Return the cards of the models served, each with its ``id``."""
         return server.models
 
     def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
-        """What is told about the model of this card."""
+        """Return what the server says about the model of a card."""
         return ModelFacts(count(card.get("vocab_size")), count(card.get("max_model_len")))
 
     def path(self, api: Api, model: str) -> str:
-        """Where requests are posted, below the server's root."""
+        """Return the path to which requests are posted, below the server's root."""
         raise NotImplementedError
 
-    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
-        """The JSON that asks for a streamed answer, greedily sampled."""
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+        """Return the JSON body of a request for a streamed answer, sampled greedily."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """MLC LLM's server of OpenAI's API.
 
-Follows MLC LLM's documentation of its REST API: prompts of token ids; the end of a text is ignored
-on ``debug_config.ignore_eos``, which the server heeds when started with ``--enable-debug`` and
-drops otherwise (answers then end early, and the report counts them). Tested against a server that
+Follows MLC LLM's documentation of its REST API: prompts of token ids; the end token is ignored
+with ``debug_config.ignore_eos``, which takes effect when the server runs with ``--enable-debug``
+(without it answers end early, and the report counts them). Tested against a server that
 answers as documented, not against MLC LLM.
 """
 
@@ -19,5 +19,5 @@ class Mlc(OpenAI):
     guesses_vocab = True
 
     def exactly(self, output_tokens: int) -> dict[str, Any]:
-        """No minimum: the end is ignored instead."""
+        """Return the field that ignores the end token; there is no minimum."""
         return {"debug_config": {"ignore_eos": True}}

@@ -1,15 +1,15 @@
-"""What one event of a native stream says, in the words that all dialects share."""
+"""One event of a native stream, in the terms that all dialects share."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class NativeEvent(NamedTuple):
-    """One event.
+    """One event of a native stream.
 
-    ``tokens`` are in this event, ``made`` have come with it and all before it: None where the
-    server does not say. An event that says neither holds a token if it has ``text``. ``ends`` marks
-    the last one, ``error`` one that reports a failure. ``usage`` has OpenAI's names.
+    ``tokens`` are the tokens in this event, ``made`` those in it and all events before it; None
+    where the server does not say. With neither, an event holds one token if it has ``text``.
+    ``ends`` marks the last event, ``error`` a failure. ``usage`` has OpenAI's names.
     """
 
     tokens: int | None = None
@@ -22,7 +22,7 @@ class NativeEvent(NamedTuple):
 
 
 def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, Any]:
-    """OpenAI's usage of the counts that were told."""
+    """Return OpenAI's usage object with the counts that are known."""
     usage: dict[str, Any] = {}
     if (tokens := count(prompt)) is not None:
         usage["prompt_tokens"] = tokens
@@ -34,10 +34,10 @@ def usage_of(prompt: object, completion: object, cached: object = None) -> dict[
 
 
 def count(value: object) -> int | None:
-    """A number of things, None where it is none."""
+    """Return a whole number from 0 on; None for any other value."""
     return value if type(value) is int and value >= 0 else None
 
 
 def fields_of(value: object) -> Mapping[str, Any]:
-    """A JSON object, empty where it is none."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}

@@ -10,59 +10,53 @@ Tested against a server that answers as documented, not against Ollama.
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.dialects.dialect import Api, ModelFacts, PreparedRequest
+from loadtest.dialects.dialect import ModelFacts, PreparedRequest
 from loadtest.dialects.native_event import NativeEvent, count, usage_of
-from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.openai import NativeAndOpenAI
 from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "done"
 
 
-class Ollama(OpenAI):
+class Ollama(NativeAndOpenAI):
     """Ollama."""
 
     name = "ollama"
-    apis = ("native", "completions", "chat")
+    native_path = "/api/generate"
     takes_ids = False
     forces_length = False
 
     def recognises(self, server: ServerProbe) -> bool:
-        """Its own list of models, and its version."""
+        """Recognise its own list of models and its version."""
         listed = isinstance(server.page("/api/tags").get("models"), list)
         return listed and "version" in server.page("/api/version")
 
     def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
-        """Its own list where there is no other."""
+        """Return OpenAI's list of models, else Ollama's own."""
         return server.models or _named(server.page("/api/tags").get("models"))
 
     def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
-        """The context of the model, where it is loaded."""
+        """Return the context of the model where it is loaded."""
         loaded = _named(server.page("/api/ps").get("models"))
         lengths = [m.get("context_length") for m in loaded if m["id"] == card["id"]]
         return ModelFacts(max_model_len=count(lengths[0]) if lengths else None)
 
-    def path(self, api: Api, model: str) -> str:
-        """Native or OpenAI's."""
-        return "/api/generate" if api == "native" else super().path(api, model)
-
-    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
-        """Native or OpenAI's."""
-        if api != "native":
-            return super().body(api, ask)
-        options = {"num_predict": ask.output_tokens, "temperature": 0}
-        prompt = {"model": ask.model, "prompt": ask.prompt, "raw": True}
+    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+        """Return the body of a request to ``/api/generate``."""
+        options = {"num_predict": request.output_tokens, "temperature": 0}
+        prompt = {"model": request.model, "prompt": request.prompt, "raw": True}
         return {**prompt, "options": options, "stream": True}
 
 
 def _named(models: object) -> list[Mapping[str, Any]]:
-    """Ollama's entries as cards."""
+    """Return Ollama's entries as model cards."""
     entries = models if isinstance(models, list) else []
     named = (m for m in entries if isinstance(m, Mapping) and isinstance(m.get("name"), str))
     return [{**entry, "id": entry["name"]} for entry in named]
 
 
 def read(event: dict[str, Any]) -> NativeEvent:
-    """A line of ``/api/generate``. The counts of the last one are its usage."""
+    """Read a line of ``/api/generate``; the counts of the last one are the usage."""
     usage = usage_of(event.get("prompt_eval_count"), event.get("eval_count"))
     text = bool(event.get("response") or event.get("thinking"))
     return NativeEvent(text=text, ends=event[MARK] is True, usage=usage)

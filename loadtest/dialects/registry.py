@@ -1,4 +1,4 @@
-"""All dialects: by name, by the server that speaks them, by the events of their streams."""
+"""All dialects: found by name, by the server that speaks them, by the events of their streams."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], NativeEvent]] = {
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect of this name. Raises ``LoadTestError`` for an unknown one."""
+    """Return the dialect of a name. Raises ``LoadTestError`` for an unknown one."""
     if name not in DIALECTS:
         hint = did_you_mean(name, DIALECTS, f"there are {', '.join(DIALECTS)}")
         raise LoadTestError(f"--dialect {name}: unknown; {hint}")
@@ -48,9 +48,9 @@ def dialect_named(name: str) -> Dialect:
 
 
 def dialect_of(server: ServerProbe) -> Dialect:
-    """What this server speaks: by the name on its models, else by its pages, else OpenAI's.
+    """Return the dialect of a server: by the owner of its models, by its pages, else OpenAI's.
 
-    Raises the server's own ``LoadTestError`` where that is not even so.
+    Raises the ``complaint`` of the server where it has no models either.
     """
     for dialect in _ALL:
         if server.owner in dialect.owners:
@@ -64,10 +64,10 @@ def dialect_of(server: ServerProbe) -> Dialect:
 
 
 def read_native(event: dict[str, Any]) -> NativeEvent | None:
-    """What an event of a native stream says; None for an event of OpenAI's API or of no known kind.
+    """Read an event of a native stream; None for an event of OpenAI's API or an unknown kind.
 
-    The event itself tells its kind, so that a stream is read right whatever was thought of the
-    server.
+    The kind is recognised by the event itself, so a stream is read right even where the dialect of
+    the server was not.
     """
     if "choices" in event:
         return None

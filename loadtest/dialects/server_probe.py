@@ -1,4 +1,4 @@
-"""A server as it presents itself: its list of models, and pages that tell what it is."""
+"""Reads what a server says about itself: its list of models, and pages that identify it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _PAGE_TIMEOUT_S = 3.0
 
 
 class ServerProbe:
-    """Asks for each page once.
+    """The pages of a server, each fetched once.
 
     ``models`` are the cards of ``/v1/models`` that have an ``id``; where there are none,
     ``complaint`` says why. Raises ``Unreachable`` where nothing answers, ``LoadTestError`` where
@@ -33,11 +33,11 @@ class ServerProbe:
 
     @property
     def owner(self) -> str:
-        """Who signed the first model."""
+        """The ``owned_by`` of the first model."""
         return str(self.models[0].get("owned_by", "")) if self.models else ""
 
     def page(self, path: str) -> Mapping[str, Any]:
-        """The JSON object at this path, empty where there is none."""
+        """Return the JSON object at a path; an empty one where there is none."""
         if path not in self._pages:
             self._pages[path] = self._page(path)
         return self._pages[path]
@@ -50,22 +50,22 @@ class ServerProbe:
             return {}
 
     def _models(self) -> list[Mapping[str, Any]]:
-        asked = f"GET {self._root}{MODELS}"
+        call = f"GET {self._root}{MODELS}"
         try:
             answer = self._client.get(f"{self._root}{MODELS}")
         except httpx.HTTPError as error:
-            raise _unreachable(asked, error, self._client.timeout.read) from error
+            raise _unreachable(call, error, self._client.timeout.read) from error
         self.headers = answer.headers
         if answer.status_code in (401, 403):
             hint = f"set {key_variable()} to a key that it accepts"
-            raise LoadTestError(f"{asked}: answered {answer.status_code}; {hint}")
+            raise LoadTestError(f"{call}: answered {answer.status_code}; {hint}")
         cards, problem = _cards(answer)
         if problem:
-            self.complaint = LoadTestError(f"{asked}: {problem}{self._elsewhere(answer)}")
+            self.complaint = LoadTestError(f"{call}: {problem}{self._elsewhere(answer)}")
         return cards
 
     def _elsewhere(self, answer: httpx.Response) -> str:
-        """Where the list of models is instead, for a URL with a path too many."""
+        """Return a hint where the list of models is at the root, not below the path of the URL."""
         origin = str(httpx.URL(self._root).copy_with(path="/")).rstrip("/")
         if answer.status_code != 404 or origin == self._root:
             return ""
@@ -77,7 +77,7 @@ class ServerProbe:
 
 
 def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]:
-    """The cards, and where there are none, why."""
+    """Return the cards, and the reason where there are none."""
     if answer.status_code != 200:
         return [], f"answered {answer.status_code}; {TRY}"
     if "text/html" in answer.headers.get("content-type", ""):
@@ -101,11 +101,11 @@ _REASONS = {
 }
 
 
-def _unreachable(asked: str, error: httpx.HTTPError, timeout_s: float | None) -> Unreachable:
+def _unreachable(call: str, error: httpx.HTTPError, timeout_s: float | None) -> Unreachable:
     if isinstance(error, httpx.ReadTimeout):
         hint = "it takes connections and stays silent: is its model still loading?"
-        return Unreachable(f"{asked}: no answer within {timeout_s:g} s; {hint}")
+        return Unreachable(f"{call}: no answer within {timeout_s:g} s; {hint}")
     reason = redact(str(error)) or type(error).__name__
     known = (hint for words, hint in _REASONS.items() if words in reason)
     hint = next(known, f"is the server running? {TRY}")
-    return Unreachable(f"{asked}: {reason}; {hint}")
+    return Unreachable(f"{call}: {reason}; {hint}")

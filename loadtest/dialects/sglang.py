@@ -10,52 +10,46 @@ documented, not against SGLang.
 
 from typing import Any
 
-from loadtest.dialects.dialect import Api, PreparedRequest
+from loadtest.dialects.dialect import PreparedRequest
 from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.openai import NativeAndOpenAI
 from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "meta_info"
 
 
-class SGLang(OpenAI):
+class SGLang(NativeAndOpenAI):
     """SGLang."""
 
     name = "sglang"
     owners = frozenset({"sglang"})
-    apis = ("native", "completions", "chat")
+    native_path = "/generate"
     guesses_vocab = True
 
     def recognises(self, server: ServerProbe) -> bool:
-        """The page about the model, by its older or newer name."""
+        """Recognise the page about the model, by its older or newer name."""
         pages = (server.page("/get_model_info"), server.page("/model_info"))
         return any("model_path" in page and "is_generation" in page for page in pages)
 
-    def path(self, api: Api, model: str) -> str:
-        """Native or OpenAI's."""
-        return "/generate" if api == "native" else super().path(api, model)
-
-    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
-        """Native or OpenAI's."""
-        if api != "native":
-            return super().body(api, ask)
-        sampling: dict[str, Any] = {"temperature": 0, "max_new_tokens": ask.output_tokens}
-        if ask.force_length:
-            sampling |= {"min_new_tokens": ask.output_tokens, "ignore_eos": True}
-        field = "text" if isinstance(ask.prompt, str) else "input_ids"
-        return {field: ask.prompt, "sampling_params": sampling, "stream": True}
+    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+        """Return the body of a request to ``/generate``."""
+        sampling: dict[str, Any] = {"temperature": 0, "max_new_tokens": request.output_tokens}
+        if request.force_length:
+            sampling |= {"min_new_tokens": request.output_tokens, "ignore_eos": True}
+        field = "text" if isinstance(request.prompt, str) else "input_ids"
+        return {field: request.prompt, "sampling_params": sampling, "stream": True}
 
 
 def read(event: dict[str, Any]) -> NativeEvent:
-    """An event of ``/generate``."""
-    told = fields_of(event[MARK])
-    reason = fields_of(told.get("finish_reason"))
-    made = count(told.get("completion_tokens"))
+    """Read an event of ``/generate``."""
+    meta = fields_of(event[MARK])
+    reason = fields_of(meta.get("finish_reason"))
+    made = count(meta.get("completion_tokens"))
     return NativeEvent(
         made=made,
         text=bool(event.get("text")),
-        ends=told.get("finish_reason") is not None,
-        usage=usage_of(told.get("prompt_tokens"), made, told.get("cached_tokens")),
-        response_id=str(told.get("id") or ""),
+        ends=meta.get("finish_reason") is not None,
+        usage=usage_of(meta.get("prompt_tokens"), made, meta.get("cached_tokens")),
+        response_id=str(meta.get("id") or ""),
         error=str(reason.get("message", "aborted")) if reason.get("type") == "abort" else None,
     )

@@ -8,50 +8,44 @@ beyond ``max_new_tokens``. Each event holds one token, special ones included; th
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.dialects.dialect import Api, ModelFacts, PreparedRequest
+from loadtest.dialects.dialect import ModelFacts, PreparedRequest
 from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.openai import NativeAndOpenAI
 from loadtest.dialects.server_probe import ServerProbe
 
 MARK = "token"
 
 
-class Tgi(OpenAI):
+class Tgi(NativeAndOpenAI):
     """text-generation-inference."""
 
     name = "tgi"
-    apis = ("native", "completions", "chat")
+    native_path = "/generate_stream"
     takes_ids = False
     forces_length = False
 
     def recognises(self, server: ServerProbe) -> bool:
-        """The page about the model, with the limits of its router."""
+        """Recognise the page about the model, with the limits of its router."""
         info = server.page("/info")
         return "model_id" in info and "max_total_tokens" in info
 
     def models(self, server: ServerProbe) -> list[Mapping[str, Any]]:
-        """The one of the page about the model."""
+        """Return the model of that page, else OpenAI's list."""
         model = server.page("/info").get("model_id")
         return [{"id": model}] if isinstance(model, str) else server.models
 
     def facts(self, server: ServerProbe, card: Mapping[str, Any]) -> ModelFacts:
-        """The limit of prompt and output together."""
+        """Return the limit of prompt and output together."""
         return ModelFacts(max_model_len=count(server.page("/info").get("max_total_tokens")))
 
-    def path(self, api: Api, model: str) -> str:
-        """Native or OpenAI's."""
-        return "/generate_stream" if api == "native" else super().path(api, model)
-
-    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
-        """Native or OpenAI's."""
-        if api != "native":
-            return super().body(api, ask)
-        parameters = {"max_new_tokens": ask.output_tokens, "do_sample": False, "details": True}
-        return {"inputs": ask.prompt, "parameters": parameters}
+    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+        """Return the body of a request to ``/generate_stream``."""
+        parameters = {"max_new_tokens": request.output_tokens, "do_sample": False, "details": True}
+        return {"inputs": request.prompt, "parameters": parameters}
 
 
 def read(event: dict[str, Any]) -> NativeEvent:
-    """An event of ``/generate_stream``."""
+    """Read an event of ``/generate_stream``."""
     details = fields_of(event.get("details"))
     usage = usage_of(details.get("input_length"), details.get("generated_tokens"))
     return NativeEvent(tokens=1, ends=event.get("generated_text") is not None, usage=usage)

@@ -3,7 +3,7 @@
 Follows its documentation and the schema of its requests: prompts are text, unknown fields are
 refused, and ``generation_config`` replaces the model's own settings: with an end token that no
 vocabulary has, only ``max_tokens`` ends an answer. The last event always has the usage. Models are
-loaded by the name that is asked for, a folder's path included; listed are only those of its cache.
+loaded by the requested name, which may be a folder; only models in its cache are listed.
 Tested against release 5.23, with continuous batching and without.
 """
 
@@ -25,10 +25,10 @@ class Transformers(OpenAI):
     loads_unlisted: ClassVar = True
 
     def recognises(self, server: ServerProbe) -> bool:
-        """The paths of its description: nobody else loads models at ``/load_model``."""
+        """Recognise the paths of its description: only this server has ``/load_model``."""
         paths = fields_of(server.page("/openapi.json").get("paths"))
         return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()
 
     def exactly(self, output_tokens: int) -> dict[str, Any]:
-        """No minimum: no token is the end."""
+        """Return a setting with an end token that no vocabulary has; there is no minimum."""
         return {"generation_config": _ENDLESS}

@@ -2,7 +2,7 @@
 
 Follows the documentation of Triton's generate extension and of its TensorRT-LLM backend:
 ``text_input``, ``max_tokens``, ``stream``. Prompts are text, and no length is forced. The stream
-tells neither tokens nor usage, nor that it has ended: an event with text counts as one token, a
+has neither token counts nor usage nor an end mark: an event with text counts as one token, a
 connection that closes in order as the end. Models are not listed; ``ensemble`` is the backend's
 usual one. Tested against a server that answers as documented, not against Triton.
 """
@@ -24,19 +24,19 @@ class Triton(Dialect):
     usual_model = "ensemble"
 
     def recognises(self, server: ServerProbe) -> bool:
-        """The page of its metadata."""
+        """Recognise the page of its metadata."""
         return server.page("/v2").get("name") == "triton"
 
     def path(self, api: Api, model: str) -> str:
-        """Of the model."""
+        """Return the path of the model."""
         return f"/v2/models/{model}/generate_stream"
 
-    def body(self, api: Api, ask: PreparedRequest) -> dict[str, Any]:
-        """The inputs of the backend's ensemble."""
-        inputs = {"text_input": ask.prompt, "max_tokens": ask.output_tokens, "stream": True}
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+        """Return the inputs of the backend's ensemble."""
+        inputs = {"text_input": request.prompt, "max_tokens": request.output_tokens, "stream": True}
         return {**inputs, "bad_words": "", "stop_words": ""}
 
 
 def read(event: dict[str, Any]) -> NativeEvent:
-    """An event of ``generate_stream``: any may be the last one."""
+    """Read an event of ``generate_stream``; each may be the last."""
     return NativeEvent(text=bool(event[MARK]), ends=True)

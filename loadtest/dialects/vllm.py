@@ -1,7 +1,7 @@
 """vLLM's server of OpenAI's API.
 
 Follows vLLM's documentation of its OpenAI-compatible server: prompts of token ids, ``min_tokens``,
-``ignore_eos``, and usage with every event (``continuous_usage_stats``), which tells how many tokens
+``ignore_eos``, and usage with every event (``continuous_usage_stats``), which says how many tokens
 an event holds. Tested against a server that answers as documented, not against vLLM.
 """
 
@@ -20,6 +20,6 @@ class Vllm(OpenAI):
     stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
 
     def recognises(self, server: ServerProbe) -> bool:
-        """A version, and cards with permissions, as vLLM's are."""
+        """Recognise its version, and model cards with permissions."""
         versioned = isinstance(server.page("/version").get("version"), str)
         return versioned and any("permission" in card for card in server.models)

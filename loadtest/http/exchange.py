@@ -1,4 +1,4 @@
-"""One request and its answer on the wire: stamps and bytes, nothing parsed."""
+"""One request and its answer as recorded: stamps and bytes, nothing parsed."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from loadtest.endpoint import redact
+from loadtest.credentials import redact
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.http.transport import ANSWER, SENT_NS
 from sim.records.metrics import CANCELLED_BY_TEST
@@ -29,7 +29,7 @@ class Failure:
     """Why a request did not end as a complete stream.
 
     ``kind`` is one of connect, timeout, http_429, http_4xx, http_5xx, broken_stream, sse_error,
-    no_token, cancelled, cancelled_by_test (``loadtest.plan.cancellation``), orphaned (its parent
+    no_token, cancelled, cancelled_by_test (``loadtest.options``), orphaned (its parent
     was not answered), client_lost (``loadtest.run.worker_pool``).
     """
 
@@ -38,18 +38,18 @@ class Failure:
 
     @property
     def status(self) -> str:
-        """The status of the request that failed so."""
+        """The status of a request with this failure."""
         return _STATUSES.get(self.kind, "failed")
 
 
 @dataclass(slots=True)
 class Exchange:
-    """What was sent and what came back.
+    """The record of one request: what was sent and what came back.
 
     ``reads`` are (``time.perf_counter_ns`` on arrival, bytes) for each read of a successful answer.
-    ``sent_ns`` was taken before the first byte went to the socket, or before the connection for it
-    was opened, of the first attempt; it is None for a request that was never sent. ``left`` says
-    that its client hung up. Once it ``ended`` nothing is added.
+    ``sent_ns`` is taken at the first attempt, before its first byte goes to the socket, or before
+    its connection is opened; None for a request that was never sent. ``left`` says that its client
+    hung up. Nothing is added once it has ``ended``.
     """
 
     sent_ns: int | None = None
@@ -62,13 +62,13 @@ class Exchange:
     left: bool = False
 
     def begin_again(self) -> None:
-        """Forget the answer: another attempt follows."""
+        """Drop the answer before another attempt."""
         self.attempts += 1
         self.reads, self.headers, self.failure, self.status_code = RecordedReads(), None, None, None
 
 
-Leaves = Callable[[bytes], bool]
-"""Whether the client hangs up now, with these bytes of the answer after those before."""
+HangsUp = Callable[[bytes], bool]
+"""Takes each piece of the answer and returns whether the client hangs up now."""
 
 
 async def run_exchange(
@@ -77,13 +77,13 @@ async def run_exchange(
     body: bytes,
     exchange: Exchange,
     timeout_s: float,
-    leaves: Leaves | None = None,
+    hangs_up: HangsUp | None = None,
 ) -> None:
-    """Post ``body`` and record the answer into ``exchange``, which also takes every failure."""
+    """Post ``body`` and record the answer, or the failure, into ``exchange``."""
     request = client.build_request("POST", url, content=body)
     try:
         async with asyncio.timeout(timeout_s):
-            await _receive(client, request, exchange, leaves)
+            await _receive(client, request, exchange, hangs_up)
     except asyncio.CancelledError:
         exchange.failure = Failure("cancelled", "in flight when interrupted")
         raise
@@ -94,36 +94,36 @@ async def run_exchange(
 
 
 async def _receive(
-    client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange, leaves: Leaves | None
+    client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange, hangs_up: HangsUp | None
 ) -> None:
-    asked_ns = time.perf_counter_ns()
+    before_ns = time.perf_counter_ns()
     try:
         response = await client.send(request, stream=True)
     finally:
         if exchange.sent_ns is None:
-            exchange.sent_ns = request.extensions.get(SENT_NS, asked_ns)
+            exchange.sent_ns = request.extensions.get(SENT_NS, before_ns)
     exchange.headers, exchange.status_code = response.headers, response.status_code
     try:
         if response.status_code == 200:
-            await _record(response, exchange, leaves)
+            await _record(response, exchange, hangs_up)
         else:
             await response.aread()
             exchange.failure = _http_failure(response)
     finally:
         await response.aclose()
-        # httpx's response and its stream hold each other, and nobody collects garbage meanwhile.
+        # httpx's response and its stream hold each other, and garbage collection is off.
         response.stream = httpx.ByteStream(b"")
 
 
-async def _record(response: httpx.Response, exchange: Exchange, leaves: Leaves | None) -> None:
-    """Keep what comes: the transport's own stamps, else those of this task's wake-ups."""
+async def _record(response: httpx.Response, exchange: Exchange, hangs_up: HangsUp | None) -> None:
+    """Record the body with the transport's stamps, else with those of this task's wake-ups."""
     answer = response.extensions.get(ANSWER)
     exchange.reads = reads = answer.reads if answer else RecordedReads()
-    if answer and leaves is None:
+    if answer and hangs_up is None:
         await answer.whole()
         return
     async for data in answer or _stamped(response, reads):
-        if leaves and leaves(data):
+        if hangs_up and hangs_up(data):
             exchange.left = True
             return
 
@@ -145,11 +145,11 @@ def _http_failure(response: httpx.Response) -> Failure:
     kind = "http_429" if code == 429 else f"http_{code // 100}xx"
     retry = response.headers.get("retry-after")
     wait = f" (Retry-After: {retry})" if retry else ""
-    return Failure(kind, redact(f"HTTP {code}{wait}: {_said(response)}"))
+    return Failure(kind, redact(f"HTTP {code}{wait}: {_error_text(response)}"))
 
 
-def _said(response: httpx.Response) -> str:
-    """The server's own words, in OpenAI's shape or as they are."""
+def _error_text(response: httpx.Response) -> str:
+    """Return the error message in OpenAI's shape, else the start of the body."""
     try:
         body = json.loads(response.content)
     except ValueError:
@@ -158,7 +158,7 @@ def _said(response: httpx.Response) -> str:
 
 
 def error_message(body: Any) -> str:
-    """The text of an error object: ``{"error": {"message": ...}}`` and its relatives."""
+    """Return the text of an error object: ``{"error": {"message": ...}}`` or a part of it."""
     while isinstance(body, dict) and ("error" in body or "message" in body):
         body = body.get("error") or body.get("message")
     return str(body)[:_MESSAGE_LENGTH]

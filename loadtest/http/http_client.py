@@ -1,4 +1,4 @@
-"""The HTTP client of a load test, and which transport it goes through."""
+"""The HTTP client of a load test, with the transport that its options need."""
 
 import urllib.request
 from typing import Any
@@ -17,23 +17,24 @@ KEEPALIVE_S = 2.0
 def open_client(
     endpoint: Endpoint, options: LoadOptions
 ) -> tuple[httpx.AsyncClient, StampingTransport | None, str]:
-    """The client, our transport where it goes through that, and what it goes through in words.
+    """Return the client, its stamping transport or None, and the name of its transport.
 
-    No limit on connections, no timeout but that of connecting: ours covers the whole request.
-    Raises ``LoadTestError`` where HTTP/2 is asked for and cannot be spoken, or for a bad proxy.
+    The client has no limit on connections and no timeout but ``connect_timeout_s``: the timeout of
+    ``LoadOptions`` covers the whole request. Raises ``LoadTestError`` where HTTP/2 is wanted and
+    its package is missing, or for a bad proxy.
     """
     settings = client_settings(endpoint.base_url)
     settings["headers"] |= {"Content-Type": "application/json", "Accept": "text/event-stream"}
     settings["timeout"] = httpx.Timeout(None, connect=options.connect_timeout_s)
-    reason = unusual(httpx.URL(endpoint.base_url), options, trust_env=settings["trust_env"])
+    reason = httpx_reason(httpx.URL(endpoint.base_url), options, trust_env=settings["trust_env"])
     if reason:
         return _httpx_client(options, settings), None, f"httpx ({reason})"
     transport = StampingTransport(trust_env=settings["trust_env"], keepalive_s=KEEPALIVE_S)
     return httpx.AsyncClient(transport=transport, **settings), transport, "own HTTP/1.1"
 
 
-def unusual(url: httpx.URL, options: LoadOptions, *, trust_env: bool) -> str | None:
-    """What asks for httpx's own transport to get to ``url``: a proxy or HTTP/2; None: nothing."""
+def httpx_reason(url: httpx.URL, options: LoadOptions, *, trust_env: bool) -> str | None:
+    """Return why ``url`` needs httpx's own transport: a proxy or HTTP/2; None where it does not."""
     if options.http2:
         return "HTTP/2"
     if options.proxy:

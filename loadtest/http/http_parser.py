@@ -1,11 +1,11 @@
-"""HTTP/1.1 answers from bytes, however the network cut them: no socket, no clock (RFC 9112)."""
+"""Parses HTTP/1.1 answers, however the network cut them (RFC 9112); no socket, no clock."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 HEAD_LIMIT = 64 * 1024
-"""Bytes of a head, a chunk-size line or trailers after which a server is taken for broken."""
+"""Bytes of a head, a chunk-size line or trailers above which a server counts as broken."""
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
@@ -21,7 +21,7 @@ Field = tuple[bytes, bytes]
 
 
 class Malformed(ValueError):
-    """What came is no HTTP/1.1."""
+    """The bytes are not HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +34,25 @@ class ResponseHead:
     fields: list[Field]
 
     def values(self, name: bytes) -> list[bytes]:
-        """The elements of every field of this (lower-case) name, lower-case themselves."""
+        """Return the elements, in lower case, of every field of this (lower-case) name."""
         found = (value for field, value in self.fields if field.lower() == name)
         return [part.strip().lower() for value in found for part in value.split(b",")]
 
 
 _Read = Callable[["ResponseParser", bytes, int, list[bytes]], int]
-"""Reads from a place in the bytes, adds to the body, returns the place after what it could use."""
+"""Reads from an offset in the bytes, adds to the body, and returns the offset of what is left."""
 
 
 class ResponseParser:
-    """One answer: feed it what came, it gives the bytes of the body therein.
+    """Parses one answer: takes bytes as they come and returns the body in them.
 
-    Interim answers (1xx) are skipped. ``error`` says what is wrong with the bytes; what was whole
-    before that stays. After ``complete`` nothing more is taken.
+    Interim answers (1xx) are skipped. ``error`` says what is wrong with the bytes; the body before
+    that stays. After ``complete`` nothing more is taken.
     """
 
     def __init__(self, method: str) -> None:
         self._without_body = method == "HEAD"
-        self._read: _Read = ResponseParser._read_head  # Not bound: no cycle to collect.
+        self._read: _Read = ResponseParser._read_head  # Not bound: no reference cycle.
         self._pending = b""
         self._left = 0
         self._may_stay = False
@@ -62,7 +62,7 @@ class ResponseParser:
 
     @property
     def connection_stays(self) -> bool:
-        """Whether the connection can take another request: nothing forbids it, nothing is left."""
+        """Whether the connection can take another request."""
         return self.complete and self._may_stay and not self._pending
 
     def feed(self, data: bytes) -> bytes:
@@ -84,7 +84,7 @@ class ResponseParser:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def end(self) -> None:
-        """The connection was closed: the end of a body without a length, a cut of any other."""
+        """End a body without a length, and cut any other: the connection was closed."""
         if self._read == ResponseParser._read_to_end and not self.error:
             self.complete = True
         elif not self.complete:
@@ -145,7 +145,7 @@ class ResponseParser:
             return _unfinished(data, at, "chunk size")
         self._left = int(line[1], 16)
         self._read = ResponseParser._read_chunk if self._left else ResponseParser._read_trailers
-        # The line end stays: the trailers, which may be none, end with an empty line.
+        # The line end stays: the trailers end with an empty line, also where there are none.
         return line.end() if self._left else line.end() - 2
 
     def _read_chunk(self, data: bytes, at: int, body: list[bytes]) -> int:

@@ -1,4 +1,4 @@
-"""What came over the network and when, packed: 16 bytes beside the data, no object per read."""
+"""The bytes of an answer and their stamps: 16 bytes per read beside the data, no object each."""
 
 from array import array
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class ReadSpan(NamedTuple):
-    """Consecutive pieces: all their bytes, and of each its stamp and where in the bytes it ends."""
+    """Consecutive pieces: all their bytes, and the stamp and end offset of each."""
 
     data: bytes
     stamps_ns: list[int]
     ends: list[int]
 
     def pieces(self) -> Iterator["ReadSpan"]:
-        """One by one."""
+        """Yield each piece as a span of its own."""
         for stamp_ns, (start, end) in zip(self.stamps_ns, pairwise([0, *self.ends]), strict=True):
             yield ReadSpan(self.data[start:end], [stamp_ns], [end - start])
 
@@ -28,13 +28,13 @@ class RecordedReads:
         self._data = bytearray()
 
     def add(self, stamp_ns: int, data: bytes) -> None:
-        """One more piece."""
+        """Append a piece."""
         self._data += data
         self._stamps_ns.append(stamp_ns)
         self._ends.append(len(self._data))
 
     def span(self, start: int, most: int) -> ReadSpan:
-        """At most so many pieces, as many as there are, from number ``start``."""
+        """Return the pieces from number ``start`` on, at most ``most`` of them."""
         stop = min(start + most, len(self))
         if start >= stop:
             return ReadSpan(b"", [], [])
@@ -46,7 +46,7 @@ class RecordedReads:
         return len(self._stamps_ns)
 
     def __getitem__(self, index: int) -> tuple[int, bytes]:
-        """Stamp and bytes of the piece that came as number ``index``, from 0."""
+        """Return stamp and bytes of piece number ``index``, from 0."""
         start, end = self._ends[index], self._ends[index + 1]
         return self._stamps_ns[index], bytes(self._data[start:end])
 

@@ -1,8 +1,8 @@
-"""The load tester's own way to an HTTP/1.1 server, behind httpx's public interface.
+"""The load tester's own HTTP/1.1 transport, behind httpx's public interface.
 
 httpx's own pool walks over all its connections on every open and close; at 400 requests/s that is
-milliseconds per request, and they look like the server's. Here a request costs the same however
-many are in flight, and what comes is stamped before anybody looks at it.
+milliseconds per request, and they would be measured as the server's. Here a request costs the same
+however many are in flight, and what comes is stamped before it is parsed.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from functools import cached_property
 
 import httpx
 
-from loadtest.http.connection import Connection, StampedResponse
-from loadtest.http.connection_pool import ConnectionPool
+from loadtest.http.connection import Connection, ConnectionPool
+from loadtest.http.stamped_response import StampedResponse
 
 SENT_NS = "sent_ns"
 """Extension of a request: ``time.perf_counter_ns`` before its first byte went to the socket, or
@@ -32,10 +32,10 @@ _PORTS = {"http": 80, "https": 443}
 class StampingTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1 on asyncio protocols: keep-alive, no limit on connections, and stamps.
 
-    ``verify`` and ``trust_env`` mean what they mean to httpx (certifi's authorities, or
-    ``SSL_CERT_FILE``). Of httpx's timeouts, ``connect`` bounds name, connection and TLS together,
-    ``read`` the wait for the head. A request goes out a second time, once, when it was sent on an
-    idle connection just as the server closed that; ``resent`` counts these.
+    ``verify`` and ``trust_env`` are those of httpx (certifi's authorities, or ``SSL_CERT_FILE``).
+    Of httpx's timeouts, ``connect`` limits name look-up, connection and TLS together, ``read`` the
+    wait for the head. A request is sent a second time, once, when it went out on an idle connection
+    that the server was just closing; ``resent`` counts these.
 
     Raises ``httpx.ConnectError``, ``ConnectTimeout``, ``ReadTimeout``, ``ReadError``,
     ``RemoteProtocolError``, ``LocalProtocolError`` and ``UnsupportedProtocol``; messages about a
@@ -61,11 +61,11 @@ class StampingTransport(httpx.AsyncBaseTransport):
         return sum(map(len, self._pools.values()))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return its response as soon as its head is here."""
+        """Send a request and return its response once its head is here."""
         origin = _origin(request.url)
         message = _message(request, await request.aread())
         request.extensions[SENT_NS] = time.perf_counter_ns()
-        answer = await self._ask(origin, request, message)
+        answer = await self._send(origin, request, message)
         head = answer.parser.head
         if head is None:
             assert answer.failure
@@ -79,14 +79,16 @@ class StampingTransport(httpx.AsyncBaseTransport):
         """Close every connection."""
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
-    async def _ask(self, origin: Origin, request: httpx.Request, message: bytes) -> StampedResponse:
+    async def _send(
+        self, origin: Origin, request: httpx.Request, message: bytes
+    ) -> StampedResponse:
         pool = self._pools.setdefault(origin, ConnectionPool(self._keepalive_s))
         if idle := pool.take():
-            answer = await _ask(idle, origin, request, message)
-            if not idle.crossed(answer):
+            answer = await _send(idle, origin, request, message)
+            if not idle.closed_before_request(answer):
                 return answer
             self.resent += 1
-        return await _ask(await self._connect(origin, pool, request), origin, request, message)
+        return await _send(await self._connect(origin, pool, request), origin, request, message)
 
     async def _connect(
         self, origin: Origin, pool: ConnectionPool, request: httpx.Request
@@ -115,11 +117,11 @@ class StampingTransport(httpx.AsyncBaseTransport):
         return context
 
 
-async def _ask(
+async def _send(
     connection: Connection, origin: Origin, request: httpx.Request, message: bytes
 ) -> StampedResponse:
-    """The answer once its head is here, or once it has failed."""
-    answer = connection.ask(request.method, message)
+    """Send a request and return its answer once its head is here or it has failed."""
+    answer = connection.send(request.method, message)
     timeout_s = _timeout_s(request, "read")
     try:
         async with asyncio.timeout(timeout_s):
@@ -135,7 +137,7 @@ async def _ask(
 
 
 def _message(request: httpx.Request, body: bytes) -> bytes:
-    """The request as bytes; a body that came in pieces is sent with its length."""
+    """Return the bytes of a request; a body in pieces is sent with its length."""
     fields = request.headers.raw
     if "transfer-encoding" in request.headers:
         fields = [field for field in fields if field[0].lower() != b"transfer-encoding"]
@@ -165,7 +167,7 @@ def _timeout_s(request: httpx.Request, name: str) -> float | None:
 
 
 def _reason(error: OSError) -> str:
-    """What went wrong, without the addresses and source lines that Python adds."""
+    """Return what went wrong, without the addresses and source lines that Python adds."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

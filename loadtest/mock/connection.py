@@ -1,47 +1,48 @@
-"""One connection to the mock: requests come in, one after the other is answered."""
+"""One connection to the mock: it reads requests and writes their answers, one after the other."""
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from loadtest.mock.clock import Timeline
 from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
-from loadtest.mock.mock_answer import MockAnswer
+from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
-from loadtest.mock.request_handler import Reply, refusal
+from loadtest.mock.request_handler import Reply, RequestHandler, refusal
 from loadtest.mock.truth import Truth
-from loadtest.mock.writing import Writing
-
-if TYPE_CHECKING:
-    from loadtest.mock.server import MockServer
 
 
 class MockConnection(asyncio.Protocol):
-    """Reads requests and writes answers for a ``MockServer``."""
+    """Reads requests and writes the answers of ``handler``.
+
+    While it is open it is in ``connections``.
+    """
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: "MockServer") -> None:
-        self._server = server
+    def __init__(self, handler: RequestHandler, connections: "set[MockConnection]") -> None:
+        self._handler = handler
+        self._connections = connections
         self._reader = RequestReader()
         self._arrival_ns = 0
         self._truth: Truth | None = None
         self.idle = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is here."""
+        """Called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._server.connections.add(self)
+        self._connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone, or we closed."""
-        self._server.connections.discard(self)
+        """Called by the event loop; an answer in flight ends as left by its client."""
+        self._connections.discard(self)
         if self._truth:
-            self._server.truth.end(self._truth, "left", time.perf_counter_ns())
+            self._handler.truth.end(self._truth, "left", time.perf_counter_ns())
 
     def data_received(self, data: bytes) -> None:
-        """Stamp, then read."""
+        """Called by the event loop; the stamp is taken first."""
         now_ns = time.perf_counter_ns()
         if self._reader.empty:
             self._arrival_ns = now_ns
@@ -50,7 +51,7 @@ class MockConnection(asyncio.Protocol):
             self._read()
 
     def close(self) -> None:
-        """Close once what was written is out."""
+        """Close once all that was written is sent."""
         self._transport.close()
 
     def _read(self) -> None:
@@ -62,18 +63,18 @@ class MockConnection(asyncio.Protocol):
         if request:
             self.idle = False
             head, body = request
-            reply = self._server.reply(head, body, self._arrival_ns)
-            self._answer(reply, keep_alive=head.keep_alive and not self._server.refuses)
+            reply = self._handler.reply(head, body, self._arrival_ns)
+            self._answer(reply, keep_alive=head.keep_alive and not self._handler.refuses)
         elif (waiting := self._reader.head()) and waiting.expects_continue:
             self._transport.write(CONTINUE)
 
     def _answer(self, reply: Reply, *, keep_alive: bool) -> None:
         self.idle, self._truth = False, reply.truth
-        Writing(
+        AnswerWriter(
             on_the_wire(reply.answer, keep_alive=keep_alive),
             self._transport,
-            self._server.timeline,
-            partial(self._server.clock.due_ns, self._arrival_ns),
+            self._handler.timeline,
+            partial(self._handler.clock.due_ns, self._arrival_ns),
             reply.truth,
             partial(self._end, reply.answer, keep_alive),
         )
@@ -81,7 +82,7 @@ class MockConnection(asyncio.Protocol):
     def _end(self, answer: MockAnswer, keep_alive: bool) -> None:
         now_ns = time.perf_counter_ns()
         if self._truth:
-            self._server.truth.end(self._truth, _outcome(answer), now_ns)
+            self._handler.truth.end(self._truth, _outcome(answer), now_ns)
         if answer.ending == "silent":
             return
         if answer.ending == "cut" or not keep_alive:
@@ -89,6 +90,48 @@ class MockConnection(asyncio.Protocol):
             return
         self.idle, self._truth, self._arrival_ns = True, None, now_ns
         self._read()
+
+
+class AnswerWriter:
+    """Writes an answer, each write at its own time, and calls ``on_end`` after the last.
+
+    A late write makes no other late. ``truth`` notes the writes that complete tokens.
+    """
+
+    def __init__(
+        self,
+        writes: Iterator[TimedWrite],
+        transport: asyncio.Transport,
+        timeline: Timeline,
+        due_ns: Callable[[float], int],
+        truth: Truth | None,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._writes = writes
+        self._transport = transport
+        self._timeline = timeline
+        self._due_ns = due_ns
+        self._truth = truth
+        self._on_end = on_end
+        self._next()
+
+    def _next(self) -> None:
+        write = next(self._writes, None)
+        if write is None:
+            self._on_end()
+            return
+        self._pending, self._pending_due_ns = write, self._due_ns(write.at_s)
+        self._timeline.at(self._pending_due_ns, self._write)
+
+    def _write(self) -> None:
+        if self._transport.is_closing():
+            return
+        _, data, tokens = self._pending
+        written_ns = time.perf_counter_ns()
+        self._transport.write(data)
+        if self._truth and tokens:
+            self._truth.wrote(tokens, self._pending_due_ns, written_ns)
+        self._next()
 
 
 def _outcome(answer: MockAnswer) -> str:

@@ -1,4 +1,4 @@
-"""Answers that are none: late, broken, refused, or never there."""
+"""Faults that make an answer fail: late, broken, refused, or missing."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from loadtest.mock.fault import Count, EveryNth, Fault, NotNegative, Tokens
-from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TimedWrite, encode, error, sse, told
+from loadtest.mock.mock_answer import (
+    MockAnswer,
+    StreamStyle,
+    TimedWrite,
+    encode,
+    error,
+    json_answer,
+    sse,
+)
 from loadtest.mock.parsed_request import ParsedRequest
 
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
@@ -17,7 +25,7 @@ _HALF = b'data: {"id":"mock","choices":[{"index":0,"te'
 class Freeze(Fault):
     """The whole server stands still for ``for_s``, ``at_s`` after the first request came.
 
-    Nothing is read or written meanwhile; afterwards all that was due is late by as much.
+    Nothing is written meanwhile; afterwards everything that was due is late by as much.
     """
 
     name: ClassVar[str] = "freeze"
@@ -26,40 +34,40 @@ class Freeze(Fault):
 
 
 class SlowStart(Fault):
-    """The first requests get everything ``extra_ms`` later, as from a server still cold."""
+    """The first requests are answered ``extra_ms`` later, as by a cold server."""
 
     name: ClassVar[str] = "slow-start"
     requests: Count = 1
     extra_ms: NotNegative = 1000.0
 
-    def hits(self, ask: ParsedRequest) -> bool:
-        """The first to arrive."""
-        return ask.index < self.requests
+    def hits(self, request: ParsedRequest) -> bool:
+        """Return whether the request is one of the first to arrive."""
+        return request.index < self.requests
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """Later."""
+        """Delay the answer."""
         return answer.delayed(self.extra_ms / 1e3)
 
 
 class Cut(EveryNth):
-    """The connection closes after so many tokens."""
+    """The connection closes after ``after`` tokens."""
 
     name: ClassVar[str] = "cut"
     after: Tokens = 8
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """The beginning of it."""
+        """Cut the answer."""
         return replace(answer, events=_until(answer, self.after), ending="cut")
 
 
 class ErrorObject(EveryNth):
-    """An error object after so many tokens, then the connection closes."""
+    """An error object comes after ``after`` tokens, then the connection closes."""
 
     name: ClassVar[str] = "error"
     after: Tokens = 8
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """The beginning of it, and the error."""
+        """Cut the answer and append the error."""
         return replace(answer, events=self._events(answer), ending="cut")
 
     def _events(self, answer: MockAnswer) -> Iterator[TimedWrite]:
@@ -72,18 +80,20 @@ class ErrorObject(EveryNth):
 
 
 class Status(EveryNth):
-    """Another HTTP status than 200, at once; ``retry_after_s`` adds the header Retry-After."""
+    """An HTTP status other than 200, at once; ``retry_after_s`` adds the header Retry-After."""
 
     name: ClassVar[str] = "status"
     code: Annotated[int, Field(ge=400, le=599)] = 500
     retry_after_s: Tokens | None = None
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """An error object instead."""
+        """Replace the answer with an error object."""
         wait = self.retry_after_s
         headers = {} if wait is None else {"Retry-After": str(wait)}
         kind = "rate_limit_exceeded" if self.code == 429 else "server_error"
-        return told(self.code, error(f"the mock was told to answer {self.code}", kind), headers)
+        return json_answer(
+            self.code, error(f"the mock was told to answer {self.code}", kind), headers
+        )
 
 
 class Garbage(EveryNth):
@@ -93,7 +103,7 @@ class Garbage(EveryNth):
     kind: Literal["html", "json"] = "html"
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """That instead."""
+        """Replace the answer."""
         if self.kind == "html":
             return MockAnswer(
                 headers={"Content-Type": "text/html"}, events=[TimedWrite(0.0, _PAGE)]
@@ -107,12 +117,12 @@ class Never(EveryNth):
     name: ClassVar[str] = "never"
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """Nothing."""
+        """Replace the answer with silence."""
         return MockAnswer(ending="silent")
 
 
 class Refuse(Fault):
-    """After so many requests no connection is accepted, and idle ones close."""
+    """After ``after`` requests no connection is accepted, and idle ones close."""
 
     name: ClassVar[str] = "refuse"
     after: Tokens = 0

@@ -1,4 +1,4 @@
-"""What a fault is: a change to the answers of some requests."""
+"""A fault: a change to the answers to some requests."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -16,36 +16,36 @@ __all__ = ["Count", "EveryNth", "Fault", "NotNegative", "Tokens"]
 
 
 class Fault(FrozenModel):
-    """One fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.
+    """A fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.
 
     An answer is made in three stages, and a fault may change each: the pieces of text, the style
-    in which they are written down, and the answer. A fault without effect on a stage leaves it.
+    of their events, and the answer as a whole.
     """
 
     name: ClassVar[str]
 
-    def hits(self, ask: ParsedRequest) -> bool:
-        """Whether this request is answered with the fault."""
+    def hits(self, request: ParsedRequest) -> bool:
+        """Return whether the answer to this request has the fault."""
         return True
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """The text."""
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Return the pieces of text as this fault changes them."""
         return pieces
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """How it is written down."""
+        """Return the style of the events as this fault changes it."""
         return style
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """What goes out."""
+        """Return the answer as this fault changes it."""
         return answer
 
 
 class EveryNth(Fault):
-    """A fault that hits the ``every``-th request, and each ``every`` after it."""
+    """A fault of every n-th request, ``every`` being n."""
 
     every: Count = 1
 
-    def hits(self, ask: ParsedRequest) -> bool:
-        """Counted in the order of arrival."""
-        return (ask.index + 1) % self.every == 0
+    def hits(self, request: ParsedRequest) -> bool:
+        """Return whether the request is an n-th one in the order of arrival."""
+        return (request.index + 1) % self.every == 0

@@ -1,4 +1,4 @@
-"""Plans as people write them: ``NAME:KEY=VALUE,...`` on the command line, or a file."""
+"""Reads faults and plans: ``NAME:KEY=VALUE,...`` on the command line, or a file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from loadtest.mock.errors import MockError
 from loadtest.mock.failures import (
     Cut,
     ErrorObject,
@@ -32,7 +31,7 @@ from loadtest.mock.stream_faults import (
     Usage,
 )
 from sim.shapes.frozen_model import FrozenModel
-from workloads.errors import did_you_mean
+from workloads.errors import MockError, did_you_mean
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 
@@ -46,9 +45,9 @@ FAULTS: dict[str, type[Fault]] = {
 
 
 def parse_fault(text: str, where: str = "--fault") -> Fault:
-    """A fault by name, its settings after a colon: ``cut:every=2,after=8``.
+    """Read a fault: its name, and its settings after a colon (``cut:every=2,after=8``).
 
-    Raises ``MockError`` that names ``where``, the part that is wrong and what is valid.
+    Raises ``MockError`` naming ``where``, the part that is wrong and what is valid.
     """
     name, _, given = text.partition(":")
     settings = {}
@@ -61,7 +60,7 @@ def parse_fault(text: str, where: str = "--fault") -> Fault:
 
 
 def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:
-    """The same from its parts."""
+    """Make a fault of its name and settings. Raises ``MockError``."""
     if name not in FAULTS:
         hint = did_you_mean(name, FAULTS, f"known are {', '.join(FAULTS)}")
         raise MockError(f"{where}: unknown fault {name!r}; {hint}")
@@ -69,11 +68,11 @@ def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:
 
 
 def read_plan(path: Path | None, given: Mapping[str, Any]) -> MockPlan:
-    """The plan in a YAML or JSON file with the options ``given`` laid over it.
+    """Read the plan in a YAML or JSON file; the options ``given`` replace its fields.
 
     The file has the fields of ``MockPlan``; a fault in it is a text as on the command line, or a
-    mapping with its ``name`` and settings. Faults of both places are put together. Raises
-    ``MockError`` that names the file and key.
+    mapping with its ``name`` and settings. The faults of both are joined. Raises ``MockError``
+    naming the file and key.
     """
     fields = _fields(path) if path else {}
     where = str(path) if path else "--mock"

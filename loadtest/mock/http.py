@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as the mock needs: requests with a length, answers in chunks."""
+"""The part of HTTP/1.1 that the mock needs: requests with a length, answers in chunks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The head of a request; names of headers in small letters."""
+    """The head of a request; the names of headers are in lower case."""
 
     method: str
     path: str
@@ -22,7 +22,7 @@ class RequestHead:
 
     @property
     def body_bytes(self) -> int:
-        """Length of the body. Raises ``BadRequest`` where it is not given or too much."""
+        """The length of the body. Raises ``BadRequest`` where it is missing or too large."""
         if "transfer-encoding" in self.headers:
             raise BadRequest(411, "send the body with its Content-Length")
         length = self.headers.get("content-length", "0")
@@ -39,12 +39,12 @@ class RequestHead:
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the client waits for a word before it sends the body."""
+        """Whether the client waits for ``CONTINUE`` before it sends the body."""
         return self.headers.get("expect", "").lower() == "100-continue"
 
 
 class RequestReader:
-    """Takes bytes as they come, gives requests as they are whole."""
+    """Takes bytes as they come and returns complete requests."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -56,11 +56,11 @@ class RequestReader:
         return not self._buffer and self._head is None
 
     def feed(self, data: bytes) -> None:
-        """More bytes."""
+        """Append bytes."""
         self._buffer += data
 
     def take(self) -> tuple[RequestHead, bytes] | None:
-        """The next request if it is whole. Raises ``BadRequest`` for what is none."""
+        """Take the next request; None where it is incomplete. Raises ``BadRequest``."""
         head = self.head()
         if head is None or len(self._buffer) < head.body_bytes:
             return None
@@ -70,7 +70,7 @@ class RequestReader:
         return head, body
 
     def head(self) -> RequestHead | None:
-        """The head of the next request once it is here, its body may be missing."""
+        """Return the head of the next request, whose body may be incomplete; None without one."""
         if self._head is None:
             self._head = self._take_head()
         return self._head
@@ -101,7 +101,7 @@ def _head(text: str) -> RequestHead:
 
 
 def on_the_wire(answer: MockAnswer, *, keep_alive: bool) -> Iterator[TimedWrite]:
-    """Head, chunks and end of the answer, each at its time."""
+    """Yield head, chunks and end of an answer, each at its time."""
     if answer.ending == "silent":
         return
     yield TimedWrite(0.0, _answer_head(answer, keep_alive))

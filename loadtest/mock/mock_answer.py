@@ -1,4 +1,4 @@
-"""An answer as a list of what is written when: pieces of text, then events, then bytes."""
+"""The answer of a mock: pieces of text become events, and events become writes at given times."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from loadtest.mock.parsed_request import ParsedRequest
 
 Ending = Literal["clean", "cut", "silent"]
-"""Complete; the connection closed before the end; nothing more ever comes."""
+"""clean: complete; cut: the connection closes before the end; silent: nothing more ever comes."""
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _COMMENT = ": still here\n\n"
@@ -29,12 +29,12 @@ class TextPiece(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Of all channels but the role."""
+        """The text of all channels but the role."""
         return "".join(text for channel, text in self.channels.items() if channel != "role")
 
 
 class TimedWrite(NamedTuple):
-    """Bytes that are written in one piece, and the tokens that are complete with them."""
+    """Bytes that are written at once, and the number of tokens that they complete."""
 
     at_s: float
     data: bytes
@@ -43,7 +43,7 @@ class TimedWrite(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamStyle:
-    """How text is written down as server-sent events."""
+    """The form of server-sent events: which fields, comments and line ends they have."""
 
     usage: Literal["asked", "never", "each"] = "asked"
     token_ids: bool = False
@@ -54,7 +54,7 @@ class StreamStyle:
 
 @dataclass(frozen=True, slots=True)
 class MockAnswer:
-    """Status, headers, body and how it ends."""
+    """An HTTP answer: status, headers, body and how it ends."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: dict(_SSE))
@@ -62,50 +62,50 @@ class MockAnswer:
     ending: Ending = "clean"
 
     def delayed(self, by_s: float) -> "MockAnswer":
-        """The same, later."""
+        """Return the same answer, ``by_s`` later."""
         later = (event._replace(at_s=event.at_s + by_s) for event in self.events)
         return replace(self, events=later)
 
 
 def streamed(
-    ask: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
+    request: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
 ) -> MockAnswer:
-    """The pieces as server-sent events."""
-    return MockAnswer(events=_events(ask, model, pieces, style))
+    """Return the pieces as server-sent events."""
+    return MockAnswer(events=_events(request, model, pieces, style))
 
 
-def whole(ask: ParsedRequest, model: str, pieces: Iterable[TextPiece]) -> MockAnswer:
-    """The pieces as one JSON object, when the last one is there."""
+def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]) -> MockAnswer:
+    """Return the pieces as one JSON object, written at the time of the last."""
     made = list(pieces)
     last, tokens = made[-1], sum(piece.tokens for piece in made)
     text = "".join(piece.text for piece in made)
-    said = {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
-    body = _head(ask, model, "chat.completion" if ask.chat else "text_completion")
+    said = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
+    body = _head(request, model, "chat.completion" if request.chat else "text_completion")
     body["choices"] = [{"index": 0, **said, "finish_reason": last.finish}]
-    body["usage"] = _usage(ask, tokens)
+    body["usage"] = _usage(request, tokens)
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
 
 
-def told(status: int, body: Any, headers: Mapping[str, str] | None = None) -> MockAnswer:
-    """A JSON body at once."""
+def json_answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> MockAnswer:
+    """Return a JSON body, written at once."""
     return MockAnswer(
         status, {**_JSON, **(headers or {})}, [TimedWrite(0.0, encode(body).encode())]
     )
 
 
 def error(message: str, kind: str) -> dict[str, Any]:
-    """An error object in OpenAI's shape."""
+    """Return an error object in OpenAI's shape."""
     return {"error": {"message": message, "type": kind}}
 
 
 def sse(data: str, style: StreamStyle) -> bytes:
-    """One server-sent event, a comment before it where the style has them."""
+    """Return one server-sent event, after a comment where the style has them."""
     comment = _COMMENT if style.comments else ""
     return _lines(f"{comment}data: {data}\n\n", style)
 
 
 def encode(body: Any) -> str:
-    """JSON on one line, characters as they are."""
+    """Return JSON on one line, without escapes for characters beyond ASCII."""
     return _ENCODE(body)
 
 
@@ -114,34 +114,40 @@ def _lines(text: str, style: StreamStyle) -> bytes:
 
 
 def _events(
-    ask: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
+    request: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
 ) -> Iterator[TimedWrite]:
-    head = encode(_head(ask, model, "chat.completion.chunk" if ask.chat else "text_completion"))
+    head = encode(
+        _head(request, model, "chat.completion.chunk" if request.chat else "text_completion")
+    )
     opened, made, at_s = head.removesuffix("}"), 0, 0.0
     if style.comments:
         yield TimedWrite(at_s, _lines(_COMMENT, style))
     for piece in pieces:
         at_s, made = piece.at_s, made + piece.tokens
-        usage = f',"usage":{encode(_usage(ask, made))}' if style.usage == "each" else ""
-        choice = encode(_choice(ask, piece, style))
+        usage = f',"usage":{encode(_usage(request, made))}' if style.usage == "each" else ""
+        choice = encode(_choice(request, piece, style))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[{choice}]{usage}}}', style), piece.tokens)
-    if ask.include_usage and style.usage == "asked":
-        usage = encode(_usage(ask, made))
+    if request.include_usage and style.usage == "asked":
+        usage = encode(_usage(request, made))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[],"usage":{usage}}}', style))
     if style.done:
         yield TimedWrite(at_s, sse("[DONE]", style))
 
 
-def _head(ask: ParsedRequest, model: str, kind: str) -> dict[str, Any]:
-    return {"id": ask.request_id, "object": kind, "created": 0, "model": model}
+def _head(request: ParsedRequest, model: str, kind: str) -> dict[str, Any]:
+    return {"id": request.request_id, "object": kind, "created": 0, "model": model}
 
 
-def _choice(ask: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, Any]:
-    said = {"delta": piece.channels} if ask.chat else {"text": piece.text}
+def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, Any]:
+    said = {"delta": piece.channels} if request.chat else {"text": piece.text}
     ids = {"token_ids": [*range(piece.tokens)]} if style.token_ids else {}
     return {"index": 0, **said, **ids, "finish_reason": piece.finish}
 
 
-def _usage(ask: ParsedRequest, made: int) -> dict[str, int]:
-    total = ask.prompt_tokens + made
-    return {"prompt_tokens": ask.prompt_tokens, "completion_tokens": made, "total_tokens": total}
+def _usage(request: ParsedRequest, made: int) -> dict[str, int]:
+    total = request.prompt_tokens + made
+    return {
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": made,
+        "total_tokens": total,
+    }

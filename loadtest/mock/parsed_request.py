@@ -1,15 +1,15 @@
-"""What a client asks for."""
+"""A request for text, parsed from its JSON body."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
 DEFAULT_TOKENS = 16
-"""Of OpenAI's completions, where a request names no ``max_tokens``."""
+"""The default of OpenAI's completions, for a request without ``max_tokens``."""
 
 
 class BadRequest(Exception):
-    """A request that is answered with an error; ``status`` is that of HTTP."""
+    """A request that is answered with an error; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """One request for text, by the order of arrival (``index``, from 0)."""
+    """One request for text; ``index`` is its place in the order of arrival, from 0."""
 
     index: int
     chat: bool
@@ -34,11 +34,11 @@ class ParsedRequest:
 
 
 def parse_request(index: int, chat: bool, body: bytes, model: str) -> ParsedRequest:
-    """The request in the JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
+    """Parse a JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
     fields = _fields(body)
-    asked = fields.get("model", model)
-    if asked != model:
-        raise BadRequest(404, f"the model {asked!r} does not exist; served is {model!r}")
+    wanted = fields.get("model", model)
+    if wanted != model:
+        raise BadRequest(404, f"the model {wanted!r} does not exist; served is {model!r}")
     options = fields.get("stream_options")
     return ParsedRequest(
         index,
@@ -72,7 +72,7 @@ def _max_tokens(fields: dict[str, Any]) -> int:
 
 
 def _prompt_tokens(fields: dict[str, Any], name: str) -> int:
-    """Token ids, or words: nobody else counts the tokens of a mock."""
+    """Count token ids, or words: a mock has no tokenizer."""
     prompt = fields.get(name)
     if isinstance(prompt, str):
         return len(prompt.split())

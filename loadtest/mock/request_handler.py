@@ -1,32 +1,53 @@
-"""Who asks for what: from a request to its answer and the record of it."""
+"""Answers the requests to a mock by its plan, and records what it does."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from loadtest.mock.clock import ServerClock, Timeline
 from loadtest.mock.http import RequestHead
-from loadtest.mock.mock_answer import MockAnswer, error, told
+from loadtest.mock.mock_answer import MockAnswer, error, json_answer
 from loadtest.mock.parsed_request import BadRequest, parse_request
 from loadtest.mock.plan import MockPlan
-from loadtest.mock.truth import Truth
+from loadtest.mock.truth import Truth, TruthLog
 
 _CHAT = {"/v1/completions": False, "/v1/chat/completions": True}
 
 
 class Reply(NamedTuple):
-    """An answer; requests for text have a ``truth``."""
+    """An answer, with a ``truth`` where text was requested."""
 
     answer: MockAnswer
     truth: Truth | None = None
 
 
 class RequestHandler:
-    """Answers requests by the plan and counts those for text, good or bad, in ``asked``."""
+    """What all connections of a mock share: its plan, its times and its records.
 
-    def __init__(self, plan: MockPlan) -> None:
+    ``text_requests`` counts the requests for text, good or bad. Once the plan refuses connections,
+    ``refuses`` is set and ``on_refuse`` called.
+    """
+
+    def __init__(self, plan: MockPlan, truth: TruthLog, timeline: Timeline) -> None:
         self._plan = plan
-        self.asked = 0
+        self.truth = truth
+        self.timeline = timeline
+        self.clock = ServerClock(plan.freezes)
+        self.text_requests = 0
+        self.refuses = plan.refuse_after == 0
+        self.on_refuse: Callable[[], None] = lambda: None
 
     def reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
-        """What a request gets."""
+        """Return the answer to a request that came at ``arrival_ns``."""
+        reply = self._reply(head, body, arrival_ns)
+        if reply.truth:
+            self.clock.start(arrival_ns)
+            self.truth.begin(reply.truth)
+        if self.text_requests == self._plan.refuse_after:
+            self.refuses = True
+            self.on_refuse()
+        return reply
+
+    def _reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         try:
             if head.path in _CHAT:
                 return self._text(head, body, arrival_ns)
@@ -43,16 +64,17 @@ class RequestHandler:
             raise BadRequest(404, f"{head.path}: there is {', '.join([*known, *_CHAT])}")
         if head.method != "GET":
             raise BadRequest(405, f"{head.path} takes GET")
-        return told(200, known[head.path])
+        return json_answer(200, known[head.path])
 
     def _text(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         if head.method != "POST":
             raise BadRequest(405, f"{head.path} takes POST")
-        index, self.asked = self.asked, self.asked + 1
-        ask = parse_request(index, _CHAT[head.path], body, self._plan.model)
-        return Reply(self._plan.answer(ask), Truth(ask.request_id, arrival_ns, ask.max_tokens))
+        index, self.text_requests = self.text_requests, self.text_requests + 1
+        parsed = parse_request(index, _CHAT[head.path], body, self._plan.model)
+        truth = Truth(parsed.request_id, arrival_ns, parsed.max_tokens)
+        return Reply(self._plan.answer(parsed), truth)
 
 
 def refusal(bad: BadRequest) -> Reply:
-    """A request that cannot be answered."""
-    return Reply(told(bad.status, error(str(bad), "invalid_request_error")))
+    """Return the answer to a request that cannot be served."""
+    return Reply(json_answer(bad.status, error(str(bad), "invalid_request_error")))

@@ -1,16 +1,18 @@
-"""The mock endpoint: a socket, a plan, and the truth about what was done."""
+"""The mock endpoint: a listening socket, a plan, and the record of what was done."""
 
 import asyncio
 import socket
+from collections.abc import Callable
+from pathlib import Path
 
+from loadtest.mock.clock import Timeline
 from loadtest.mock.connection import MockConnection
-from loadtest.mock.errors import MockError
-from loadtest.mock.http import RequestHead
 from loadtest.mock.plan import MockPlan
-from loadtest.mock.request_handler import Reply, RequestHandler
-from loadtest.mock.server_clock import ServerClock
-from loadtest.mock.timeline import Timeline
+from loadtest.mock.request_handler import RequestHandler
 from loadtest.mock.truth import TruthLog
+from loadtest.run.event_loop import run_fast
+from loadtest.run.stop_signals import stop_signals
+from workloads.errors import MockError
 
 _BACKLOG = 1024
 
@@ -19,59 +21,73 @@ class MockServer:
     """Serves a plan in the running event loop, from ``start`` to ``stop``, at ``url``."""
 
     def __init__(self, plan: MockPlan, truth: TruthLog | None = None) -> None:
-        self._plan = plan
-        self._desk = RequestHandler(plan)
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
+        self._connections: set[MockConnection] = set()
         self.truth = truth or TruthLog()
-        self.clock = ServerClock(plan.freezes)
-        self.timeline = Timeline(asyncio.get_running_loop())
-        self.connections: set[MockConnection] = set()
-        self.refuses = plan.refuse_after == 0
+        self._timeline = Timeline(asyncio.get_running_loop())
+        self._handler = RequestHandler(plan, self.truth, self._timeline)
+        self._handler.on_refuse = self._refuse
         self.url = ""
 
     @property
-    def asked(self) -> int:
-        """Requests for text so far."""
-        return self._desk.asked
+    def text_requests(self) -> int:
+        """The number of requests for text so far."""
+        return self._handler.text_requests
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; ``port`` 0 takes a free one. Raises ``MockError`` where that cannot be."""
+        """Listen on ``port``, 0 for a free one. Raises ``MockError`` where that fails."""
         self._socket = await _bound(host, port)
         self.url = _url(self._socket)
-        if not self.refuses:
+        if not self._handler.refuses:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: MockConnection(self), sock=self._socket, backlog=_BACKLOG
+                lambda: MockConnection(self._handler, self._connections),
+                sock=self._socket,
+                backlog=_BACKLOG,
             )
 
     async def stop(self) -> None:
-        """Close everything; what was not complete is in the truth as stopped."""
-        self.timeline.clear()
+        """Close everything; answers in flight end as stopped in the truth."""
+        self._timeline.clear()
+        self._handler.refuses = True
         self._refuse()
         self.truth.close()
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.close()
         if self._socket:
             self._socket.close()
         await asyncio.sleep(0)
 
-    def reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
-        """The answer to a request that came at ``arrival_ns``."""
-        reply = self._desk.reply(head, body, arrival_ns)
-        if reply.truth:
-            self.clock.start(arrival_ns)
-            self.truth.begin(reply.truth)
-        if self._desk.asked == self._plan.refuse_after:
-            self._refuse()
-        return reply
-
     def _refuse(self) -> None:
-        self.refuses = True
         if self._server:
             self._server.close()
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             if connection.idle:
                 connection.close()
+
+
+def serve_mock(
+    plan: MockPlan, host: str, port: int, truth: Path | None, on_ready: Callable[[str], None]
+) -> int:
+    """Serve until SIGINT or SIGTERM and return the number of requests for text.
+
+    ``on_ready`` is called with the URL, ``truth`` is a file that gets a line per request. For the
+    main thread only. Raises ``MockError`` where it cannot listen or write there.
+    """
+    return run_fast(_serve(plan, host, port, truth, on_ready))
+
+
+async def _serve(
+    plan: MockPlan, host: str, port: int, truth: Path | None, on_ready: Callable[[str], None]
+) -> int:
+    stopped = asyncio.Event()
+    server = MockServer(plan, TruthLog(truth, keep=False))
+    await server.start(host, port)
+    with stop_signals(stopped.set):
+        on_ready(server.url)
+        await stopped.wait()
+    await server.stop()
+    return server.text_requests
 
 
 def _url(bound: socket.socket) -> str:
@@ -84,7 +100,7 @@ async def _bound(host: str, port: int) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
-        # with its protocol: asyncio sets TCP_NODELAY on no other socket
+        # With its protocol: asyncio sets TCP_NODELAY on no other socket.
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise MockError(f"cannot listen on {host}: {error.strerror}") from error

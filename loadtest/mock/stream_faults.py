@@ -1,4 +1,4 @@
-"""Whole streams that are easily misread: other shapes of the same text."""
+"""Faults that leave an answer complete: other forms of a stream, which are easily misread."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +16,9 @@ class Role(Fault):
     name: ClassVar[str] = "role"
     at_ms: NotNegative = 50.0
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """One more, and never after the first token."""
-        if not ask.chat:
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Insert the role, never after the first token."""
+        if not request.chat:
             return pieces
         return _before(pieces, self.at_ms / 1e3, [{"role": "assistant"}])
 
@@ -30,21 +30,21 @@ class Empty(Fault):
     count: Count = 2
     at_ms: NotNegative = 0.0
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """Before the first token."""
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Insert the empty events before the first token."""
         return _before(pieces, self.at_ms / 1e3, [{"content": ""}] * self.count)
 
 
 class Reasoning(Fault):
-    """Chat only: the first tokens in another channel."""
+    """Chat only: the first ``tokens`` come in the channel of the reasoning."""
 
     name: ClassVar[str] = "reasoning"
     tokens: Count = 8
     channel: Literal["reasoning_content", "reasoning"] = "reasoning_content"
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """The channel of the first ones changed."""
-        return self._renamed(pieces) if ask.chat else pieces
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Move the first tokens to the other channel."""
+        return self._renamed(pieces) if request.chat else pieces
 
     def _renamed(self, pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
         made = 0
@@ -55,9 +55,9 @@ class Reasoning(Fault):
 
 
 class Chunks(Fault):
-    """Several tokens in one event, at the time of the first of them.
+    """Several tokens come in one event, at the time of the first of them.
 
-    The first event is so the TTFT after the request, and the others ``tokens`` intervals apart.
+    So the first event comes the TTFT after the request, and the others ``tokens`` intervals apart.
     With ``ids`` an event lists the ids of its tokens.
     """
 
@@ -65,8 +65,8 @@ class Chunks(Fault):
     tokens: Count = 4
     ids: bool = False
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """Joined."""
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Join the pieces in groups."""
         group: list[TextPiece] = []
         for piece in pieces:
             if not piece.tokens:
@@ -78,65 +78,65 @@ class Chunks(Fault):
                 group = []
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """With ids or without."""
+        """Set whether events list token ids."""
         return replace(style, token_ids=self.ids)
 
 
 class Usage(Fault):
-    """Usage never, though asked for, or with each event."""
+    """Usage comes never, although requested, or with each event."""
 
     name: ClassVar[str] = "usage"
     send: Literal["never", "each"] = "never"
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """Other usage."""
+        """Set when usage comes."""
         return replace(style, usage=self.send)
 
 
 class Comments(Fault):
-    """SSE comments at once and before each event, as gateways send them against timeouts."""
+    """SSE comments come at once and before each event, as gateways send them against timeouts."""
 
     name: ClassVar[str] = "comments"
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """With comments."""
+        """Turn comments on."""
         return replace(style, comments=True)
 
 
 class CRLF(Fault):
-    """Line ends of two characters."""
+    """Lines end with carriage return and line feed."""
 
     name: ClassVar[str] = "crlf"
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """Other line ends."""
+        """Set the line ends."""
         return replace(style, crlf=True)
 
 
 class NoDone(Fault):
-    """No ``[DONE]`` at the end."""
+    """No ``[DONE]`` comes at the end."""
 
     name: ClassVar[str] = "no-done"
 
     def style(self, style: StreamStyle) -> StreamStyle:
-        """Without it."""
+        """Drop ``[DONE]``."""
         return replace(style, done=False)
 
 
 class Split(Fault):
-    """Events cut within a character of four bytes; the first part comes ``gap_ms`` earlier."""
+    """Events are cut within a character of four bytes; the first half comes ``gap_ms`` earlier."""
 
     name: ClassVar[str] = "split"
     gap_ms: NotNegative = 5.0
 
-    def pieces(self, pieces: Iterator[TextPiece], ask: ParsedRequest) -> Iterator[TextPiece]:
-        """Text with something to cut."""
+    def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:
+        """Append a character of four bytes to each text."""
         for piece in pieces:
             channels = {channel: f"{text}\N{FOX FACE}" for channel, text in piece.channels.items()}
             yield piece._replace(channels=channels) if piece.tokens else piece
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
-        """Each event in two."""
+        """Split each event in two."""
         return replace(answer, events=self._halves(iter(answer.events)))
 
     def _halves(self, events: Iterator[TimedWrite]) -> Iterator[TimedWrite]:
@@ -163,6 +163,6 @@ def _joined(group: list[TextPiece]) -> TextPiece:
 
 
 def _within_a_character(data: bytes) -> int:
-    """Where to cut: after the second byte of the first character that has several."""
+    """Return the offset after the second byte of the first character with several bytes."""
     long = next((at for at, byte in enumerate(data) if byte > 127), None)
     return len(data) // 2 if long is None else long + 2

@@ -1,4 +1,4 @@
-"""What the mock really did, request by request, on the clock that clients of this machine share."""
+"""The truth: what the mock really did for each request, on the clock of all local processes."""
 
 import json
 import time
@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from loadtest.mock.errors import MockError
+from workloads.errors import MockError
 
 RUNNING = "running"
 
 
 @dataclass(slots=True)
 class Truth:
-    """One request; stamps are ``time.perf_counter_ns``.
+    """The truth of one request; stamps are ``time.perf_counter_ns``.
 
-    ``arrival_ns`` is when its first byte was there. Of each write that completed tokens, ``tokens``
-    has how many, ``due_ns`` when they should have gone out, ``written_ns`` when they did.
-    ``outcome`` is complete, cut, silent, status NNN, left (the client closed), stopped (we did), or
-    running.
+    ``arrival_ns`` is when its first byte came. For each write that completed tokens, ``tokens`` has
+    their number, ``due_ns`` when they should have been written, ``written_ns`` when they were.
+    ``outcome`` is complete, cut, silent, status NNN, left (the client closed), stopped (the server
+    did), or running.
     """
 
     request_id: str
@@ -33,34 +33,34 @@ class Truth:
 
     @property
     def ttft_s(self) -> float:
-        """From its arrival to the first token."""
+        """The time from its arrival to the first token."""
         return (self.written_ns[0] - self.arrival_ns) / 1e9
 
     @property
     def tpot_s(self) -> float:
-        """Per token after those that came first, all at once."""
+        """The time per token after those of the first write."""
         return (self.written_ns[-1] - self.written_ns[0]) / 1e9 / sum(self.tokens[1:])
 
     def wrote(self, tokens: int, due_ns: int, written_ns: int) -> None:
-        """One more write that completed tokens."""
+        """Note a write that completed tokens."""
         self.tokens.append(tokens)
         self.due_ns.append(due_ns)
         self.written_ns.append(written_ns)
 
     def as_json(self) -> str:
-        """One line."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self), default=list)
 
     @classmethod
     def from_json(cls, line: str) -> "Truth":
-        """The same back."""
+        """Read a line that ``as_json`` wrote."""
         fields: dict[str, Any] = json.loads(line)
         stamps = {name: array("q", fields[name]) for name in ("due_ns", "written_ns")}
         return cls(**{**fields, **stamps})
 
 
 class TruthLog:
-    """Keeps the truth in memory (``records``), if asked to, and in a file, a line per request.
+    """Keeps truths in memory (``records``) with ``keep``, and in a file, a line per request.
 
     Raises ``MockError`` when the file cannot be written.
     """
@@ -72,13 +72,13 @@ class TruthLog:
         self.records: list[Truth] = []
 
     def begin(self, truth: Truth) -> None:
-        """A request came."""
+        """Add a request that came."""
         self._running[truth.request_id] = truth
         if self._keep:
             self.records.append(truth)
 
     def end(self, truth: Truth, outcome: str, now_ns: int) -> None:
-        """Its answer is over; only the first end counts."""
+        """End a request; only the first end counts."""
         if truth.outcome != RUNNING:
             return
         truth.outcome, truth.ended_ns = outcome, now_ns
@@ -86,7 +86,7 @@ class TruthLog:
         self._write(truth)
 
     def close(self) -> None:
-        """What is still running ends as stopped."""
+        """End the requests that still run as stopped, and close the file."""
         for truth in list(self._running.values()):
             self.end(truth, "stopped", time.perf_counter_ns())
         if self._file:
@@ -98,7 +98,7 @@ class TruthLog:
 
 
 def read_truth(path: Path) -> list[Truth]:
-    """The records of a file, in the order in which the requests ended."""
+    """Read the records of a file, in the order in which the requests ended."""
     with path.open() as lines:
         return [Truth.from_json(line) for line in lines]
 

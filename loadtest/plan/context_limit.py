@@ -1,10 +1,9 @@
-"""Requests that are longer than the server's context: left out, shortened, or refused."""
+"""Requests longer than the server's context: counted, left out, shortened, or refused."""
 
 from dataclasses import replace
 from typing import Literal
 
 from loadtest.endpoint import Endpoint
-from loadtest.plan.schedule import oversized
 from workloads.errors import LoadTestError
 from workloads.request import Request
 from workloads.rows import counted
@@ -14,12 +13,19 @@ from workloads.transform import clip_context
 OnTooLong = Literal["drop", "clip"]
 
 
-def within_context(trace: Trace, endpoint: Endpoint, on_too_long: OnTooLong | None) -> Trace:
-    """The trace with no request longer than the endpoint says it can take.
+def oversized(trace: Trace, endpoint: Endpoint) -> int:
+    """Count the requests that are longer than the context that the endpoint reports."""
+    if endpoint.max_model_len is None:
+        return 0
+    return sum(request.total_tokens > endpoint.max_model_len for request in trace)
 
-    ``drop`` leaves such requests out. ``clip`` cuts the end of the prompt; the output too, where
-    it is longer than half of the context and there is no room beside the prompt. Raises
-    ``LoadTestError`` where there are such requests and neither is chosen.
+
+def within_context(trace: Trace, endpoint: Endpoint, on_too_long: OnTooLong | None) -> Trace:
+    """Return the trace without requests longer than the context that the endpoint reports.
+
+    ``drop`` leaves such requests out. ``clip`` cuts the end of the prompt, and of the output where
+    that is longer than half of the context and does not fit beside the prompt. Raises
+    ``LoadTestError`` where there are such requests and ``on_too_long`` is None.
     """
     limit, too_long = endpoint.max_model_len, oversized(trace, endpoint)
     if limit is None or not too_long:

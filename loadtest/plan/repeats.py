@@ -1,7 +1,7 @@
-"""The same requests again: with ids and prompts of their own.
+"""A trace sent several times over: each round has request ids and prompts of its own.
 
-Prompts that were sent before would be found in the server's prefix cache. A repeated request shares
-its prefixes with the others of its round only, as it did in the first.
+The server would find prompts of an earlier round in its prefix cache. A repeated request shares its
+prefixes with requests of its own round only, as in the first round.
 """
 
 from dataclasses import replace
@@ -13,13 +13,13 @@ from workloads.trace import Trace
 
 
 class Repeats:
-    """Makes the requests of later rounds of a trace."""
+    """The requests of the later rounds of a trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._blocks = 1 + max((max(r.prefix_block_ids, default=-1) for r in trace), default=-1)
 
     def again(self, request: Request, number: int, later_s: float = 0.0) -> Request:
-        """The request in the round ``number`` (0 is the trace itself), ``later_s`` after it."""
+        """Return a request in round ``number`` (0 is the trace itself), ``later_s`` later."""
         if not number:
             return request
         return replace(
@@ -33,9 +33,9 @@ class Repeats:
 
 
 def looped(trace: Trace, times: int) -> Trace:
-    """The trace so many times, one mean gap between the last arrival of a round and the next.
+    """Repeat the trace; between two rounds lies the mean gap between two arrivals.
 
-    Raises ``LoadTestError`` where there is no mean gap, for all arrive at once.
+    Raises ``LoadTestError`` where there is no mean gap, since all requests arrive at once.
     """
     if times < 1:
         raise LoadTestError(f"--loop {times}: must be 1 or more")

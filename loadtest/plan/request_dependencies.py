@@ -1,4 +1,7 @@
-"""Requests that follow others: who waits for whom, and who may be sent apart."""
+"""Followers: requests that wait for the answer to their parent, and the roots that wait for none.
+
+A root and its descendants can be sent by a process of their own.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -9,14 +12,14 @@ from workloads.rows import counted
 from workloads.trace import Trace
 
 Followers = Mapping[str, Sequence[Request]]
-"""The requests that wait for the answer to another, by its id, in the order of the trace."""
+"""The followers of each request, by its id, in the order of the trace."""
 
 
 def roots_and_followers(trace: Trace, *, closed_loop: bool) -> tuple[list[Request], Followers]:
-    """The roots in the order of their arrival (ties keep that of the trace), and the followers.
+    """Return the roots by their arrival (ties keep the order of the trace), and the followers.
 
-    In an open loop all are roots. A request whose parent is not in the trace, or that has no
-    ``delay_s``, is one in any case. Raises ``LoadTestError`` where a request waits for itself.
+    In an open loop all requests are roots. A request whose parent is not in the trace, or that has
+    no ``delay_s``, is always a root. Raises ``LoadTestError`` where a request waits for itself.
     """
     parents = {r.request_id: _parent(r) if closed_loop else None for r in trace}
     _refuse_cycles(parents)
@@ -31,7 +34,7 @@ def roots_and_followers(trace: Trace, *, closed_loop: bool) -> tuple[list[Reques
 
 
 def descendants(request: Request, followers: Followers) -> Iterator[Request]:
-    """All that follow it, at once or after others."""
+    """Yield the followers of a request, their followers, and so on."""
     rest = [request]
     while rest:
         children = followers.get(rest.pop().request_id, ())
@@ -39,14 +42,14 @@ def descendants(request: Request, followers: Followers) -> Iterator[Request]:
         rest.extend(children)
 
 
-def split_among(trace: Trace, parts: int, *, closed_loop: bool) -> list[Trace]:
-    """The trace in so many parts: family i is in part i mod ``parts``."""
+def split_among(trace: Trace, workers: int, *, closed_loop: bool) -> list[Trace]:
+    """Split the trace: root i and its descendants go to worker i mod ``workers``."""
     roots, followers = roots_and_followers(trace, closed_loop=closed_loop)
-    return [_with_descendants(trace, roots[part::parts], followers) for part in range(parts)]
+    return [_with_descendants(trace, roots[n::workers], followers) for n in range(workers)]
 
 
 def begun_before(trace: Trace, end_s: float, *, closed_loop: bool) -> Trace:
-    """The families whose root arrives before ``end_s``."""
+    """Return the roots that arrive before ``end_s``, with all their descendants."""
     roots, followers = roots_and_followers(trace, closed_loop=closed_loop)
     kept = _with_descendants(trace, [r for r in roots if r.arrival_s < end_s], followers)
     left_out = len(trace) - len(kept)

@@ -1,10 +1,10 @@
-"""The schedule is a list, not a loop: who is sent when, and with which bytes, before the start.
+"""The schedule of a load test: the time and the bytes of every request, made before the start.
 
-What follows an answer has its bytes ready as well, and its time when the answer is there.
+A follower has its bytes before the start too; its time is known when its parent has ended.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -12,8 +12,7 @@ from itertools import count
 import numpy as np
 
 from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from loadtest.plan.cancellation import HangUp
+from loadtest.options import HangUp, LoadOptions
 from loadtest.plan.repeats import Repeats
 from loadtest.plan.request_dependencies import descendants, roots_and_followers
 from workloads.errors import LoadTestError
@@ -22,28 +21,30 @@ from workloads.trace import Trace
 
 PEAK_WINDOW_S = 10.0
 USER_TOKENS_PER_S = 100.0
-"""More than most servers stream to one user: people read 10."""
+"""Tokens per second to one user; most servers stream fewer, and people read 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockZero:
-    """The start of a schedule: on ``time.perf_counter_ns``, which the processes of one machine
-    share, and on the clock on the wall."""
+    """The start of a schedule, on ``time.perf_counter_ns`` and in Unix time.
+
+    All processes of a machine share ``time.perf_counter_ns``.
+    """
 
     perf_counter_ns: int
     unix_s: float
 
     @classmethod
     def after(cls, lead_s: float) -> "ClockZero":
-        """``lead_s`` seconds from now."""
+        """Return the moment ``lead_s`` seconds from now."""
         return cls(time.perf_counter_ns() + round(lead_s * 1e9), time.time() + lead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRequest:
-    """One request to send ``send_at_s`` seconds after the start, its body ready.
+    """A request to send ``send_at_s`` seconds after the start, with its HTTP body.
 
-    A follower has the time of its arrival in the trace until its own is known.
+    ``send_at_s`` of a follower is its arrival in the trace until its parent has ended.
     """
 
     send_at_s: float
@@ -53,31 +54,34 @@ class ScheduledRequest:
 
 
 class Schedule:
-    """``roots`` by their time, and what is to be sent after each."""
+    """The ``roots`` by their time, and the followers of each request."""
 
     def __init__(
-        self, roots: list[ScheduledRequest], followers: dict[str, list[ScheduledRequest]]
+        self, roots: list[ScheduledRequest], followers: Mapping[str, list[ScheduledRequest]]
     ) -> None:
         self.roots = roots
-        self._followers = followers
+        self._followers = dict(followers)
 
     @property
     def waiting(self) -> int:
-        """How many followers have no time yet."""
+        """The number of followers that have no time yet."""
         return sum(map(len, self._followers.values()))
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing follows any more, whatever ends."""
+        """Whether no followers are left."""
         return not self._followers
 
     def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
-        """What follows a request; each is told once."""
+        """Take the followers of a request out of the schedule."""
         return self._followers.pop(send.request.request_id, [])
 
 
 class EndlessSchedule(Schedule):
-    """Every root is a user, and every user's line of requests begins again when it is over."""
+    """A schedule without an end: every root is a user, whose requests start over when all are sent.
+
+    ``lines`` are the requests of each user.
+    """
 
     def __init__(self, lines: list[Iterator[ScheduledRequest]]) -> None:
         super().__init__([next(line) for line in lines], {})
@@ -87,20 +91,20 @@ class EndlessSchedule(Schedule):
 
     @property
     def exhausted(self) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
     def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
-        """The next one of the same user."""
+        """Take the next request of the same user."""
         return [next(self._lines[send.request.tenant])]
 
 
 def build_schedule(
     trace: Trace, endpoint: Endpoint, options: LoadOptions | None = None
 ) -> Schedule:
-    """Every request of the trace; roots by their time, ties keep the order of the trace.
+    """Schedule every request of the trace; roots at the same time keep the order of the trace.
 
-    Raises ``LoadTestError`` for a trace without requests, or one that waits for itself.
+    Raises ``LoadTestError`` for a trace without requests, and where a request waits for itself.
     """
     if not len(trace):
         raise LoadTestError(f"{trace.source}: there is no request to send")
@@ -116,15 +120,14 @@ def build_schedule(
 
 
 def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
-    cancelled = options.cancellation
-    hang_up = cancelled.of(request.request_id, options.seed) if cancelled else None
+    hang_up = options.hang_up(request.request_id)
     return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up)
 
 
 def _endless(
     line: list[ScheduledRequest], repeats: Repeats, endpoint: Endpoint, options: LoadOptions
 ) -> Iterator[ScheduledRequest]:
-    """The requests of one user, and then the same again with other prompts."""
+    """Yield the requests of one user, then the same again and again with other prompts."""
     yield from line
     for number in count(1):
         for send in line:
@@ -132,22 +135,25 @@ def _endless(
 
 
 def due(send: ScheduledRequest, parent_ended_s: float) -> ScheduledRequest:
-    """A follower with its time."""
+    """Return a follower with its time, now that its parent has ended."""
     return replace(send, send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
 
 
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:
-    """Chunks per second that will come back: by users in a closed loop, else by the trace."""
+    """Estimate the most chunks per second that the servers will send back.
+
+    In a closed loop of users this is 100 for each of them, else the peak of the trace.
+    """
     if options.concurrency is not None:
         return options.concurrency * USER_TOKENS_PER_S
     return peak_tokens_per_s(trace)
 
 
 def peak_tokens_per_s(trace: Trace) -> float:
-    """The most output tokens per second that the trace asks for over ten seconds of arrivals.
+    """Return the most output tokens per second that arrive within ten seconds of the trace.
 
-    An estimate of the chunks per second that will come back: as many leave a server as arrive,
-    however long each takes, unless it falls behind.
+    A server that keeps up finishes as many tokens per second as arrive, however long each request
+    takes; so this estimates the chunks per second that come back.
     """
     if not len(trace):
         return 0.0
@@ -155,10 +161,3 @@ def peak_tokens_per_s(trace: Trace) -> float:
     tokens = np.cumsum([0, *(request.output_tokens for request in trace)])
     ends = np.searchsorted(arrivals_s, arrivals_s + PEAK_WINDOW_S)
     return float((tokens[ends] - tokens[:-1]).max()) / PEAK_WINDOW_S
-
-
-def oversized(trace: Trace, endpoint: Endpoint) -> int:
-    """How many requests are longer than the endpoint says it can take."""
-    if endpoint.max_model_len is None:
-        return 0
-    return sum(request.total_tokens > endpoint.max_model_len for request in trace)

@@ -1,7 +1,7 @@
-"""A closed loop: so many users, each with its own requests, one after the other.
+"""A closed loop of users: each sends its requests one after the other.
 
-It is written as a trace, in which a user's next request follows the one before. So the simulator
-replays it as it is, and its users can be shared out over processes.
+It is a trace in which each request of a user follows the one before, so the simulator replays it
+without change, and worker processes can share its users.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from workloads.rows import counted
 from workloads.trace import Trace
 
 _THINK_STREAM = 1
-"""Beside the streams that generators of workloads take from the same seed."""
+"""Apart from the streams that the workload generators take from the same seed."""
 
 
 def with_users(
@@ -27,14 +27,14 @@ def with_users(
     ramp_up_s: float = 0.0,
     seed: int = 0,
 ) -> Trace:
-    """Request i of the trace becomes one of user i mod ``users``, in the order of the trace.
+    """Give request i of the trace to user i mod ``users``, in the order of the trace.
 
-    The first request of user u is due at u / ``users`` of ``ramp_up_s``, each other one a think
-    time after the one before. Arrivals are the earliest that are possible, those of a server which
-    answers at once. Raises ``LoadTestError`` for users without a request.
+    The first request of user u is due at u / ``users`` of ``ramp_up_s``, each later one a ``think``
+    time after the one before. Arrivals are the earliest possible ones, as of a server that answers
+    at once. Raises ``LoadTestError`` where there are fewer requests than users.
     """
     if users < 1:
-        raise LoadTestError(f"--concurrency {users}: there must be 1 user at least")
+        raise LoadTestError(f"--concurrency {users}: must be 1 user or more")
     if not 0 <= ramp_up_s < inf:
         raise LoadTestError(f"--ramp-up {ramp_up_s:g}: must be 0 s or more")
     if len(trace) < users:
@@ -47,14 +47,14 @@ def with_users(
     requests: list[Request] = []
     for row, (request, think_s) in enumerate(zip(trace, thinks_s.tolist(), strict=True)):
         before = requests[row - users] if row >= users else None
-        requests.append(_asked_by(request, row % users, think_s, before, ramp_up_s / users))
+        requests.append(_sent_by(request, row % users, think_s, before, ramp_up_s / users))
     requests.sort(key=lambda request: request.arrival_s)
     thinking = f"{think}, seed {seed}" if think else "no think time"
-    note = f"sent by {counted(users, 'user')}, each of whom waits for every answer ({thinking})"
+    note = f"sent by {counted(users, 'user')}, each waits for every answer ({thinking})"
     return trace.replaced(requests, note)
 
 
-def _asked_by(
+def _sent_by(
     request: Request, user: int, think_s: float, before: Request | None, ramp_step_s: float
 ) -> Request:
     start_s = before.arrival_s + think_s if before else user * ramp_step_s

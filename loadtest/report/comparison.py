@@ -1,4 +1,4 @@
-"""A prediction beside a measurement: error, noise floor, verdict."""
+"""Compares a prediction with a measurement: error, noise floor, verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,18 +28,17 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "ttft_s.mean": 0.10,
     "ttft_s.p90": 0.10,
 }
-"""Relative errors that a good prediction keeps; metrics without a limit inform only."""
+"""The relative errors that a prediction may have; metrics without a limit have no verdict."""
 
 NOISE_MULTIPLE = 2.0
-"""An error below this many noise floors cannot be told from the spread of the engine itself."""
-
+"""An error below this many noise floors may be the spread of the engine itself."""
 
 Prediction = Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:
-    """One metric, predicted and measured, in its own unit; None is undefined or not known.
+    """One metric, predicted and measured, in its own unit; None where it is not known.
 
     ``error`` is (predicted - measured) / measured, ``noise`` (max - min) / mean over the repeats.
     ``holds`` is None for a metric without a limit.
@@ -63,11 +62,11 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether every metric with a limit keeps it."""
+        """Whether every metric with a limit keeps within it."""
         return all(row.holds is not False for row in self.metrics)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the comparison for JSON."""
         return {"holds": self.holds, **asdict(self)}
 
 
@@ -76,11 +75,12 @@ def compare(
     measured: Sequence[Run],
     limits: Mapping[str, float] = DEFAULT_LIMITS,
 ) -> Comparison:
-    """Set a prediction beside one or more measurements of the same schedule.
+    """Compare a prediction with one or more measurements of the same schedule.
 
-    Several predicted runs (other seeds) give their mean and range as the interval, one gives a
-    point. A metric holds when its absolute relative error is at most its limit or twice the noise
-    floor, whichever is larger, and does not hold where one side of it is undefined.
+    The mean and range of several predicted runs (other seeds) are the interval; one run is a point.
+    A metric holds when its absolute relative error is at most its limit or twice the noise floor,
+    whichever is larger, and does not hold where one side is undefined. Raises ``LoadTestError`` for
+    a limit on an unknown metric.
     """
     if unknown := set(limits) - set(METRICS):
         raise LoadTestError(
@@ -129,11 +129,11 @@ def _compare_metric(
 
 @dataclass(frozen=True, slots=True)
 class RequestDifferences:
-    """Request by request: ``frame`` has those that finished on both sides, by ``request_id``.
+    """The differences of single requests: ``frame`` has those that finished on both sides.
 
-    Its columns are ``ttft_s``, ``tpot_s``, ``e2e_s`` with the suffixes ``_predicted``,
-    ``_measured`` and ``_difference`` (predicted - measured). ``unmatched`` says of every other
-    request why it has no partner.
+    Its columns are ``request_id``, and ``ttft_s``, ``tpot_s``, ``e2e_s`` with the suffixes
+    ``_predicted``, ``_measured`` and ``_difference`` (predicted - measured). ``unmatched`` has the
+    reason why a request is not in it.
     """
 
     frame: pd.DataFrame
@@ -141,7 +141,7 @@ class RequestDifferences:
 
 
 def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
-    """Join both runs on the request id."""
+    """Join two runs on the request id."""
     columns = ["request_id", "status", *LATENCIES]
     both = predicted.requests[columns].merge(
         measured.requests[columns],
@@ -161,11 +161,11 @@ def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
 
 
 def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) -> None:
-    """Refuse to compare with a prediction for another load.
+    """Check that a prediction is for the load of this trace.
 
-    Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs; a
-    measured run counts prompt tokens in its own way, so only its arrivals are looked at. In a
-    closed loop the arrivals of followers are results, and a prediction in an open loop is another.
+    Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs. A
+    measured run counts prompt tokens in its own way, so only its arrivals are compared. In a closed
+    loop the arrivals of followers are results, and a prediction for an open loop is refused.
     """
     if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
         raise LoadTestError(
@@ -190,6 +190,6 @@ def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) 
     if not same.all():
         first = ours.index.to_numpy()[~same][0]
         raise LoadTestError(
-            f"--against: request {first!r} of the trace is another one in the "
-            "prediction (arrival or prompt length); give the same trace and options to both"
+            f"--against: request {first!r} of the trace has another arrival or prompt length in "
+            "the prediction; give the same trace and options to both"
         )

@@ -1,4 +1,4 @@
-"""A comparison as plain text under 100 columns."""
+"""The report of a comparison as plain text under 100 columns."""
 
 from loadtest.report.comparison import (
     NOISE_MULTIPLE,
@@ -24,14 +24,14 @@ output throughput = output tokens of finished requests / (last token - first sch
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """One line per metric, the verdict, the formulae."""
+    """Return one line per metric, the verdict, and the formulas."""
     verdict = "the prediction holds" if comparison.holds else "the prediction FAILS"
     runs = "1 run" if comparison.repeats == 1 else f"{comparison.repeats} runs"
     return "\n".join([comparison_table(comparison), "", f"{verdict} against {runs}", "", LEGEND])
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """One line per metric: predicted with its interval, measured, error, noise floor, limit."""
+    """Return a line per metric: prediction with interval, measurement, error, noise, limit."""
     head = (
         f"{'':18}{'unit':9}{'predicted':>10}{'low':>10}{'high':>10}{'measured':>10}"
         f"{'error':>9}{'noise':>8}{'limit':>7}"
@@ -40,7 +40,7 @@ def comparison_table(comparison: Comparison) -> str:
 
 
 def render_requests(differences: RequestDifferences) -> str:
-    """How far single requests are off, and how many had no partner."""
+    """Return how far single requests are off, and how many are not matched."""
     frame, unmatched = differences.frame, differences.unmatched
     lines = [f"request by request: {len(frame)} matched, {len(unmatched)} not"]
     for name in LATENCIES:

@@ -1,4 +1,4 @@
-"""From what was recorded to the columns of a run, and to how well the load was delivered."""
+"""The columns of a measured run, and how well its load was delivered."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.schedule import ScheduledRequest
 from loadtest.report.token_count_warnings import token_count_warnings
-from loadtest.stream.stream import TokenStream, read_stream
+from loadtest.stream.stream_reader import TokenStream, read_stream
 from sim.records.metrics import REQUEST_COLUMNS, derive
 
 EXTRA_MEANINGS = {
     "first_chunk_tokens": "tokens that came with the first token event",
-    "first_chunk_told": "whether the server told so; else one is assumed",
+    "first_chunk_told": "whether the server gave that number; else 1 is assumed",
     "tokens_from": "what output_tokens rests on: usage, token_ids, or the number of events",
     "asked_output_tokens": "output tokens in the trace",
     "ttft_sent_s": "first_token - sent",
@@ -32,12 +32,12 @@ EXTRA_MEANINGS = {
 EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
 
 LATE_S = 0.020
-"""A client later than this at p99, in its schedule or its event loop, is the limit itself."""
+"""A client later than this at p99, in its schedule or its event loop, limits the load."""
 LATE_SHARE_OF_TTFT = 0.01
 LATE_LEAST_S = 0.005
-"""A busy machine wakes anybody this late; nothing is said about an event loop below it."""
+"""Every process on a busy machine wakes this late; a smaller delay of the loop is no limit."""
 FULL_CPU_SHARE = 0.9
-"""Nobody who has so little time left is on time."""
+"""A process that uses more CPU than this is late."""
 
 
 Row = dict[str, Any]
@@ -50,11 +50,11 @@ def request_rows(
     unsent: str,
     read: Callable[[Exchange], TokenStream] = read_stream,
 ) -> tuple[list[Row], dict[str, str]]:
-    """One row per request, all stamps in seconds from zero; and the first message per failure.
+    """Return a row per request, stamps in seconds from zero, and the first message per failure.
 
     ``error`` holds the kind of failure (``loadtest.http.exchange.Failure``). ``unsent`` says why
-    requests were never sent, where some were not. ``read`` gives the stream of an exchange. What a
-    server cannot tell from outside is empty: ``preemptions`` 0, ``queue_s`` undefined.
+    some requests were never sent. ``read`` returns the tokens of an exchange. What cannot be seen
+    from outside the server is empty: ``preemptions`` 0, ``queue_s`` undefined.
     """
     rows, first_messages = [], dict[str, str]()
     for send, exchange in zip(sends, exchanges, strict=True):
@@ -68,7 +68,7 @@ def request_rows(
 
 
 def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
-    """The rows with what is computed from them, in the columns of a load test."""
+    """Return the rows and what is computed from them, in the columns of a load test."""
     frame = derive(pd.DataFrame(rows))
     frame["warm_up"] = frame["scheduled_s"] < warm_up_s
     frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
@@ -113,16 +113,16 @@ def _since(zero_ns: int, stamp_ns: int | None) -> float:
 def delivered(
     requests: pd.DataFrame, oversleeps_s: Sequence[float], cpu_share: float
 ) -> dict[str, Any]:
-    """How well the load was delivered: rates, lateness, failures, and whether to trust it.
+    """Return how well the load was delivered: rates, lateness, failures, and the client's verdict.
 
-    ``lag`` is sent - scheduled; ``cpu_share`` the client's CPU time per second, of the busiest
-    process. ``not_sent`` and ``in_flight`` count what the end of the test cut off. The client is
-    "client limited", for the reasons in ``limited_by``, when
+    ``lag`` is sent - scheduled; ``cpu_share`` is the client's CPU time per second, of the busiest
+    process. ``not_sent`` and ``in_flight`` count the requests that the end of the test cut off. The
+    verdict is "client limited", with its reasons in ``limited_by``, when
 
     - lag p99 exceeds 20 ms and 1 % of the median TTFT,
-    - its event loop wakes later at p99 than the median TPOT (at least 5 ms, at most 20 ms), for
+    - the event loop wakes later at p99 than the median TPOT (at least 5 ms, at most 20 ms), since
       stamps may be as late,
-    - or it uses more than 90 % of a core.
+    - or the client uses more than 90 % of a core.
     """
     lag_s = (requests["sent_s"] - requests["scheduled_s"]).dropna()
     lag_p99_s = _percentile(lag_s, 99)
@@ -171,7 +171,7 @@ def _over(what: str, found_s: float | None, limit_s: float) -> str | None:
 
 
 def _rate_per_s(stamps_s: pd.Series) -> float | None:
-    """Mean rate (n - 1) / span, as of a trace; None where the span is 0."""
+    """Return the mean rate (n - 1) / span, as of a trace; None where the span is 0."""
     span_s = float(stamps_s.max() - stamps_s.min()) if len(stamps_s) else 0.0
     return (len(stamps_s) - 1) / span_s if span_s > 0 else None
 

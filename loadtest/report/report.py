@@ -24,7 +24,7 @@ decode TPS = 1 / TPOT; request TPS = output tokens / E2E; finished requests only
 
 
 def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) -> str:
-    """What ran, whether the load was delivered, the metrics, the failures, the files."""
+    """Return what ran, whether the load was delivered, the metrics, the failures, the files."""
     summary = run.summary(slo)
     blocks = [
         _what_ran(run),
@@ -61,8 +61,8 @@ def _pace(scenario: Mapping[str, Any]) -> str:
     users = scenario.get("options", {}).get("concurrency")
     if users is not None:
         return f"in a closed loop of {counted(users, 'user')}"
-    told = f"at {scenario['rate_per_s']:.4g}/s"
-    return f"{told}, follow-ups after answers" if scenario.get("closed_loop") else told
+    rate = f"at {scenario['rate_per_s']:.4g}/s"
+    return f"{rate}, follow-ups after answers" if scenario.get("closed_loop") else rate
 
 
 def _load_delivered(delivered: Mapping[str, Any]) -> str:
@@ -78,23 +78,23 @@ def _load_delivered(delivered: Mapping[str, Any]) -> str:
 
 
 def _warnings(delivered: Mapping[str, Any]) -> list[str]:
-    """What must be known before the figures are read."""
-    said = []
+    """Return what a reader must know before the figures."""
+    lines = []
     if limits := delivered.get("limited_by"):
         reasons = "; ".join(limits)
-        said.append(f"CLIENT LIMITED: the latencies below hold the client's own ({reasons})")
+        lines.append(f"CLIENT LIMITED: the latencies below include the client's own ({reasons})")
     if lost := delivered.get("lost_processes"):
-        said.append(f"{lost} of {delivered['processes']} processes of the load test died")
+        lines.append(f"{lost} of {delivered['processes']} processes of the load test died")
     if resent := delivered.get("resent"):
-        said.append(f"{resent} requests were sent twice: their connection was just being closed")
+        lines.append(f"{resent} requests were sent twice: the server was closing their connection")
     if cut_off := _cut_off(delivered):
-        said.append(f"ENDED EARLY: {cut_off}; they are in none of the figures below")
-    said += delivered.get("token_doubts", [])
-    return [fill(line, 99, subsequent_indent="  ") for line in said]
+        lines.append(f"ENDED EARLY: {cut_off}; they are in none of the figures below")
+    lines += delivered.get("token_doubts", [])
+    return [fill(line, 99, subsequent_indent="  ") for line in lines]
 
 
 def _cut_off(delivered: Mapping[str, Any]) -> str | None:
-    """What the end of the test left undone."""
+    """Return how many requests the end of the test cut off."""
     not_sent, in_flight = delivered.get("not_sent", 0), delivered.get("in_flight", 0)
     if not not_sent + in_flight:
         return None
@@ -122,12 +122,12 @@ def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
 
 
 def _has_reasoning(requests: pd.DataFrame) -> bool:
-    """Whether some output came later than the first token, which was a thought then."""
+    """Return whether the first token of some request was reasoning."""
     return "ttfo_s" in requests and bool((requests["ttfo_s"] > requests["ttft_sent_s"]).any())
 
 
 def _title(requests: pd.DataFrame, delivered: Mapping[str, Any]) -> str:
-    """What the figures below hold beside the server's own time."""
+    """Return what the figures below hold beside the server's own time."""
     if delivered.get("limited_by"):
         return "(client limited)"
     retried = int((requests["attempts"] > 1).sum()) if "attempts" in requests else 0
@@ -175,15 +175,15 @@ def _outcome(run: Run, summary: Mapping[str, Any]) -> str:
     finished = counted_in[counted_in["status"] == "finished"]
     short = int((finished["output_tokens"] < finished["asked_output_tokens"]).sum())
     if short:
-        lines.append(f"  {short} finished with fewer tokens than the trace asks")
+        lines.append(f"  {short} finished with fewer tokens than in the trace")
     return "\n".join(lines)
 
 
 def _slo_line(slo: SLO, summary: Mapping[str, Any]) -> str:
     limits = [(name, getattr(slo, name)) for name in LATENCIES]
-    said = ", ".join(f"{name[:-2]} <= {_ms(limit)}" for name, limit in limits if limit is not None)
+    terms = ", ".join(f"{name[:-2]} <= {_ms(limit)}" for name, limit in limits if limit is not None)
     return (
-        f"SLO {said}: met by {_share(summary['slo_attainment'])} of all scheduled requests, "
+        f"SLO {terms}: met by {_share(summary['slo_attainment'])} of all scheduled requests, "
         f"goodput {_number(summary['goodput_per_s'])}/s"
     )
 

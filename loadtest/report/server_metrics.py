@@ -1,11 +1,11 @@
-"""What the server says of itself while it is loaded: gauges scraped from ``GET /metrics``.
+"""Gauges of the server during a load test, scraped from ``GET /metrics``.
 
-One thread asks once per interval and keeps the lines that are known, unread: parsing waits until
-the load test is over, for it would take the interpreter from the client's event loop. Stamps are
-``time.perf_counter_ns`` when an answer came, so they lie on the clock of the requests.
+A thread scrapes once per interval and keeps the known lines as bytes: they are parsed after the
+load test, since parsing would take the interpreter from the client's event loop. Stamps are
+``time.perf_counter_ns`` when an answer came, on the clock of the requests.
 
-Gauges are summed over their labels (models, engines, ranks); shares of memory are averaged. Names
-are those in the documentation of vLLM (and of our engine, which uses the same), SGLang
+Gauges are summed over their labels (models, engines, ranks); shares of memory are averaged. The
+names are those of vLLM (and of our engine, which uses the same), SGLang
 (``--enable-metrics``), text-generation-inference (which has no gauge of its KV memory) and
 llama.cpp's server (``--metrics``).
 """
@@ -21,7 +21,8 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from loadtest.endpoint import client_settings, redact
+from loadtest.credentials import redact
+from loadtest.endpoint import client_settings
 from sim.records.run import Run, RunError
 from sim.records.run_folder import write_files
 
@@ -46,7 +47,7 @@ GAUGES: Mapping[str, Sequence[str]] = {
         "llamacpp:kv_cache_usage_ratio",
     ),
 }
-"""Names of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share, 1 is all."""
+"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
 MEANINGS = {
     "at_s": "when the gauges were read",
     "running": "requests in the batch",
@@ -54,7 +55,7 @@ MEANINGS = {
     "kv_usage": "share of the KV memory that is used; 1 is all",
 }
 COLUMNS = tuple(MEANINGS)
-"""Of ``server_metrics.parquet``, one row per reading."""
+"""The columns of ``server_metrics.parquet``, one row per reading."""
 _NAMES = tuple(name for names in GAUGES.values() for name in names)
 _KNOWN = tuple(name.encode() for name in _NAMES)
 _ANSWER_S = 2.0
@@ -62,7 +63,7 @@ _STOP_S = 1.0
 
 
 class ServerWatch:
-    """The scrapes of one load test; ``url`` is where they come from."""
+    """Scrapes a server during one load test; ``url`` is what it scrapes."""
 
     def __init__(self, base_url: str, every_s: float) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
@@ -72,23 +73,23 @@ class ServerWatch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scrape_until_stopped, daemon=True)
         self.reason: str | None = None
-        """Why nothing is known, or None."""
+        """Why there are no gauges, or None."""
 
     def start(self) -> None:
-        """Ask until told to stop; not at all where nothing could read the answers."""
+        """Scrape until ``stop``; not at all where prometheus-client is missing."""
         if find_spec("prometheus_client") is None:
             self.reason = "prometheus-client is not installed: pip install prometheus-client"
         else:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; an answer that is late is not waited for."""
+        """Scrape no more; wait at most a second for an answer that is late."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def frame(self, zero_ns: int) -> pd.DataFrame:
-        """``COLUMNS``: seconds after ``zero_ns``, and each gauge; NaN where it was not told."""
+        """Return ``COLUMNS``: seconds after ``zero_ns``, and each gauge or NaN."""
         rows = []
         for at_ns, lines in list(self._scrapes):
             if gauges := read_gauges(lines.decode(errors="replace")):
@@ -101,7 +102,7 @@ class ServerWatch:
             while not self._stopped.is_set():
                 self._scrape(client)
                 if self.reason and not self._scrapes:
-                    return  # a server without metrics is not asked again
+                    return  # A server without metrics is not scraped again.
                 self._stopped.wait(self._every_s)
 
     def _scrape(self, client: httpx.Client) -> None:
@@ -114,7 +115,7 @@ class ServerWatch:
         if answer.status_code != 200:
             self.reason = f"answered {answer.status_code}"
         elif not lines:
-            self.reason = "no gauge that is known there"
+            self.reason = "no known gauge there"
         else:
             self.reason = None
             self._scrapes.append((time.perf_counter_ns(), b"\n".join(lines)))
@@ -132,7 +133,7 @@ def watch_server(base_url: str, every_s: float = 1.0) -> Iterator[ServerWatch]:
 
 
 def read_gauges(text: str) -> dict[str, float]:
-    """The known gauges in Prometheus' text format; none where it cannot be read."""
+    """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
     from prometheus_client.parser import text_string_to_metric_families
 
     values: dict[str, list[float]] = {}
@@ -144,21 +145,21 @@ def read_gauges(text: str) -> dict[str, float]:
         return {}
     found = {column: _first_known(values, names) for column, names in GAUGES.items()}
     return {
-        column: float(np.mean(told) if column == "kv_usage" else np.sum(told))
-        for column, told in found.items()
-        if told
+        column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
+        for column, samples in found.items()
+        if samples
     }
 
 
 def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
-    """Write what was scraped during ``run`` into its folder; a line that says what there is.
+    """Write what was scraped during ``run`` into its folder, and return a line about it.
 
     Raises ``RunError`` where the folder cannot be written.
     """
     zero_ns = round(run.meta["clock_zero_perf_counter_s"] * 1e9)
     found = watch.frame(zero_ns)
     data = None if found.empty else found.to_parquet(index=False)
-    # An old file would speak for the new run.
+    # The old file goes first: it would pass for one of the new run.
     for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
     if found.empty:
@@ -168,7 +169,7 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
 
 
 def load_server_metrics(folder: Path) -> pd.DataFrame | None:
-    """What was scraped during the run of a folder; None where nothing was.
+    """Return what was scraped during the run of a folder; None where nothing was.
 
     Raises ``RunError`` for a damaged file.
     """

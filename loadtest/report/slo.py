@@ -1,4 +1,4 @@
-"""Limits as people write them: ``ttft=500ms,tpot=50ms,e2e=2s``."""
+"""Reads the limits of an SLO: ``ttft=500ms,tpot=50ms,e2e=2s``."""
 
 import re
 
@@ -11,7 +11,7 @@ _EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
 
 
 def parse_slo(text: str) -> SLO:
-    """The limits in ``text``; each at most once, each with its unit (us, ms, s).
+    """Read the limits in ``text``: each at most once, each with its unit (us, ms, s).
 
     Raises ``LoadTestError`` naming the part that cannot be read.
     """

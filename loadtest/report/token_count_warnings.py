@@ -1,15 +1,18 @@
-"""Where a server does not say enough about its tokens: which figures rest on a guess."""
+"""Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
 
+import numpy as np
 import pandas as pd
 
+from workloads.trace import Trace
+
 EARLY_SHARE = 0.05
-"""A first event without text is early where text came later by more than this share of TTFT."""
+"""A first event without text is early when text comes later by more than this share of TTFT."""
 
 
 def token_count_warnings(requests: pd.DataFrame) -> list[str]:
-    """A line for each kind of guess that finished requests needed; none where all was told.
+    """Return a line for each kind of guess in the token counts of the finished requests.
 
-    And one for first events that this client does not take for tokens, but others may.
+    First events that this client does not count as tokens, but others may, have a line too.
     """
     if "tokens_from" not in requests:
         return []
@@ -37,7 +40,7 @@ def _count_warnings(finished: pd.DataFrame) -> list[str]:
 
 
 def _first_token_warnings(finished: pd.DataFrame) -> list[str]:
-    """About answers whose first event has no text and is early: did it count, and may it?"""
+    """Return warnings about first events without text that come early."""
     before_s = finished["first_sure_s"] - finished["first_event_s"]
     early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
     counted = early & (finished["first_token_s"] < finished["first_sure_s"])
@@ -45,16 +48,39 @@ def _first_token_warnings(finished: pd.DataFrame) -> list[str]:
     if count := int(counted.sum()):
         warnings.append(
             f"TTFT IN DOUBT for {count} requests: their first event has no text, the server does "
-            "not say whether it is a token, and it is taken for one; the first text came "
+            "not say whether it is a token, and it is counted as one; the first text came "
             f"{_ms(before_s[counted])} later"
         )
     if count := int((early & ~counted).sum()):
         warnings.append(
-            f"EARLY FIRST EVENT in {count} requests: it has no text and is not taken for a token; "
-            f"a client that does so reports a TTFT {_ms(before_s[early & ~counted])} too short"
+            f"EARLY FIRST EVENT in {count} requests: it has no text and is not counted as a token; "
+            f"a client that counts it reports a TTFT {_ms(before_s[early & ~counted])} too short"
         )
     return warnings
 
 
 def _ms(durations_s: pd.Series) -> str:
     return f"{1e3 * durations_s.median():.3g} ms (median)"
+
+
+def prompt_lengths_note(requests: pd.DataFrame, trace: Trace) -> str | None:
+    """Return a line where the server counts other prompt lengths; None where they agree.
+
+    A prompt of text has one common word per token of the trace; how many tokens the server's
+    tokenizer makes of it is known from the usage only. Servers also add tokens: a first one, a chat
+    template.
+    """
+    finished = requests[requests["status"] == "finished"]
+    wanted_of = {request.request_id: request.prompt_tokens for request in trace}
+    finished = finished[finished["request_id"].isin(wanted_of)]  # users may have sent more
+    wanted = finished["request_id"].map(wanted_of).to_numpy(dtype=float)
+    counted = finished["prompt_tokens"].to_numpy(dtype=float)
+    if not len(finished) or (wanted == counted).all():
+        return None
+    off = 100 * (counted / wanted - 1)
+    low, high = np.percentile(off, [5, 95])
+    return (
+        f"the server counts {counted.sum():,.0f} prompt tokens where the trace has "
+        f"{wanted.sum():,.0f} ({100 * (counted.sum() / wanted.sum() - 1):+.1f} %; "
+        f"p5 to p95 of the requests {low:+.1f} % to {high:+.1f} %)"
+    )

@@ -1,7 +1,7 @@
-"""A load test: send a trace to a live endpoint, and keep what every client saw.
+"""A load test: send a trace to a live endpoint, and record what every client saw.
 
-Clock: ``time.perf_counter_ns`` everywhere, zero recorded in ``Run.meta`` beside the wall time, so
-that a server on the same machine can align its own log.
+All stamps are ``time.perf_counter_ns``. ``Run.meta`` has the zero on that clock and in Unix time,
+so that a server on the same machine can align its own log.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 
 from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions, OnProgress, Progress
+from loadtest.options import LoadOptions
+from loadtest.plan.context_limit import oversized
 from loadtest.plan.request_dependencies import begun_before
-from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s, oversized
+from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s
 from loadtest.report.records import delivered, requests_frame
-from loadtest.run.event_loop import run_fast
-from loadtest.run.loop_watch import quiet_gc
-from loadtest.run.progress import progress
+from loadtest.run.event_loop import quiet_gc, run_fast
+from loadtest.run.progress import OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import signals_deferred, stop_signals
 from loadtest.run.worker_client import WorkerClient, WorkerResult
 from loadtest.run.worker_pool import merged, processes_for, run_workers
@@ -27,8 +27,8 @@ from sim.records.metrics import CANCELLED_BY_TEST
 from sim.records.run import Run, machine_facts
 from workloads.trace import Trace
 
-HandIn = Callable[[], list[WorkerResult]]
-"""Gives what every process measured, once all is over."""
+Results = Callable[[], list[WorkerResult]]
+"""Returns what every process measured, once the test is over."""
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "run_load_test"]
 
@@ -42,12 +42,13 @@ def run_load_test(
 ) -> Run:
     """Send every request of ``trace`` at its time and return what came back.
 
-    That is its arrival, or its delay after its parent's answer where ``options`` say so; see there
-    too for what else is possible.
+    The time of a request is its arrival, or its delay after its parent's answer in a closed loop
+    (``LoadOptions.closed_loop``).
 
-    Ctrl-C and SIGTERM stop sending, cancel what is in flight and return the records so far; so
-    does an endpoint that refuses ``give_up_after`` connections in a row (``extra["delivered"]``
-    has ``interrupted`` and ``stopped``). Raises ``LoadTestError`` for an empty trace.
+    Ctrl-C and SIGTERM stop sending, cancel what is in flight and return the records so far. An
+    endpoint that refuses ``give_up_after`` connections in a row stops the sending too
+    (``extra["delivered"]`` has ``interrupted`` and ``stopped``). Raises ``LoadTestError`` for an
+    empty trace.
     """
     options = options or LoadOptions()
     if options.duration_s is not None:
@@ -55,20 +56,20 @@ def run_load_test(
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
     processes = processes_for(trace, options)
     if processes == 1:
-        zero, hand_in = _run_here(endpoint, trace, options, on_progress)
+        zero, results_of_all = _run_here(endpoint, trace, options, on_progress)
     else:
-        zero, hand_in = _run_workers(endpoint, trace, options, processes, on_progress)
+        zero, results_of_all = _run_workers(endpoint, trace, options, processes, on_progress)
     with signals_deferred() as deferred:
-        parts = hand_in()
-        rows = merged([part.rows for part in parts])
+        results = results_of_all()
+        rows = merged([result.rows for result in results])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
         run = Run(
             "loadtest",
             requests,
             pd.DataFrame(),
             _scenario(endpoint, trace, options, len(requests)),
-            {**machine_facts(), **_meta(zero, trace, options, parts)},
-            {"delivered": _outcome(requests, parts)},
+            {**machine_facts(), **_meta(zero, trace, options, results)},
+            {"delivered": _delivered(requests, results)},
         )
     run.extra["delivered"]["interrupted"] |= deferred.came
     return run
@@ -76,21 +77,21 @@ def run_load_test(
 
 def _run_here(
     endpoint: Endpoint, trace: Trace, options: LoadOptions, on_progress: OnProgress | None
-) -> tuple[ClockZero, HandIn]:
-    """One process needs no other."""
+) -> tuple[ClockZero, Results]:
+    """Send the trace from this process."""
 
-    async def drive() -> tuple[ClockZero, WorkerClient]:
-        async with WorkerClient(endpoint, schedule, options) as driver:
-            state = progress(driver.progress, options.progress_every_s, on_progress)
-            with stop_signals(driver.interrupt), state:
+    async def send_all() -> tuple[ClockZero, WorkerClient]:
+        async with WorkerClient(endpoint, schedule, options) as client:
+            reports = progress_reports(client.progress, options.progress_every_s, on_progress)
+            with stop_signals(client.interrupt), reports:
                 zero = ClockZero.after(options.lead_s)
-                await driver.run(zero)
-        return zero, driver
+                await client.run(zero)
+        return zero, client
 
     schedule = build_schedule(trace, endpoint, options)
     with quiet_gc():
-        zero, driver = run_fast(drive())
-    return zero, lambda: [driver.part()]
+        zero, client = run_fast(send_all())
+    return zero, lambda: [client.result()]
 
 
 def _run_workers(
@@ -99,46 +100,47 @@ def _run_workers(
     options: LoadOptions,
     processes: int,
     on_progress: OnProgress | None,
-) -> tuple[ClockZero, HandIn]:
-    zero, parts = asyncio.run(run_workers(endpoint, trace, options, processes, on_progress))
-    return zero, lambda: parts
+) -> tuple[ClockZero, Results]:
+    zero, results = asyncio.run(run_workers(endpoint, trace, options, processes, on_progress))
+    return zero, lambda: results
 
 
-def _outcome(requests: pd.DataFrame, parts: Sequence[WorkerResult]) -> dict[str, Any]:
-    """``delivered``, and what went wrong on the way; ``first_messages`` by kind of failure.
+def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[str, Any]:
+    """Return ``delivered`` of all processes, and what went wrong in them.
 
-    Requests that the test itself hung up on are no failures; they are counted beside them.
+    ``first_messages`` are by kind of failure. Requests on which the test itself hung up are no
+    failures and are counted apart.
     """
-    oversleeps_s = [*chain.from_iterable(part.oversleeps_s for part in parts)]
-    messages = [*chain.from_iterable(part.first_messages.items() for part in reversed(parts))]
-    found = delivered(requests, oversleeps_s, max(part.cpu_share for part in parts))
+    oversleeps_s = [*chain.from_iterable(result.oversleeps_s for result in results)]
+    messages = [*chain.from_iterable(r.first_messages.items() for r in reversed(results))]
+    found = delivered(requests, oversleeps_s, max(result.cpu_share for result in results))
     hung_up = found["failures"].pop(CANCELLED_BY_TEST, 0)
     return {
         **found,
         "cancelled_by_test": hung_up,
         "retries": int((requests["attempts"] - 1).sum()),
-        "too_late": sum(part.too_late for part in parts),
-        "processes": len(parts),
-        "lost_processes": sum(part.lost for part in parts),
-        "resent": sum(part.resent for part in parts),
+        "too_late": sum(result.too_late for result in results),
+        "processes": len(results),
+        "lost_processes": sum(result.lost for result in results),
+        "resent": sum(result.resent for result in results),
         "first_messages": dict(messages),
-        "interrupted": any(part.interrupted for part in parts),
-        "stopped": next((part.stopped for part in parts if part.stopped), None),
+        "interrupted": any(result.interrupted for result in results),
+        "stopped": next((result.stopped for result in results if result.stopped), None),
     }
 
 
 def _meta(
-    zero: ClockZero, trace: Trace, options: LoadOptions, parts: Sequence[WorkerResult]
+    zero: ClockZero, trace: Trace, options: LoadOptions, results: Sequence[WorkerResult]
 ) -> dict[str, Any]:
-    """The zero on both clocks, and what the client was made of."""
-    told = next((part for part in parts if not part.lost), parts[0])
+    """Return the zero on both clocks, and what the client consisted of."""
+    client = next((result for result in results if not result.lost), results[0])
     return {
         "clock_zero_perf_counter_s": zero.perf_counter_ns / 1e9,
         "clock_zero_unix_s": zero.unix_s,
         "client": {
-            "transport": told.transport,
-            "event_loop": told.event_loop,
-            "processes": len(parts),
+            "transport": client.transport,
+            "event_loop": client.event_loop,
+            "processes": len(results),
             "peak_tokens_per_s": expected_peak_tokens_per_s(trace, options),
         },
     }

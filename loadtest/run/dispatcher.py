@@ -1,4 +1,4 @@
-"""Each request goes out when its time has come: a root at its own, a follower after its parent."""
+"""The dispatcher: sends each root at its time, and each follower after its parent has ended."""
 
 import asyncio
 import time
@@ -12,9 +12,9 @@ from loadtest.stream.token_events import TokenStream
 from sim.records.metrics import CANCELLED_BY_TEST
 
 SendRequest = Callable[[ScheduledRequest, Exchange], Awaitable[None]]
-"""Sends a request and records its answer."""
+"""Sends a request and records its answer into the exchange."""
 JudgeAnswer = Callable[[Exchange], TokenStream]
-"""Reads an answer that has ended."""
+"""Reads the tokens of an answer that has ended."""
 
 
 class Dispatcher:
@@ -22,15 +22,19 @@ class Dispatcher:
 
     Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
     that one late request makes no other late. A follower is due its delay after its parent's
-    answer; where none came it is not sent, unless its user goes on all the same
+    answer. Without that answer it is not sent, unless it is a user's next request
     (``LoadOptions.concurrency``). After ``give_up_after`` refused connections in a row the endpoint
-    is taken for dead, and the rest is not sent.
+    counts as gone, and the rest is not sent.
     """
 
     def __init__(
-        self, ask: SendRequest, judge: JudgeAnswer, schedule: Schedule, options: LoadOptions
+        self,
+        send_request: SendRequest,
+        judge: JudgeAnswer,
+        schedule: Schedule,
+        options: LoadOptions,
     ) -> None:
-        self._ask = ask
+        self._send_request = send_request
         self._judge = judge
         self._schedule = schedule
         self._options = options
@@ -47,19 +51,19 @@ class Dispatcher:
         self.ended = 0
         self.failed = 0
         self.too_late = 0
-        """Followers that came due after the duration, or would have; they are in no record."""
+        """Followers that came due after the duration; they are in no record."""
         self.stopped: str | None = None
         self.interrupted = False
 
     @property
     def total(self) -> int:
-        """Requests that are known so far."""
+        """The number of requests known so far."""
         return len(self.sends) + self._schedule.waiting
 
     async def run(self, zero: ClockZero) -> None:
-        """Send everything at its time after ``zero`` and wait for every answer.
+        """Send every request at its time after ``zero`` and wait for every answer.
 
-        Sends nothing when it was interrupted before.
+        Sends nothing after an interruption.
         """
         self.zero_ns = zero.perf_counter_ns
         if not self.stopped:
@@ -72,7 +76,7 @@ class Dispatcher:
         self._settle_the_rest()
 
     def interrupt(self) -> None:
-        """Send no more and give up what is in flight; what is recorded stays."""
+        """Send nothing more and cancel what is in flight; what is recorded stays."""
         self.interrupted = True
         self._stop_sending("interrupted")
         self._give_up()
@@ -91,7 +95,7 @@ class Dispatcher:
     async def _sleep_until(self, at_s: float) -> None:
         due_ns = self.zero_ns + round(at_s * 1e9)
         left_ns = due_ns - time.perf_counter_ns()
-        while left_ns > 0:  # Twice where timers wake on the nearest millisecond: nobody is early.
+        while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()
 
@@ -103,7 +107,7 @@ class Dispatcher:
     async def _send(self, send: ScheduledRequest, exchange: Exchange) -> None:
         self.sent += 1
         try:
-            await self._ask(send, exchange)
+            await self._send_request(send, exchange)
         except asyncio.CancelledError:
             exchange.failure = Failure("cancelled", f"in flight {self._given_up}")
             raise
@@ -123,9 +127,9 @@ class Dispatcher:
             self._stop_sending(f"the endpoint was gone ({row})")
 
     def _follow(self, parent: ScheduledRequest, exchange: Exchange) -> None:
-        """A request has ended: its followers have their time, or never will."""
+        """Give the followers of a request that has ended their time, or orphan them."""
         if self.stopped:
-            return  # What follows is settled at the end.
+            return  # Followers are settled at the end.
         now_s = self._now_s()
         if followers := self._schedule.after(parent):
             if self._options.concurrency is not None or self._judge(exchange).failure is None:
@@ -150,7 +154,7 @@ class Dispatcher:
     def _orphan(
         self, parent: ScheduledRequest, followers: list[ScheduledRequest], now_s: float
     ) -> None:
-        """They are not sent, and neither are their own."""
+        """Record followers, and their own followers, as not sent."""
         rest = [(parent, follower) for follower in followers]
         while rest:
             before, send = rest.pop(0)
@@ -164,16 +168,16 @@ class Dispatcher:
         return exchange
 
     def _settle_the_rest(self) -> None:
-        """Followers that nobody waits for any more: due too late, or never sent."""
+        """Settle the followers that are left: due too late, or never sent."""
         if self._options.duration_s is not None:
             self._count_too_late(self._schedule.waiting)
             return
-        for send in self.sends:  # Grows meanwhile: the followers of followers come too.
+        for send in self.sends:  # Grows meanwhile by the followers.
             for follower in self._schedule.after(send):
                 self._record(replace(follower, send_at_s=send.send_at_s))
 
     def _count_too_late(self, followers: int) -> None:
-        """Users always have one more request; only conversations lose something."""
+        """Count followers of conversations; users always have one more request."""
         if self._options.concurrency is None:
             self.too_late += followers
 
@@ -191,7 +195,7 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(left_s, self._drain_if_all_is_sent)
 
     def _drain_if_all_is_sent(self) -> None:
-        """After the last send, answers have so much time and no more."""
+        """Start the drain once the last request is sent: answers then have ``drain_s`` to come."""
         if self._options.drain_s is None or self._drain:
             return
         no_roots = self._dispatcher is None and not self._waiting

@@ -1,17 +1,65 @@
-"""Tell how far a load test has come, while it runs."""
+"""The progress of a running load test: how many requests were sent, and the newest answers."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from loadtest.options import OnProgress, Progress
+from loadtest.http.exchange import Exchange
+from loadtest.stream.token_events import TokenStream
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAnswer:
+    """A request that has ended: enough to watch the test, the records are exact.
+
+    ``ttft_s`` counts from ``sent_s`` (seconds since the start), ``tpot_s`` is the mean gap between
+    its token events, ``failure`` the kind of failure; each is None where there is none.
+    """
+
+    sent_s: float
+    ttft_s: float | None
+    tpot_s: float | None
+    failure: str | None
+
+
+def live_answer(exchange: Exchange, stream: TokenStream, zero_ns: int) -> LiveAnswer:
+    """Return what is known of a request that was sent and has ended."""
+    assert exchange.sent_ns is not None
+    stamps_ns = stream.stamps_ns
+    gaps = len(stamps_ns) - 1
+    failure = exchange.failure or stream.failure
+    return LiveAnswer(
+        (exchange.sent_ns - zero_ns) / 1e9,
+        (stamps_ns[0] - exchange.sent_ns) / 1e9 if stamps_ns else None,
+        (stamps_ns[-1] - stamps_ns[0]) / 1e9 / gaps if gaps > 0 else None,
+        failure.kind if failure else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a running load test, in requests; ``ended`` includes ``failed``.
+
+    ``total`` grows while users start over. ``answers`` are the answers read since the last report.
+    """
+
+    elapsed_s: float
+    total: int
+    sent: int
+    ended: int
+    failed: int
+    answers: tuple[LiveAnswer, ...] = ()
+
+
+OnProgress = Callable[[Progress], None]
 
 
 @contextmanager
-def progress(
+def progress_reports(
     state: Callable[[], Progress], every_s: float, on_progress: OnProgress | None
 ) -> Iterator[None]:
-    """Give ``on_progress`` the state every so often, and once more at the end."""
+    """Call ``on_progress`` with the state every ``every_s`` seconds, and once more at the end."""
     if on_progress is None:
         yield
         return

@@ -1,30 +1,35 @@
-"""One request as its client sees it: asked, asked again where that is wanted, or left."""
+"""The client of one request: it sends, retries after a refusal, and may hang up."""
 
 import asyncio
 import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx
+import numpy as np
 
 from loadtest.http.exchange import Exchange, Failure, run_exchange
-from loadtest.options import LoadOptions
-from loadtest.plan.cancellation import HangUp
-from loadtest.plan.random_streams import Draws, request_stream
-from loadtest.plan.retries import is_refusal, retry_wait_s
+from loadtest.http.recorded_reads import RecordedReads
+from loadtest.options import Draws, HangUp, LoadOptions
 from loadtest.plan.schedule import ScheduledRequest
-from loadtest.stream.token_watch import TokenWatch
+from loadtest.stream.stream_reader import StreamReader
 from sim.records.metrics import CANCELLED_BY_TEST
+
+BUSY_CODES = (429, 503)
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
 
 
 class RetryingClient:
-    """Asks at one URL; ``options`` say how long, how often, and what is random."""
+    """Sends requests to one URL; ``options`` have the timeout, the retries and the seed."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, options: LoadOptions) -> None:
         self._client = client
         self._url = url
         self._options = options
 
-    async def ask(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        """Record the answer into ``exchange``, or what became of it."""
+    async def send(self, send: ScheduledRequest, exchange: Exchange) -> None:
+        """Send a request and record its answer, or its failure, into ``exchange``."""
         hang_up = send.hang_up
         if hang_up is None:
             await self._attempts(send, exchange)
@@ -36,12 +41,12 @@ class RetryingClient:
             exchange.failure = _hung_up(hang_up)
 
     async def _attempts(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        """The first, and more while the server refuses and there is time for them."""
+        """Try once, and again while the server refuses and the timeout leaves time."""
         end_s = time.monotonic() + self._options.timeout_s
         await self._attempt(send, exchange, self._options.timeout_s)
         if not self._options.retries:
             return
-        rng = request_stream(self._options.seed, Draws.BACKOFF, send.request.request_id)
+        rng = self._options.random_stream(Draws.BACKOFF, send.request.request_id)
         while is_refusal(exchange) and exchange.attempts <= self._options.retries:
             wait_s = retry_wait_s(exchange, rng)
             if time.monotonic() + wait_s >= end_s:
@@ -52,11 +57,61 @@ class RetryingClient:
 
     async def _attempt(self, send: ScheduledRequest, exchange: Exchange, timeout_s: float) -> None:
         tokens = send.hang_up.after_tokens if send.hang_up else None
-        leaves = None if tokens is None else TokenWatch(tokens)
-        await run_exchange(self._client, self._url, send.body, exchange, timeout_s, leaves)
+        hangs_up = None if tokens is None else TokenWatch(tokens)
+        await run_exchange(self._client, self._url, send.body, exchange, timeout_s, hangs_up)
         if exchange.left:
             assert send.hang_up
             exchange.failure = _hung_up(send.hang_up)
+
+
+class TokenWatch:
+    """Counts the tokens of an answer while it comes in, for a client that hangs up at a count."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._reads = RecordedReads()
+        self._reader = StreamReader(Exchange(reads=self._reads))
+
+    def __call__(self, data: bytes) -> bool:
+        """Return whether the answer reaches the count with these bytes and goes on after them."""
+        self._reads.add(0, data)
+        self._reader.advance(1)
+        stream = self._reader.stream
+        return sum(stream.tokens) >= self._tokens and not (stream.done or stream.finished)
+
+
+def is_refusal(exchange: Exchange) -> bool:
+    """Return whether the server did not take the request: 429, 503, or no connection."""
+    if exchange.failure is None:
+        return False
+    return exchange.failure.kind == "connect" or exchange.status_code in BUSY_CODES
+
+
+def retry_wait_s(exchange: Exchange, rng: np.random.Generator) -> float:
+    """Return the seconds until the next attempt: ``Retry-After``, else exponential backoff.
+
+    The backoff doubles from 0.5 s up to 30 s. Half of it is fixed and half is drawn, so that
+    clients that were refused together do not come back together.
+    """
+    header = exchange.headers.get("retry-after") if exchange.headers is not None else None
+    wanted_s = retry_after_s(header, datetime.now(UTC)) if header else None
+    if wanted_s is not None:
+        return wanted_s
+    longest_s: float = min(FIRST_WAIT_S * 2.0 ** (exchange.attempts - 1), LONGEST_WAIT_S)
+    return longest_s * (0.5 + 0.5 * float(rng.random()))
+
+
+def retry_after_s(text: str, now: datetime) -> float | None:
+    """Read a ``Retry-After`` header (RFC 9110, 10.2.3): seconds, or an HTTP date counted from
+    ``now``; None for text that is neither."""
+    if text.strip().isascii() and text.strip().isdigit():
+        return float(text)
+    try:
+        due = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    due = due if due.tzinfo else due.replace(tzinfo=UTC)
+    return max(0.0, (due - now).total_seconds())
 
 
 def _hung_up(hang_up: HangUp) -> Failure:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a load test in order, and never take what it has measured."""
+"""Ctrl-C and SIGTERM end a load test in order and keep what it has measured."""
 
 import asyncio
 import signal
@@ -12,31 +12,31 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """``stop`` is called on the first of them; the second one does what it does without us."""
+    """Call ``stop`` on the first SIGINT or SIGTERM; the second has its usual effect."""
     loop = asyncio.get_running_loop()
 
     def once() -> None:
-        _let_go(loop)
+        _remove_handlers(loop)
         stop()
 
-    # Only the main thread, and not every platform, can take signals here.
+    # Signals can be handled in the main thread only, and not on every platform.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in _SIGNALS:
             loop.add_signal_handler(number, once)
     try:
         yield
     finally:
-        _let_go(loop)
+        _remove_handlers(loop)
 
 
-def _let_go(loop: asyncio.AbstractEventLoop) -> None:
+def _remove_handlers(loop: asyncio.AbstractEventLoop) -> None:
     for number in _SIGNALS:
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(number)
 
 
 class DeferredSignal:
-    """Whether a signal came that was not heeded yet."""
+    """Whether a signal came that had no effect yet."""
 
     def __init__(self) -> None:
         self.came = False
@@ -44,9 +44,9 @@ class DeferredSignal:
 
 @contextmanager
 def signals_deferred() -> Iterator[DeferredSignal]:
-    """What goes on inside comes to its end: the first of them waits, the second one ends it.
+    """Let the block finish on the first SIGINT or SIGTERM; the second has its usual effect.
 
-    Who asked to wait decides what then becomes of the first.
+    The caller decides afterwards what the first one does.
     """
     deferred = DeferredSignal()
     before: dict[int, Any] = {}
@@ -59,7 +59,7 @@ def signals_deferred() -> Iterator[DeferredSignal]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    with suppress(ValueError):  # Only the main thread can.
+    with suppress(ValueError):  # Signals can be handled in the main thread only.
         for number in _SIGNALS:
             before[number] = signal.signal(number, note)
     try:

@@ -19,9 +19,8 @@ from typing import IO, Any
 from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions
 from loadtest.plan.schedule import ClockZero, build_schedule
-from loadtest.run.event_loop import run_fast
-from loadtest.run.loop_watch import quiet_gc
-from loadtest.run.progress import progress
+from loadtest.run.event_loop import quiet_gc, run_fast
+from loadtest.run.progress import progress_reports
 from loadtest.run.worker_client import WorkerClient
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
@@ -41,48 +40,48 @@ class WorkerJob:
 
 
 def packed(message: object) -> bytes:
-    """A message as it goes through a pipe."""
+    """Return the bytes of a message for a pipe."""
     data = pickle.dumps(message)
     return LENGTH.pack(len(data)) + data
 
 
 def main() -> None:
-    """Do what stdin says. Whatever else is printed goes to stderr: stdout is for messages."""
+    """Run the job from stdin. Stdout is for messages, so anything printed goes to stderr."""
     parent = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Who has nobody left to tell has nothing left to do.
+    # Without a parent there is nothing left to do.
     with suppress(BrokenPipeError), parent:
-        job = _heard()
+        job = _receive()
         try:
             with quiet_gc():
-                driver = run_fast(_drive(job, parent))
-            _tell(parent, driver.part())
+                client = run_fast(_run(job, parent))
+            _send(parent, client.result())
         except ServetwinError as error:
-            _tell(parent, error)
+            _send(parent, error)
 
 
-async def _drive(job: WorkerJob, parent: IO[bytes]) -> WorkerClient:
+async def _run(job: WorkerJob, parent: IO[bytes]) -> WorkerClient:
     schedule = build_schedule(job.trace, job.endpoint, job.options)
-    async with WorkerClient(job.endpoint, schedule, job.options) as driver:
-        _tell(parent, READY)
-        zero = _heard()  # Nothing else is to be done before.
-        with _stopped_by_parent(driver):
+    async with WorkerClient(job.endpoint, schedule, job.options) as client:
+        _send(parent, READY)
+        zero = _receive()  # Blocks the event loop: nothing else is to be done before the start.
+        with _stopped_by_parent(client):
             if zero is None:
-                driver.interrupt()
-            tell = partial(_tell, parent)
-            with progress(driver.progress, job.options.progress_every_s, tell):
-                await driver.run(zero or ClockZero.after(0.0))
-    return driver
+                client.interrupt()
+            send = partial(_send, parent)
+            with progress_reports(client.progress, job.options.progress_every_s, send):
+                await client.run(zero or ClockZero.after(0.0))
+    return client
 
 
 @contextmanager
-def _stopped_by_parent(driver: WorkerClient) -> Iterator[None]:
-    """All that can still come from the parent is the end."""
+def _stopped_by_parent(client: WorkerClient) -> Iterator[None]:
+    """Interrupt the client at the end of stdin: after the start nothing else comes from there."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         loop.remove_reader(sys.stdin)
-        driver.interrupt()
+        client.interrupt()
 
     loop.add_reader(sys.stdin, stop)
     try:
@@ -91,13 +90,13 @@ def _stopped_by_parent(driver: WorkerClient) -> Iterator[None]:
         loop.remove_reader(sys.stdin)
 
 
-def _tell(parent: IO[bytes], message: object) -> None:
+def _send(parent: IO[bytes], message: object) -> None:
     parent.write(packed(message))
     parent.flush()
 
 
-def _heard() -> Any:
-    """The next message of the parent; None at the end."""
+def _receive() -> Any:
+    """Wait for the next message of the parent; None at the end of stdin."""
     length = sys.stdin.buffer.read(LENGTH.size)
     return pickle.loads(sys.stdin.buffer.read(LENGTH.unpack(length)[0])) if length else None
 

@@ -1,8 +1,8 @@
-"""A schedule shared out over processes: request i goes to process i mod P, and its followers too.
+"""A load test shared by worker processes: root i and its followers go to worker i mod P.
 
-All have one zero on one monotonic clock, and each has its own schedule before the start, so that
-nothing passes between them while the load runs but their progress. What a process measured comes
-at the end. One that dies loses its own requests, no others.
+All workers have one zero on one monotonic clock, and their schedules before the start, so nothing
+but progress passes between processes while the load runs. Each hands in its result at the end. A
+worker that dies loses its own requests and no others.
 """
 
 import asyncio
@@ -18,27 +18,26 @@ from typing import Any
 
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.options import LoadOptions, OnProgress, Progress
+from loadtest.options import LoadOptions
 from loadtest.plan.request_dependencies import roots_and_followers, split_among
 from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
 from loadtest.report.records import Row, request_rows
-from loadtest.run.progress import progress
+from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import stop_signals
 from loadtest.run.worker import LENGTH, WorkerJob, packed
 from loadtest.run.worker_client import WorkerResult
-from loadtest.stream.live_answers import LiveAnswer
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
 TOKENS_PER_S_A_PROCESS = 10_000
-"""Above this the client gets late on common machines, without uvloop first."""
+"""Above this rate one process gets late on common machines, without uvloop first."""
 
 
 def processes_for(trace: Trace, options: LoadOptions) -> int:
-    """How many processes send ``trace``: those asked for, else what its peak asks for.
+    """Return how many processes send ``trace``: the number chosen, else what its peak rate needs.
 
-    Never more than there are users, conversations or lone requests, nor, unless asked for, than
-    there are cores.
+    Never more than there are roots (users, conversations, single requests), nor, unless chosen,
+    than there are cores.
     """
     wanted = options.processes
     if wanted is None:
@@ -55,10 +54,10 @@ async def run_workers(
     processes: int,
     on_progress: OnProgress | None = None,
 ) -> tuple[ClockZero, list[WorkerResult]]:
-    """Send ``trace`` from so many processes: the zero, and the part of each, lost ones included.
+    """Send ``trace`` from several processes; return the zero and each result, also lost ones.
 
-    ``give_up_after`` is shared out as well. SIGINT and SIGTERM are taken here, once: every process
-    then hands in what it has. Raises what keeps a process from starting.
+    The workers share ``give_up_after``. On the first SIGINT or SIGTERM every worker hands in what
+    it has. Raises the error that keeps a worker from starting.
     """
     closed_loop = options.follows(trace)
     shares = split_among(trace, processes, closed_loop=closed_loop)
@@ -75,26 +74,26 @@ async def run_workers(
             await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
             zero = ClockZero.after(options.lead_s)
             for worker in workers:
-                worker.tell(zero)
-            with progress(lambda: _sum(workers), options.progress_every_s, on_progress):
-                parts = await asyncio.gather(*(worker.part() for worker in workers))
+                worker.send(zero)
+            with progress_reports(lambda: _sum(workers), options.progress_every_s, on_progress):
+                results = await asyncio.gather(*(worker.result() for worker in workers))
         finally:
             await asyncio.gather(*(worker.end() for worker in workers))
-    return zero, parts
+    return zero, results
 
 
 def merged(rows: Sequence[list[Row]]) -> list[Row]:
-    """The rows of all processes in the order of their time; ties as they were shared out."""
+    """Return the rows of all processes by their scheduled time; ties in the order of the roots."""
     placed = [
-        (row["scheduled_s"], place, part)
-        for part, listed in enumerate(rows)
+        (row["scheduled_s"], place, worker)
+        for worker, listed in enumerate(rows)
         for place, row in enumerate(listed)
     ]
-    return [rows[part][place] for _, place, part in sorted(placed)]
+    return [rows[worker][place] for _, place, worker in sorted(placed)]
 
 
 class _Worker:
-    """A process of the load test, seen from its parent."""
+    """A worker process, seen from its parent."""
 
     def __init__(self, number: int, trace: Trace) -> None:
         self._number = number
@@ -105,7 +104,7 @@ class _Worker:
         self._answers: list[LiveAnswer] = []
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
-        """Start it and wait until it is ready, or has died."""
+        """Start the process and wait until it is ready or has died."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -113,40 +112,40 @@ class _Worker:
             stdin=PIPE,
             stdout=PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C in a terminal goes to us alone.
+            start_new_session=True,  # Ctrl-C in a terminal reaches the parent alone.
         )
-        self.tell(WorkerJob(endpoint, self._trace, options))
+        self.send(WorkerJob(endpoint, self._trace, options))
         if self._stopped:
             self.stop()
-        message = await self._heard()
+        message = await self._receive()
         if isinstance(message, ServetwinError):
             raise message
 
-    def tell(self, message: object) -> None:
-        """Send it a message; nothing where it has been stopped."""
+    def send(self, message: object) -> None:
+        """Send a message, unless the worker has been stopped."""
         if (pipe := self._stdin) and not pipe.is_closing():
             pipe.write(packed(message))
 
     def stop(self) -> None:
-        """Have it hand in what it has."""
+        """Make the worker hand in what it has."""
         self._stopped = True
         if self._stdin:
             self._stdin.close()
 
-    async def part(self) -> WorkerResult:
-        """What it measured, once it has handed that in or died."""
-        while isinstance(message := await self._heard(), Progress):
+    async def result(self) -> WorkerResult:
+        """Wait until the worker hands in its result or dies, and return the result."""
+        while isinstance(message := await self._receive(), Progress):
             self.progress = message
             self._answers += message.answers
         return message if isinstance(message, WorkerResult) else await self._lost()
 
     def new_answers(self) -> list[LiveAnswer]:
-        """Those told since this was asked last."""
-        told, self._answers = self._answers, []
-        return told
+        """Take the answers reported since the last call."""
+        fresh, self._answers = self._answers, []
+        return fresh
 
     async def end(self) -> None:
-        """Let it go, or see that it goes."""
+        """Kill the process if it still runs, and wait for its end."""
         if self._process:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -157,8 +156,8 @@ class _Worker:
     def _stdin(self) -> asyncio.StreamWriter | None:
         return self._process.stdin if self._process else None
 
-    async def _heard(self) -> Any:
-        """Its next message; None when it has died."""
+    async def _receive(self) -> Any:
+        """Wait for the next message; None when the process has died."""
         assert self._process
         assert self._process.stdout
         try:

@@ -1,6 +1,6 @@
-"""Answers are read while the load test runs, in the time that the event loop has left.
+"""Reads answers while the load test runs, in the idle time of the event loop.
 
-So little is left to read when the test ends: what came since the loop was last idle.
+So little is left to read at the end of the test: what came since the loop was last idle.
 """
 
 import asyncio
@@ -11,26 +11,24 @@ from contextlib import contextmanager
 
 from loadtest.http.exchange import Exchange
 from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream.stream import StreamReader, TokenStream
+from loadtest.stream.stream_reader import StreamReader, TokenStream
 
 SLICE_S = 0.0002
-"""The event loop is kept so long at a time; a stamp may be as late."""
+"""The longest time that reading holds the event loop; a stamp may be as late."""
 PIECES = 16
-"""Read between two looks at the clock."""
+"""Pieces read between two looks at the clock."""
 PAUSE_S = 0.02
-"""Between two rounds over all answers that come in."""
+"""Between two rounds over all unread answers."""
 BUSY_S = 0.001
-"""A loop that takes longer for a turn has something better to do."""
-
-
+"""A loop that takes longer for a turn is busy, and the round ends."""
 _MOST_FRESH = 10_000
-"""Kept for who asks what is new; nobody may."""
+"""Answers kept for ``fresh``, which may never be called."""
 
 
 class ReadAhead:
-    """Reads the answers to requests that have begun. Of one that has ended the bytes are given up.
+    """Reads the answers to requests in flight, and frees the bytes of each that has ended.
 
-    ``unread`` answers are not whole, or not all read.
+    ``unread`` are the exchanges whose answers still come in or are not read to their end.
     """
 
     def __init__(self) -> None:
@@ -39,27 +37,27 @@ class ReadAhead:
         self._fresh: deque[tuple[Exchange, TokenStream]] = deque(maxlen=_MOST_FRESH)
 
     def begin(self, exchange: Exchange) -> None:
-        """A request goes out."""
+        """Add a request that is about to be sent."""
         self._readers[id(exchange)] = StreamReader(exchange)
         self.unread.append(exchange)
 
     def judged(self, exchange: Exchange) -> TokenStream:
-        """All of an answer that has ended, for who must know before the end of the test."""
+        """Read an answer that has ended to its end, before the end of the test."""
         return self._readers[id(exchange)].end()
 
     def stream(self, exchange: Exchange) -> TokenStream:
-        """All of an answer that has ended, or of none; to be asked for once."""
+        """Read an answer that has ended to its end; once per exchange."""
         reader = self._readers.pop(id(exchange), None)
         return (reader or StreamReader(exchange)).end()
 
     def fresh(self) -> Iterator[tuple[Exchange, TokenStream]]:
-        """Whose answers have been read since this was asked last."""
+        """Take the exchanges whose answers have been read since the last call."""
         while self._fresh:
             yield self._fresh.popleft()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Read in the running event loop."""
+        """Read in the running event loop inside the block."""
         task = asyncio.ensure_future(self._run())
         try:
             yield
@@ -79,7 +77,7 @@ class ReadAhead:
                         break
 
     def _steps(self) -> Iterator[None]:
-        """One round over all answers, a few pieces at a time."""
+        """Read one round over all answers, a few pieces between two yields."""
         for _ in range(len(self.unread)):
             exchange = self.unread[0]
             reader = self._readers[id(exchange)]

@@ -1,41 +1,84 @@
-"""What the events of a stream say: which carried tokens, when they came, how it ended.
+"""The tokens in the events of a stream: how many, when they came, and how the stream ended.
 
 An event is a token event when
 
 - a channel of the choice holds generated text: ``text``, or in ``delta`` (or ``message``)
   ``content``, ``reasoning``, ``reasoning_content``, ``tool_calls``;
-- or it is a completions event with a ``text`` that is empty and without ``finish_reason``: servers
-  that send one event per token send these for tokens that decode to no text of their own (half a
-  character, a special token). On the chat API an empty delta is a role or a sign of life and never
-  counts. Where the usage shows that it was no more than that in completions, it is taken out again.
+- or it is a completions event with an empty ``text`` and without ``finish_reason``: servers that
+  send one event per token send these for tokens without text of their own (half a character, a
+  special token). On the chat API an empty delta is a role or a keep-alive and never counts. Where
+  the usage shows that such an event was a keep-alive in completions too, it is dropped again.
 
-The event with ``finish_reason`` is often empty. It is taken for the last token only when the usage
-says that one more token was made than the other events hold.
+The event with ``finish_reason`` is often empty. It counts as the last token only when the usage
+has one token more than the other events hold.
 
-An event holds as many tokens as it lists ``token_ids``, or by as many as its usage is more than
-that of the one before; where it tells neither, one.
+An event holds as many tokens as it lists ``token_ids``, or as its usage exceeds that of the event
+before; with neither, one.
 
-Events of native APIs (``loadtest.dialects``) are told by their own fields and counted alike.
+Events of native APIs (``loadtest.dialects``) are recognised by their own fields and counted alike.
+
+Most events of a stream differ in their text alone, and such an event need not be decoded to be
+counted: two JSON documents with the same bytes around one string, which holds text in both and
+nothing that needs an escape, have the same structure (``EventPattern``).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from loadtest.credentials import redact
 from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.registry import read_native
-from loadtest.endpoint import redact
 from loadtest.http.exchange import Failure, error_message
-from loadtest.stream.event_pattern import EventPattern, pattern_of
+
+_NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
+_TEXTS = ("content", "reasoning", "reasoning_content")
+
+
+class EventPattern(NamedTuple):
+    """The bytes before and after the text of an event with one token."""
+
+    before: bytes
+    after: bytes
+
+    def fits(self, payload: bytes) -> bool:
+        """Return whether another event differs in its text alone."""
+        start, end = len(self.before), len(payload) - len(self.after)
+        return (
+            start < end
+            and payload.startswith(self.before)
+            and payload.endswith(self.after)
+            and not _NEEDS_ESCAPE.search(payload, start, end)
+        )
+
+
+def pattern_of(payload: bytes, event: Mapping[str, Any]) -> EventPattern | None:
+    """Return the pattern of an event of OpenAI's API; None unless its text occurs in it once."""
+    texts = [text for text in _texts(event) if isinstance(text, str) and text]
+    quoted = b'"%b"' % texts[0].encode(errors="surrogatepass") if len(texts) == 1 else b""
+    if not quoted or payload.count(quoted) != 1:
+        return None
+    start = payload.index(quoted) + 1
+    return EventPattern(payload[:start], payload[start + len(quoted) - 2 :])
+
+
+def _texts(event: Mapping[str, Any]) -> list[Any]:
+    choices = event.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        return []
+    delta = choices[0].get("delta")
+    channels = [delta.get(name) for name in _TEXTS] if isinstance(delta, dict) else []
+    return [choices[0].get("text"), *channels]
 
 
 @dataclass(slots=True)
 class TokenStream:
     """The token events of one answer (stamps in nanoseconds, tokens in each) and its end.
 
-    ``told`` says of each whether the server told its tokens, ``thoughts`` whether it held reasoning
-    and no answer. ``silent`` lists those without text of which nobody said that they are tokens,
+    ``told`` says for each event whether the server gave its number of tokens, ``thoughts`` whether
+    it held reasoning and no answer. ``silent`` lists the events without text that may be no tokens,
     ``counted`` is the sum of all tokens as they came. ``first_event_ns`` is the stamp of the first
     event that a client could take for a token, ``finish_ns`` that of an empty event with a finish
     reason.
@@ -54,43 +97,43 @@ class TokenStream:
     finish_ns: int | None = None
     failure: Failure | None = None
     pattern: EventPattern | None = None
-    """Of the last event, where another one like it would hold one token of text too."""
+    """The pattern of the last event, where an event that fits it holds one token of text too."""
     response_id: str = ""
-    """The server's own name of the answer, by which its log knows the request."""
+    """The id that the server gave the answer, as in the server's log."""
 
     @property
     def output_tokens(self) -> int:
-        """Tokens made: the server's count where it sent one, else those of the events."""
+        """The number of output tokens: the server's count if sent, else the sum of events."""
         return self.usage_count("completion_tokens") or sum(self.tokens)
 
     @property
     def tokens_from(self) -> Literal["usage", "token_ids", "events"]:
-        """What ``output_tokens`` rests on; events are a guess, for they may hold several."""
+        """The source of ``output_tokens``; 'events' is a guess, since an event may hold several."""
         if self.usage_count("completion_tokens"):
             return "usage"
         return "token_ids" if self.told and all(self.told) else "events"
 
     @property
     def first_chunk_tokens(self) -> int:
-        """Tokens in the first event: all of them where it is the only one, else as told, or one."""
+        """The tokens in the first event: all if it is alone, else the server's count, or 1."""
         if len(self.tokens) == 1:
             return self.output_tokens
         return self.tokens[0] if self.tokens else 0
 
     @property
     def first_chunk_told(self) -> bool:
-        """Whether that is no assumption."""
+        """Whether ``first_chunk_tokens`` is known rather than assumed."""
         return len(self.tokens) == 1 or any(self.told[:1])
 
     @property
     def first_sure_ns(self) -> int | None:
-        """Stamp of the first event that is a token beyond doubt: with text, or by the counts."""
+        """The stamp of the first event that is surely a token: by its text or by the counts."""
         doubtful = sum(index == silent for index, silent in enumerate(self.silent))
         return self.stamps_ns[doubtful] if doubtful < len(self.stamps_ns) else None
 
     @property
     def first_output_ns(self) -> int | None:
-        """Stamp of the first token event that is no reasoning."""
+        """The stamp of the first token event that is not reasoning."""
         pairs = zip(self.stamps_ns, self.thoughts, strict=True)
         return next((stamp_ns for stamp_ns, thought in pairs if not thought), None)
 
@@ -101,24 +144,24 @@ class TokenStream:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens that the server found in its prefix cache; 0 where it does not say."""
+        """The prompt tokens found in the server's prefix cache; 0 where it does not say."""
         details = self.usage.get("prompt_tokens_details")
         found = details.get("cached_tokens") if isinstance(details, Mapping) else None
         return found if isinstance(found, int) else 0
 
     @property
     def over(self) -> bool:
-        """Whether nothing that may still come matters."""
+        """Whether events that still come are ignored."""
         return self.done or self.failure is not None
 
     def usage_count(self, name: str) -> int | None:
-        """One figure of the usage, where it is one."""
+        """Return a count of the usage; None where it is missing or no whole number."""
         count = self.usage.get(name)
         return count if isinstance(count, int) else None
 
 
 def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
-    """Note what an event says that was whole at ``stamp_ns``."""
+    """Add an event to the stream; ``stamp_ns`` is when its last byte came."""
     if payload == b"[DONE]":
         stream.done = True
         return
@@ -145,18 +188,18 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
 
 
 def settle(stream: TokenStream) -> None:
-    """Decide on the events without text, now that the usage is known if it is told at all."""
+    """Decide which events without text are tokens, at the end of a stream, by its usage."""
     made = stream.usage_count("completion_tokens")
     if made == stream.counted - len(stream.silent):
-        _drop_signs_of_life(stream)
+        _drop_keep_alives(stream)
     elif stream.finish_ns is not None and made == stream.counted + 1:
         _count(stream, stream.finish_ns, 1, told=True)
     if made == stream.counted:
         stream.silent.clear()
 
 
-def _drop_signs_of_life(stream: TokenStream) -> None:
-    """Events without text are no tokens where the others hold all that the server counted."""
+def _drop_keep_alives(stream: TokenStream) -> None:
+    """Drop the events without text: the others hold all tokens that the server counted."""
     for index in reversed(stream.silent):
         for column in (stream.stamps_ns, stream.tokens, stream.told, stream.thoughts):
             del column[index]
@@ -189,7 +232,7 @@ def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, Any]) -> 
 
 
 def _told_tokens(stream: TokenStream, event: dict[str, Any], choice: dict[str, Any]) -> int | None:
-    """The tokens in this event, where the server tells them."""
+    """Return the number of tokens in this event; None where the server does not give it."""
     token_ids = choice.get("token_ids")
     if isinstance(token_ids, list) and token_ids:
         return len(token_ids)

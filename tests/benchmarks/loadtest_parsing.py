@@ -21,7 +21,7 @@ import typer
 
 from loadtest.http.exchange import Exchange
 from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream.stream import read_stream
+from loadtest.stream.stream_reader import read_stream
 from sim.records.run import load_run, machine_facts
 from tests.benchmarks.loadtest import Case, cases, pin, server
 from workloads.native import write_trace

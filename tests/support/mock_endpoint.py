@@ -75,8 +75,8 @@ def load_all(
             endpoint, build_schedule(trace, endpoint), LoadOptions(**options)
         ) as it:
             await it.run(ClockZero.after(lead_s))
-        part = it.part()
-        return requests_frame(part.rows), part.first_messages
+        result = it.result()
+        return requests_frame(result.rows), result.first_messages
 
     async def every() -> list[Loaded]:
         leads_s = (0.2 + index * apart_s for index in range(len(endpoints)))

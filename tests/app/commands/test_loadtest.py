@@ -157,7 +157,7 @@ def test_a_prediction_for_another_load_is_refused_before_anything_is_sent(
         result = invoke(server.url, trace_file, "--against", str(prediction))
         assert len(server.arrivals) == sent
     assert isinstance(result.exception, LoadTestError)
-    assert "request 'r1' of the trace is another one" in str(result.exception)
+    assert "request 'r1' of the trace has another arrival" in str(result.exception)
 
 
 @pytest.mark.parametrize(

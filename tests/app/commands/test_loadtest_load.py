@@ -93,7 +93,7 @@ def test_what_cannot_be_predicted_is_refused(
     with mocked(plan()) as (server,):
         asked = ["--concurrency", "2", "--against", str(tmp_path), *options]
         result = invoke(server.url, tmp_path / "run", *asked)
-        assert server.asked == 0
+        assert server.text_requests == 0
     assert message in str(result.exception)
 
 
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_users_in_order(tmp_path: Path, processes: str) -> None:
             text=True,
         )
         deadline_s = time.monotonic() + 60
-        while server.asked < 6 and time.monotonic() < deadline_s:
+        while server.text_requests < 6 and time.monotonic() < deadline_s:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)

@@ -21,9 +21,9 @@ from loadtest.dialects.server_probe import ServerProbe
 from loadtest.endpoint import Endpoint, probe
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.context_limit import within_context
-from loadtest.report.hints import hint
+from loadtest.report.load_notes import hint
 from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.stream.stream import TokenStream, read_stream
+from loadtest.stream.stream_reader import TokenStream, read_stream
 from sim.records.run import load_run
 from tests.support.dialect_servers import (
     CONTEXT,
@@ -869,7 +869,7 @@ def test_shorter_answers_are_counted_where_no_length_can_be_forced(trace_file: P
         result = invoke(url, trace_file)
     assert result.exit_code == 0, result.output
     assert "output length free" in result.stdout
-    assert "  2 finished with fewer tokens than the trace asks" in result.stdout.splitlines()
+    assert "  2 finished with fewer tokens than in the trace" in result.stdout.splitlines()
 
 
 def test_a_web_page_instead_of_a_stream(trace_file: Path) -> None:

@@ -17,13 +17,14 @@ import httpx
 import pytest
 
 from loadtest.endpoint import Endpoint
-from loadtest.http.connection import Connection, StampedResponse
+from loadtest.http.connection import Connection
 from loadtest.http.exchange import Exchange, run_exchange
-from loadtest.http.http_client import open_client, unusual
+from loadtest.http.http_client import httpx_reason, open_client
+from loadtest.http.stamped_response import StampedResponse
 from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
 from loadtest.options import LoadOptions
 from loadtest.run.client import run_load_test
-from loadtest.stream.stream import read_stream
+from loadtest.stream.stream_reader import read_stream
 from tests.loadtest.run.test_client import trace_of
 from tests.support.loadtest_server import DONE, ScriptedServer, stream_of, text
 from tests.support.raw_server import Caller, Handler, raw_server
@@ -528,7 +529,7 @@ def test_which_way_is_taken(
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert unusual(httpx.URL(url), options, trust_env=trusts) == reason
+    assert httpx_reason(httpx.URL(url), options, trust_env=trusts) == reason
 
 
 def test_a_load_test_through_a_proxy() -> None:

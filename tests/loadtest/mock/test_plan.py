@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from loadtest.mock.errors import MockError
 from loadtest.mock.failures import Cut, Freeze, Status
 from loadtest.mock.fault_parser import FAULTS, parse_fault, read_plan
 from loadtest.mock.parsed_request import BadRequest, parse_request
 from loadtest.mock.plan import MockPlan
 from tests.support.command import refused
 from tests.support.paths import DOCS
+from workloads.errors import MockError
 
 KNOWN = ", ".join(FAULTS)
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtest.mock.clock import ServerClock, Timeline
 from loadtest.mock.failures import Freeze
-from loadtest.mock.server_clock import ServerClock
-from loadtest.mock.timeline import Timeline
 
 S = 10**9
 

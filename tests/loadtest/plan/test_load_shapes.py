@@ -16,13 +16,12 @@ from app.scenario.trace_options import TraceShape
 from app.scenario.workload_distributions import DEFAULT_PROMPT, ArrivalChoice
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.options import LoadOptions
-from loadtest.plan.cancellation import Cancellation, HangUp, parse_cancellation
+from loadtest.options import Cancellation, HangUp, LoadOptions, parse_cancellation
 from loadtest.plan.repeats import looped
 from loadtest.plan.request_dependencies import begun_before, roots_and_followers, split_among
-from loadtest.plan.retries import retry_after_s, retry_wait_s
 from loadtest.plan.schedule import build_schedule, expected_peak_tokens_per_s
 from loadtest.plan.users import with_users
+from loadtest.run.retrying_client import retry_after_s, retry_wait_s
 from loadtest.run.worker_pool import processes_for
 from workloads.errors import LoadTestError, TraceError
 from workloads.generators.pauses import ExponentialPause, LognormalPause
@@ -198,12 +197,12 @@ def test_cancellation_as_people_write_it(text: str, expected: Cancellation) -> N
     ("text", "message"),
     [
         ("", "unknown part ''"),
-        ("share=0.1", "wants share and after"),
-        ("after=5tokens", "wants share and after"),
+        ("share=0.1", "needs share and after"),
+        ("after=5tokens", "needs share and after"),
         ("share=0.1,after=5tokens,when=now", "unknown part 'when=now'"),
         *((f"share={s},after=1s", f"share '{s}' is not above 0") for s in ("0", "1.1", "x", "-1")),
         *(
-            (f"share=1,after={a}", f"after '{a}' is neither tokens nor ms or s")
+            (f"share=1,after={a}", f"after '{a}': not in tokens, ms or s")
             for a in ("5", "0tokens", "0ms", "1h", "", "-5ms")
         ),
     ],
@@ -216,11 +215,14 @@ def test_cancellation_that_cannot_be_read(text: str, message: str) -> None:
 
 
 def test_the_share_is_drawn_by_request_and_by_nothing_else() -> None:
-    cancellation = Cancellation(0.3, HangUp(after_tokens=1))
-    hit = [cancellation.of(f"r{n}", seed=7) is not None for n in range(3000)]
+    def hits(seed: int) -> list[bool]:
+        options = LoadOptions(cancellation=Cancellation(0.3, HangUp(after_tokens=1)), seed=seed)
+        return [options.hang_up(f"r{n}") is not None for n in range(3000)]
+
+    hit = hits(7)
     assert abs(np.mean(hit) - 0.3) < 4 * np.sqrt(0.3 * 0.7 / len(hit))
-    assert [cancellation.of(f"r{n}", seed=7) is not None for n in range(3000)] == hit
-    assert [cancellation.of(f"r{n}", seed=8) is not None for n in range(3000)] != hit
+    assert hits(7) == hit
+    assert hits(8) != hit
 
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

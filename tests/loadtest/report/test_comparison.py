@@ -148,8 +148,12 @@ SAME = "give the same trace and"
     [
         ("simulation", trace_of(), None),
         ("simulation", trace_of(arrivals=[0.0, 1.0, 2.0]), "4 requests, the trace 3; "),
-        ("simulation", trace_of(arrivals=[0.0, 1.0, 2.5, 3.0]), "request 'c' of the trace is an"),
-        ("simulation", trace_of(prompt_tokens=11), "request 'a' of the trace is another one"),
+        ("simulation", trace_of(arrivals=[0.0, 1.0, 2.5, 3.0]), "request 'c' of the trace has an"),
+        (
+            "simulation",
+            trace_of(prompt_tokens=11),
+            "request 'a' of the trace has another arrival or prompt length",
+        ),
         ("loadtest", trace_of(prompt_tokens=11), None),
     ],
     ids=["same", "count", "arrival", "prompt", "measured prompts"],

@@ -163,7 +163,7 @@ def test_long_notes_are_folded() -> None:
 def test_short_answers_are_counted() -> None:
     run = run_of(3)
     run.requests.loc[1, "asked_output_tokens"] = 6
-    assert "  1 finished with fewer tokens than the trace asks" in render_report(run).splitlines()
+    assert "  1 finished with fewer tokens than in the trace" in render_report(run).splitlines()
 
 
 def test_a_run_in_which_nothing_finished_has_a_report() -> None:
@@ -178,7 +178,7 @@ def test_the_figures_of_a_limited_client_are_marked() -> None:
     reasons = ["schedule lag p99 31 ms, over 20 ms", "CPU 97%"]
     lines = render_report(run_of(100, verdict="client limited", limited_by=reasons)).splitlines()
     assert " ".join(" ".join(lines[2:6]).split()).endswith(
-        "CPU 41%: client limited CLIENT LIMITED: the latencies below hold the client's own "
+        "CPU 41%: client limited CLIENT LIMITED: the latencies below include the client's own "
         "(schedule lag p99 31 ms, over 20 ms; CPU 97%)"
     )
     assert lines[7].startswith("(client limited)        count")
@@ -189,4 +189,4 @@ def test_what_the_client_did_besides_is_said() -> None:
     lines = render_report(run_of(3, processes=4, lost_processes=1, resent=2)).splitlines()
     assert "4 processes, CPU 41%: client ok" in " ".join(" ".join(lines[2:4]).split())
     assert "1 of 4 processes of the load test died" in lines
-    assert "2 requests were sent twice: their connection was just being closed" in lines
+    assert "2 requests were sent twice: the server was closing their connection" in lines

@@ -142,7 +142,7 @@ def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
     [
         ((404, "vllm:num_requests_running 1\n"), "answered 404"),
         ((401, "no"), "answered 401"),
-        ((200, "<html>"), "no gauge that is known there"),
+        ((200, "<html>"), "no known gauge there"),
     ],
 )
 def test_a_server_without_metrics_is_asked_once(

@@ -19,7 +19,7 @@ from loadtest.plan.schedule import ClockZero, build_schedule
 from loadtest.run.worker_client import WorkerClient
 from loadtest.stream.event_framing import JsonLines, ServerSentEvents
 from loadtest.stream.read_ahead import ReadAhead
-from loadtest.stream.stream import StreamReader, TokenStream, read_stream
+from loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
 from loadtest.stream.token_events import take_event
 from tests.support.loadtest_server import DONE, delta, text, usage
 from tests.support.mock_endpoint import completions, evenly, mocked, plan
@@ -179,7 +179,7 @@ def test_steps_make_no_difference(
 
 
 class Watched(WorkerClient):
-    """A driver that lets its reader be seen."""
+    """A client that lets its reader be seen."""
 
     @property
     def ahead(self) -> ReadAhead:
@@ -194,14 +194,14 @@ def test_answers_are_read_while_others_come() -> None:
         async def main() -> tuple[Watched, int, list[Exchange]]:
             options = LoadOptions()
             schedule = build_schedule(trace, endpoint, options)
-            async with Watched(endpoint, schedule, options) as driver:
-                await driver.run(ClockZero.after(0.1))
-                return driver, len(driver.ahead.unread), [*driver.ahead.unread]
+            async with Watched(endpoint, schedule, options) as client:
+                await client.run(ClockZero.after(0.1))
+                return client, len(client.ahead.unread), [*client.ahead.unread]
 
-        driver, answers, left = asyncio.run(main())
+        client, answers, left = asyncio.run(main())
     assert answers <= 3
     assert sum(len(list(exchange.reads)) for exchange in left) < 40 * 50 / 10
-    rows = driver.part().rows
+    rows = client.result().rows
     assert [row["output_tokens"] for row in rows] == [50] * 40
     assert all((row["chunk_s"][1:] >= row["chunk_s"][:-1]).all() for row in rows)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.stream.stream import TokenStream, read_stream
+from loadtest.stream.stream_reader import TokenStream, read_stream
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 
 

@@ -1,14 +1,14 @@
-"""One recorded answer, read: its bytes, their framing, the tokens in it, and how it ended.
+"""Reads a recorded answer: its bytes, their framing, the tokens in it, and how it ended.
 
-Nothing is read when it comes, so that reading never delays a stamp. An event has the stamp of the
-piece that completed it.
+Bytes are not parsed when they arrive, so that parsing never delays a stamp. An event has the stamp
+of the piece that completed it.
 """
 
 from collections.abc import Iterable, Iterator
 
 import httpx
 
-from loadtest.endpoint import redact
+from loadtest.credentials import redact
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.http.recorded_reads import ReadSpan, RecordedReads
 from loadtest.stream.event_framing import FramedEvent, Framing, framing_of
@@ -21,14 +21,14 @@ _MANY = 1000
 
 
 def read_stream(exchange: Exchange) -> TokenStream:
-    """Read what was recorded. ``failure`` holds the first thing that makes it no whole stream."""
+    """Read a whole recorded answer; ``failure`` says what makes it incomplete, if anything."""
     return StreamReader(exchange).end()
 
 
 class StreamReader:
-    """Reads an answer in steps: some of it while it comes, the rest at the end.
+    """Reads an answer in steps: some while it comes in, the rest at the end.
 
-    ``stream`` is what has been read so far.
+    ``stream`` has the tokens read so far.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -41,9 +41,9 @@ class StreamReader:
         self._ended = False
 
     def advance(self, most: int) -> int:
-        """Read at most so many pieces of what is here and say how many.
+        """Read at most ``most`` of the pieces that are here and return how many were read.
 
-        None of an answer in a content-encoding: that is decoded as a whole.
+        An answer with a content-encoding is decoded as a whole at the end: 0.
         """
         reads = self._exchange.reads
         if not isinstance(reads, RecordedReads) or _encoding(self._exchange):
@@ -56,11 +56,11 @@ class StreamReader:
 
     @property
     def advanced(self) -> bool:
-        """Whether anything has been read before the end."""
+        """Whether any piece has been read."""
         return self._pieces > 0
 
     def end(self) -> TokenStream:
-        """Read what is left of an answer of which no more will come, and judge all of it, once."""
+        """Read the rest of an answer that has ended, set its failure, and return its tokens."""
         if self._ended:
             return self.stream
         self._ended = True
@@ -92,7 +92,7 @@ class StreamReader:
         self._take_events(self._framing.feed(span.data), span)
 
     def _take_events(self, events: Iterator[FramedEvent], span: ReadSpan) -> None:
-        """Each with the stamp of the piece in which it ends."""
+        """Take events, each with the stamp of the piece in which it ends."""
         stream, piece, last = self.stream, 0, len(span.ends) - 1
         for end, payload in events:
             while piece < last and span.ends[piece] < end:
@@ -102,7 +102,7 @@ class StreamReader:
             take_event(stream, span.stamps_ns[piece], payload)
 
     def _failure(self) -> Failure | None:
-        """What the end makes of a stream whose events were all in order."""
+        """Return what was wrong with the end of a stream whose events were all in order."""
         stream, exchange = self.stream, self._exchange
         if exchange.failure and not stream.done:
             return exchange.failure
@@ -119,7 +119,7 @@ def _encoding(exchange: Exchange) -> str | None:
 
 
 def _decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
-    """The reads without their content-encoding; httpx knows those there are."""
+    """Yield the pieces without their content-encoding, decoded by httpx."""
     encoding = _encoding(exchange)
     if not encoding:
         yield from exchange.reads
@@ -131,7 +131,7 @@ def _decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
 
 
 class _Replay(httpx.SyncByteStream):
-    """The recorded reads as a response body that remembers the stamp of the read given last."""
+    """The recorded pieces as a response body; ``stamp_ns`` is the stamp of the last one given."""
 
     def __init__(self, reads: Iterable[tuple[int, bytes]]) -> None:
         self._reads = reads
