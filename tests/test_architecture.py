@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,53 @@ def imported_roots(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             roots.add(node.module.split(".")[0])
     return roots
+
+
+LOADTEST_ROOMS = [
+    "options",
+    "credentials",
+    "dialects",
+    "endpoint",
+    "http",
+    "stream",
+    "plan",
+    "report",
+    "run",
+    "mock",
+]
+"""The files and folders of ``loadtest``: each imports only from itself and those before it."""
+
+
+def modules_of(folder: str) -> dict[str, Path]:
+    """Return the files of a folder by their dotted names."""
+    paths = (path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imported_modules(path: Path, known: Collection[str]) -> set[str]:
+    """Return the imports of a file among ``known``: also inside functions and for types only."""
+    names = set[str]()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names & set(known)
+
+
+@pytest.mark.parametrize("folder", ["loadtest"])
+def test_files_import_each_other_in_no_circle(folder: str) -> None:
+    modules = modules_of(folder)
+    imports = {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
+    TopologicalSorter(imports).prepare()  # Raises a CycleError that names the circle.
+
+
+def test_rooms_of_the_load_tester_import_downwards_only() -> None:
+    modules = modules_of("loadtest")
+    place = {name: LOADTEST_ROOMS.index(name.split(".")[1]) for name in modules if "." in name}
+    for name, path in modules.items():
+        for imported in imported_modules(path, place):
+            assert place[imported] <= place.get(name, -1), f"{name} imports {imported}"
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
