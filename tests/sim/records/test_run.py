@@ -1,0 +1,57 @@
+"""A run and the folder that keeps it."""
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sim.records.run import (
+    PAUSE_COLUMNS,
+    NotSaved,
+    Run,
+    RunError,
+    load_run,
+    save_files,
+    stamps_frame,
+)
+from tests.support.request_frames import four_requests
+
+
+def test_a_run_folder_reads_back_as_it_was(tmp_path: Path) -> None:
+    run = Run("simulation", four_requests(), pd.DataFrame({"x": [1]}), {"seed": 3}, {"cores": 2})
+    back = load_run(run.save(tmp_path / "run"))
+    pd.testing.assert_frame_equal(back.requests, run.requests)
+    assert (back.kind, back.scenario, back.meta) == (run.kind, run.scenario, run.meta)
+    assert back.summary() == run.summary()
+
+
+@pytest.mark.parametrize("missing", ["meta.json", "requests.parquet", "summary.json"])
+def test_an_incomplete_run_folder_is_named(tmp_path: Path, missing: str) -> None:
+    folder = Run("simulation", four_requests(), pd.DataFrame(), {}).save(tmp_path / "run")
+    (folder / missing).unlink()
+    with pytest.raises(RunError, match="not a readable run folder"):
+        load_run(folder)
+
+
+def test_stamps_that_had_not_happened_at_the_end_are_undefined() -> None:
+    found = stamps_frame([[3, 1.5], [0, 1.0, 2.0]], PAUSE_COLUMNS)
+    assert found["row"].tolist() == [3, 0]
+    assert found["preempted_s"].tolist() == [1.5, 1.0]
+    assert found["resumed_s"].isna().tolist() == [True, False]
+
+
+def test_files_that_cannot_be_written_are_all_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    blocked = tmp_path / "run"
+    blocked.write_text("a file where the folder should be")
+    with pytest.raises(NotSaved, match="its 3 bytes could not be written") as found:
+        save_files(blocked, lambda: [("a.txt", b"abc"), ("summary.json", b"{}")])
+    instead = found.value.instead
+    assert instead is not None
+    assert {path.name: path.read_bytes() for path in instead.iterdir()} == {
+        "a.txt": b"abc",
+        "summary.json": b"{}",
+    }
