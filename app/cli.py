@@ -39,13 +39,14 @@ def main() -> None:
     """Run a command; what went wrong is one line on stderr, bad input exit code 2."""
     try:
         app()
-    except Exception as error:
-        from workloads.errors import ServetwinError
+    except BaseException as error:
+        from workloads.plugins import plugin_error
 
-        if not isinstance(error, ServetwinError):
+        problem = plugin_error(error)
+        if problem is None:
             raise
-        typer.echo(f"servetwin: {error}", err=True)
-        sys.exit(error.exit_code)
+        typer.echo(f"servetwin: {problem}", err=True)
+        sys.exit(problem.exit_code)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,11 @@ class Registry(Mapping[str, Any], Generic[Built]):
     ``role`` is the setting that names one, ``kind`` what it is, ``takes`` the arguments of its
     constructor. ``interface`` (``module:Class``) has the methods and attributes that it must have;
     where that is no Protocol, a plug-in must derive from it. A registered name stands for
-    ``module:Class``, or for a whole module, imported when it is first used. ``checks``
-    (``module:NAME``) is a dict that says what is wrong with a value that a method of a plug-in
-    loaded by path returned, ``prepare`` a function that is called with its class when that is
-    loaded. ``call_limit_s`` limits each call of such a plug-in.
+    ``module:Class``, or for a whole module, imported when it is first used.
+
+    An unknown name is an ``error``. Of a plug-in loaded by path, ``checks`` (``module:NAME``, a
+    dict by method) say what is wrong with a returned value, ``prepare`` is called with its class
+    when that is loaded, and ``call_limit_s`` limits each call.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class Registry(Mapping[str, Any], Generic[Built]):
         takes: str,
         known: Mapping[str, Any],
         *,
+        error: type[ServetwinError] = PolicyError,
         checks: str = "",
         prepare: str = "",
         call_limit_s: float | None = CALL_LIMIT_S,
     ) -> None:
         self.role, self.kind, self.takes = role, kind, takes
         self._interface, self._known = interface, known
-        self._checks, self._prepare = checks, prepare
+        self._error, self._checks, self._prepare = error, checks, prepare
         self._call_limit_s = call_limit_s
         self._guarded: dict[type[Any], type[Any]] = {}
 
@@ -89,20 +91,20 @@ class Registry(Mapping[str, Any], Generic[Built]):
         return found
 
     def require(self, name: str) -> None:
-        """Raise ``PolicyError`` where ``name`` is neither registered nor ``path.py:Class``."""
+        """Raise the kind's error where ``name`` is neither registered nor ``path.py:Class``."""
         if name in self._known or (names_a_file(name) and not split_settings(name)[1]):
             return
         hint = did_you_mean(name, self._known, f"known are {', '.join(sorted(self._known))}")
         if not self._known:
             hint = "none is registered"
-        raise PolicyError(
+        raise self._error(
             f"{self.role}: unknown {self.kind} {name!r}; {hint} (or name a class as path.py:Class)"
         )
 
     def find(self, name: str) -> Any:
         """Return the registered class or module, or the guarded class of a file.
 
-        Raises ``PolicyError`` for an unknown name, ``PluginError`` for a file that does not load.
+        Raises the kind's error for an unknown name, ``PluginError`` for a file that does not load.
         """
         self.require(name)
         if name in self._known:
@@ -113,7 +115,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
     def build(self, name: str, *args: Any, **kwargs: Any) -> Built:
         """Return the plug-in ``name``, built with these arguments.
 
-        Raises ``PolicyError`` for an unknown name and ``PluginError`` for a class that cannot be
+        Raises the kind's error for an unknown name and ``PluginError`` for a class that cannot be
         loaded, cannot be built, or lacks what its kind must have.
         """
         found = self.find(name)
@@ -182,6 +184,12 @@ def _load_module(source: Any) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def plugin_name(plugin: object) -> str:
+    """Return the class of a plug-in for a message, with its file where it has one of its own."""
+    source = getattr(type(plugin), "__plugin__", None)
+    return f"{source.path}: {source.name}" if source else type(plugin).__name__
 
 
 def plugin_error(error: BaseException) -> ServetwinError | None:

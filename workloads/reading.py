@@ -1,16 +1,15 @@
 """Reading a trace in any known format, with errors that name the file, the line and the field."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 from workloads.errors import TraceError
 from workloads.files import open_text
 from workloads.generators.parents import without_failed
-from workloads.readers import azure, bailian, burstgpt, mooncake, native, tracelab, vidur, weka
+from workloads.readers import weka
+from workloads.readers.registry import READERS, Reader
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace
@@ -19,30 +18,6 @@ from workloads.transform import spread_ties as spread
 MANY_TIES = 0.2
 """Above this share of equal neighbouring stamps a note warns of the ties."""
 
-
-class Reader(Protocol):
-    """A module of ``workloads.readers``: it knows its format and reads it."""
-
-    def recognises(self, row: str) -> bool:
-        """Return whether the first row of a file has this format."""
-        ...
-
-    def read(self, rows: Rows) -> Trace:
-        """Read the requests in file order, failed ones included."""
-        ...
-
-
-READERS: Mapping[str, Reader] = {
-    "azure": azure,
-    "burstgpt": burstgpt,
-    "vidur": vidur,
-    "weka": weka,
-    "tracelab": tracelab,
-    "bailian": bailian,
-    "mooncake": mooncake,
-    "native": native,
-}
-"""By name, in the order in which a file's first row is shown to them."""
 
 SESSION_RATE_PER_S = 0.1
 """Default rate at which the sessions of a directory start, per second."""
@@ -59,6 +34,8 @@ def read_trace(
     keep_failed: bool = False,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
+
+    ``format`` is a registered reader (``workloads.readers.registry``) or ``path.py:Class``.
 
     A directory is read as agentic sessions, one file each, which start at random (by ``seed``),
     ``session_rate_per_s`` on average. Up to ``max_bad_rows`` malformed rows are skipped and listed
@@ -88,28 +65,21 @@ def _read_file(path: Path, bad: BadRows, format: str | None) -> Trace:
 
 
 def _check_directory_format(path: Path, format: str | None) -> None:
-    if format is not None and _named_reader(format) is not weka:
+    if format is not None and READERS.find(format) is not weka:
         raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
 
 
 def _reader(rows: Rows, name: str | None) -> Reader:
     line, row = rows.peek()
     if name is not None:
-        return _named_reader(name)
+        return READERS.build(name)
     for reader in READERS.values():
         if reader.recognises(row):
-            return reader
+            found: Reader = reader
+            return found
     known = ", ".join(READERS)
     wanted = f"no known trace format: wants the CSV header or the JSON objects of {known}"
     raise rows.failure(line, RowError("row", wanted, row))
-
-
-def _named_reader(name: str) -> Reader:
-    if name in READERS:
-        return READERS[name]
-    nearest = get_close_matches(name, READERS, 1, 0)[0]
-    known = ", ".join(READERS)
-    raise TraceError(f"unknown trace format '{name}': did you mean '{nearest}'? known: {known}")
 
 
 def _tidied(trace: Trace, keep_failed: bool) -> Trace:

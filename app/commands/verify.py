@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PARTS_OF_A_TRACE = (
-    "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale", "output_scale",
+    "reader", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale", "output_scale",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ workload_app = typer.Typer(help="Look at, make and convert request traces.", no_
 
 CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
-    "spread_ties", "max_bad_rows",
+    "spread_ties", "max_bad_rows", "reader",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ CONVERTED = (
 @takes_options
 def stats(
     trace: TracePath,
-    read: Annotated[TraceOptions, Only("spread_ties", "max_bad_rows")],
+    read: Annotated[TraceOptions, Only("spread_ties", "max_bad_rows", "reader")],
     against: Annotated[Path | None, typer.Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
         bool, typer.Option("--resampled", help="TRACE draws its lengths from the reference.")

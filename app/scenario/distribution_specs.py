@@ -3,18 +3,20 @@
 A name, and after a colon settings of that law; what is not set is as in the choice underneath.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.scenario.workload_distributions import (
-    ARRIVALS,
     LENGTHS,
     ArrivalChoice,
     LengthChoice,
     known,
 )
 from workloads.errors import TraceError, did_you_mean
+from workloads.generators.processes import ARRIVALS, arrival_settings
+from workloads.plugins import split_settings
 
 if TYPE_CHECKING:
     from workloads.generators.pauses import PauseDistribution
@@ -22,15 +24,6 @@ if TYPE_CHECKING:
 _CV = {"cv": "cv"}
 _MEAN = {"mean": "mean_tokens"}
 _MAX = {"max": "max_tokens"}
-_ARRIVAL_KEYS: Mapping[str, Mapping[str, str]] = {
-    "constant": {},
-    "poisson": {},
-    "gamma": _CV,
-    "weibull": _CV,
-    "mmpp2": {"on": "on_s", "off": "off_s"},
-    "clients": {"clients": "clients"},
-    "ramp": {"from": "from_per_s", "to": "to_per_s", "steps": "steps"},
-}
 _LENGTH_KEYS: Mapping[str, Mapping[str, str]] = {
     "fixed": _MEAN,
     "uniform": {**_MEAN, **_CV, **_MAX},
@@ -43,7 +36,7 @@ _THINK_KEYS: Mapping[str, Mapping[str, str]] = {
     "exponential": {"mean": "mean_s"},
     "lognormal": {"median": "median_s", "sigma": "sigma"},
 }
-_WHOLE = ("clients", "steps", "max_tokens")
+_WHOLE = ("max_tokens",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +52,16 @@ def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> A
 
     Raises ``TraceError`` naming the option, the part that is wrong and what is valid.
     """
-    spec = parse_spec(text, option, _ARRIVAL_KEYS)
-    return replace(base, name=known(option, spec.name, ARRIVALS), **spec.settings)
+    name, given = split_settings(text)
+    takes = arrival_settings(name)
+    fields = {key: p.name for key, p in takes.items()}
+    whole = [p.name for p in takes.values() if re.search(r"\bint\b", str(p.annotation))]
+    settings = _parse_settings(f"{option} {name}", given, fields, whole)
+    own: dict[str, Any] = {
+        f: v for f, v in settings.items() if name in ARRIVALS and f in ArrivalChoice.__slots__
+    }
+    others = tuple((field, value) for field, value in settings.items() if field not in own)
+    return replace(base, name=name, **own, settings=others)
 
 
 def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
@@ -89,22 +90,28 @@ def parse_spec(text: str, option: str, keys: Mapping[str, Mapping[str, str]]) ->
     """``NAME:KEY=NUMBER,...``, where ``keys`` has the fields that each law's keys set."""
     name, _, given = text.partition(":")
     takes = keys[known(option, name, tuple(keys))]
+    return Spec(name, _parse_settings(f"{option} {name}", given, takes, _WHOLE))
+
+
+def _parse_settings(
+    where: str, given: str, takes: Mapping[str, str], whole: Sequence[str]
+) -> dict[str, float | int]:
+    """Return the numbers of ``KEY=NUMBER,...`` by the field that each key sets."""
     settings = {}
     for part in filter(None, given.split(",")):
         key, _, value = part.partition("=")
         if key not in takes:
             hint = did_you_mean(key, takes, f"it takes {', '.join(takes) or 'none'}")
-            raise TraceError(f"{option} {name}: unknown setting {key!r}; {hint}")
-        settings[takes[key]] = _setting(f"{option} {name}: {key}", takes[key], value)
-    return Spec(name, settings)
+            raise TraceError(f"{where}: unknown setting {key!r}; {hint}")
+        settings[takes[key]] = _setting(f"{where}: {key}", value, takes[key] in whole)
+    return settings
 
 
-def _setting(where: str, field: str, text: str) -> float | int:
+def _setting(where: str, text: str, whole: bool) -> float | int:
     number = _number(text)
-    if number is None or (field in _WHOLE and not number.is_integer()):
-        wanted = "a whole number" if field in _WHOLE else "a number"
-        raise TraceError(f"{where}: {text!r} is not {wanted}")
-    return int(number) if field in _WHOLE else number
+    if number is None or (whole and not number.is_integer()):
+        raise TraceError(f"{where}: {text!r} is not {'a whole number' if whole else 'a number'}")
+    return int(number) if whole else number
 
 
 def _number(text: str) -> float | None:

@@ -17,6 +17,7 @@ from app.scenario.workload_distributions import (
     ArrivalChoice,
 )
 from workloads.errors import LoadTestError
+from workloads.generators.processes import ARRIVALS
 
 if TYPE_CHECKING:
     from loadtest.options import LoadOptions
@@ -39,7 +40,7 @@ class LoadChoice:
         str | None,
         typer.Option(
             metavar="PROCESS[:KEY=N,...]",
-            help="Or generate: constant, poisson, gamma:cv=2, mmpp2, ramp:from=1,to=10,steps=5 ...",
+            help=f"Or generate: {', '.join(ARRIVALS)}, path.py:Class; such as gamma:cv=2.",
         ),
     ] = None
     concurrency: Annotated[

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from app.scenario.scenarios import fit_to_trace
 from app.scenario.server_options import ServerOptions
@@ -24,6 +24,7 @@ from sim.shapes.frozen_model import Count, FrozenModel, Positive
 from workloads.errors import ServetwinError, did_you_mean
 from workloads.generators.generate import WorkloadSpec, generate
 from workloads.generators.lengths import IndependentLengths
+from workloads.generators.processes import plain_arrivals
 from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import at_rate, limit
@@ -42,6 +43,12 @@ class ScenarioError(ServetwinError):
     exit_code = 2
 
 
+def _plain_process(name: str) -> str:
+    if name not in (known := plain_arrivals()):
+        raise ValueError(f"{name!r}: {did_you_mean(name, known, f'known are {known}')}")
+    return name
+
+
 class Workload(FrozenModel):
     """Which requests come, and when. All keys from ``arrivals`` on are of generated ones."""
 
@@ -51,7 +58,7 @@ class Workload(FrozenModel):
     """Number of requests; of a trace, the first ones."""
     rate_per_s: Positive | None = 10.0
     """Mean arrivals per second, of all replicas together; None: as in the trace."""
-    arrivals: Literal["constant", "poisson", "gamma", "weibull", "mmpp2"] = "poisson"
+    arrivals: Annotated[str, AfterValidator(_plain_process)] = "poisson"
     """Process by which requests arrive."""
     cv: Positive = 1.2
     """Coefficient of variation of gamma and weibull gaps; above 1 is bursty."""

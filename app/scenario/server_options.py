@@ -22,13 +22,20 @@ class ServerOptions:
 
     profiles: Annotated[
         tuple[str, ...],
-        typer.Option("--profile", help="{server.profile} Several: pools of that hardware each."),
+        typer.Option(
+            "--profile",
+            help="{server.profile} Or a step time, path.py:Class. Several: pools.",
+        ),
     ] = ()
     model: Annotated[str | None, typer.Option(help="{server.model}")] = None
     hardware: Annotated[str | None, typer.Option(help="{server.hardware}")] = None
     techniques: Annotated[
         tuple[str, ...],
-        typer.Option("--technique", metavar="NAME:KEY=VALUE,...", help="{server.techniques}"),
+        typer.Option(
+            "--technique",
+            metavar="NAME:KEY=VALUE,...",
+            help="{server.techniques} Or path.py:Class.",
+        ),
     ] = ()
     efficiency: Annotated[
         str | None, typer.Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
@@ -54,12 +61,13 @@ class ServerOptions:
         Raises ``PolicyError`` for options that do not go together.
         """
         from sim.experiments.scenario import ClusterConfig, Scenario
-        from sim.step_times.profile import DEFAULT_PROFILE, load_profile
+        from sim.step_times.plugin_server import load_server
+        from sim.step_times.profile import DEFAULT_PROFILE
         from sim.techniques.build import build_setup, parse_efficiency
 
         self._check()
         if self.model is None or self.hardware is None:
-            profiles = [load_profile(name) for name in self.profiles or (DEFAULT_PROFILE,)]
+            profiles = [load_server(name) for name in self.profiles or (DEFAULT_PROFILE,)]
             first, *more = profiles
             return Scenario(first.policy_config(), first, ClusterConfig(), tuple(more))
         efficiency = parse_efficiency(self.efficiency or "")

@@ -102,10 +102,12 @@ def _choices(key: str, kind: Any) -> tuple[str, ...]:
     from policies.prefix.eviction import EVICTION_ORDERS
     from policies.presets import PRESETS
     from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+    from workloads.generators.processes import plain_arrivals
 
     own = "path.py:Class"
     registries = {
         "preset": tuple(PRESETS),
+        "workload.arrivals": tuple(plain_arrivals()),
         "policies.batching": (*SCHEDULERS, own),
         "policies.kv": (*MEMORIES, own),
         "policies.eviction": (*EVICTION_ORDERS, own),

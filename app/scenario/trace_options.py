@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from workloads.readers.registry import READERS
+
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
@@ -20,6 +22,10 @@ class TraceShape:
 
     PANEL: ClassVar = "Workload"
 
+    reader: Annotated[
+        str | None,
+        typer.Option(help=f"Format: {', '.join(READERS)}, path.py:Class; else seen from the file."),
+    ] = None
     max_bad_rows: Annotated[int, typer.Option(help="Skip and list up to N bad rows.")] = 0
     spread_ties: Annotated[
         bool, typer.Option("--spread-ties", help="Spread equal stamps over the trace's clock.")
@@ -68,6 +74,7 @@ class TraceOptions(TraceShape):
             max_bad_rows=self.max_bad_rows,
             seed=self.seed,
             spread_ties=self.spread_ties,
+            format=self.reader,
             session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
         )
         return self.transform(trace)

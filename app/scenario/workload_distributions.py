@@ -1,14 +1,15 @@
 """Arrivals, lengths and shared prefixes of a generated workload, by name and numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from math import exp, sqrt
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from workloads.errors import TraceError
+from workloads.generators.processes import ARRIVALS, arrival_settings
 
 if TYPE_CHECKING:
     from workloads.generators.arrivals import ArrivalProcess
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from workloads.generators.pauses import PauseDistribution
     from workloads.generators.prefixes import PrefixStructure
 
-ARRIVALS = ("constant", "poisson", "gamma", "weibull", "mmpp2", "clients", "ramp")
 LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
 STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
 THINK_TIMES = ("lognormal", "exponential")
@@ -37,7 +37,9 @@ class ArrivalChoice:
 
     name: Annotated[
         str,
-        typer.Option("--arrivals", help=f"{', '.join(ARRIVALS)}; with settings: gamma:cv=2."),
+        typer.Option(
+            "--arrivals", help=f"{', '.join(ARRIVALS)}, path.py:Class; with settings: gamma:cv=2."
+        ),
     ] = "poisson"
     rate_per_s: Annotated[
         float, typer.Option("--rate", help="Mean arrivals per second (of sessions, if any).")
@@ -60,66 +62,42 @@ class ArrivalChoice:
     to_per_s: float | None = None
     steps: int | None = None
 
+    settings: tuple[tuple[str, float], ...] = ()
+    """What a process takes beside the fields above."""
+
     def process(self) -> "ArrivalProcess":
         """Return the process.
 
-        Raises ``TraceError`` for an unknown name or an impossible number.
+        Raises ``TraceError`` for an unknown name or an impossible number, ``PluginError`` for a
+        class of a file that cannot be used.
         """
-        from workloads.generators.arrivals import (
-            ConstantArrivals,
-            GammaArrivals,
-            PoissonArrivals,
-            WeibullArrivals,
-        )
-        from workloads.generators.clients import ClientArrivals
-        from workloads.generators.modulated import (
-            DiurnalArrivals,
-            OnOffArrivals,
-            Sinusoid,
-            Stationary,
-            Steps,
-        )
+        curve = self._curve()
+        around = ARRIVALS.build(self.name, self.rate_per_s, **self._settings())
+        if curve is None:
+            return around
+        from workloads.generators.modulated import DiurnalArrivals
 
         if self.name == "ramp":
-            return self._ramp()
-        makers: dict[str, Callable[[], Stationary]] = {
-            "constant": lambda: ConstantArrivals(self.rate_per_s),
-            "poisson": lambda: PoissonArrivals(self.rate_per_s),
-            "gamma": lambda: GammaArrivals(self.rate_per_s, self.cv),
-            "weibull": lambda: WeibullArrivals(self.rate_per_s, self.cv),
-            "mmpp2": lambda: OnOffArrivals(self.rate_per_s, self.on_s, self.off_s),
-            "clients": lambda: ClientArrivals(self.rate_per_s, self.clients),
-        }
-        around = makers[known("--arrivals", self.name, ARRIVALS)]()
-        if self.hourly is not None:
-            return DiurnalArrivals(around, Steps(numbers("--hourly", self.hourly)), self.period_s)
-        if self.diurnal:
-            return DiurnalArrivals(around, Sinusoid(self.peak_to_trough), self.period_s)
-        return around
-
-    def _ramp(self) -> "ArrivalProcess":
-        """Poisson arrivals whose rate goes from one to another over the period."""
-        from workloads.generators.arrivals import PoissonArrivals
-        from workloads.generators.modulated import DiurnalArrivals, Line, RateCurve
-
-        if self.from_per_s is None or self.to_per_s is None:
-            raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
-        if self.diurnal or self.hourly is not None:
             raise TraceError("--arrivals ramp: excludes --diurnal and --hourly")
-        curve: RateCurve = Line(self.from_per_s, self.to_per_s)
-        if self.steps is not None:
-            curve = _stairs(self.from_per_s, self.to_per_s, self.steps)
-        mean_per_s = (self.from_per_s + self.to_per_s) / 2
-        return DiurnalArrivals(PoissonArrivals(mean_per_s), curve, self.period_s)
+        if not is_dataclass(around):
+            raise TraceError(
+                f"--arrivals {self.name}: for --diurnal and --hourly it must be a dataclass with a "
+                "field rate_per_s"
+            )
+        return DiurnalArrivals(around, curve, self.period_s)
 
+    def _curve(self) -> "RateCurve | None":
+        from workloads.generators.modulated import Sinusoid, Steps
 
-def _stairs(first: float, last: float, steps: int) -> "RateCurve":
-    from workloads.generators.modulated import Steps
+        if self.hourly is not None:
+            return Steps(numbers("--hourly", self.hourly))
+        return Sinusoid(self.peak_to_trough) if self.diurnal else None
 
-    if steps < 2:
-        raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
-    rise = (last - first) / (steps - 1)
-    return Steps(tuple(first + step * rise for step in range(steps)))
+    def _settings(self) -> dict[str, Any]:
+        """Return the fields that a registered process takes, and the settings."""
+        takes = [p.name for p in arrival_settings(self.name).values() if self.name in ARRIVALS]
+        own = {name: getattr(self, name) for name in takes if name in self.__slots__}
+        return {**own, **dict(self.settings)}
 
 
 @dataclass(frozen=True, slots=True)

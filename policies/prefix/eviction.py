@@ -1,5 +1,6 @@
 """Orders of eviction: which idle block of a prefix cache is given up first."""
 
+from math import isnan
 from typing import Protocol
 
 from workloads.plugins import Registry
@@ -41,6 +42,11 @@ class FirstInFirstOut:
         return born
 
 
+def _wrong_rank(rank: float, uses: int, born: int, now: int) -> str | None:
+    return f"{rank}, which has no order" if isnan(rank) else None
+
+
+RETURNED = {"rank": _wrong_rank}
 EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
     "eviction",
     "eviction order",
@@ -51,6 +57,7 @@ EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
         "lfu": "policies.prefix.eviction:LeastFrequentlyUsed",
         "fifo": "policies.prefix.eviction:FirstInFirstOut",
     },
+    checks="policies.prefix.eviction:RETURNED",
 )
 
 

@@ -22,6 +22,7 @@ from sim.step_times.server_model import ServerModel
 from sim.step_times.step_time import FloatArray, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
+from workloads.plugins import plugin_name
 from workloads.request import Request
 
 Role = Literal["serve", "prefill", "decode"]
@@ -116,7 +117,7 @@ class RoutedReplicas:
         place = self._router.choose(request, now_s)
         if place not in range(len(self.replicas)):
             raise PolicyError(
-                f"router: {type(self._router).__name__} chose replica {place!r} for request "
+                f"router: {plugin_name(self._router)} chose replica {place!r} for request "
                 f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
             )
         return place

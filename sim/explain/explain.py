@@ -33,6 +33,7 @@ from sim.step_times.profile import load_profile
 from sim.step_times.server_model import ServerModel
 from sim.step_times.step_time import StepTime
 from workloads.errors import ProfileError, ServetwinError
+from workloads.plugins import names_a_file
 
 _LAYOUTS: dict[str, KVLayout] = {
     "paged": "paged",
@@ -243,7 +244,10 @@ def server_of(run: Run) -> ServerModel | None:
         if not isinstance(scenario.get("model"), str) or scenario.get("tables"):
             return None
         efficiency = parse_efficiency(scenario.get("efficiency") or "")
-        names = (scenario["model"], scenario["hardware"], scenario.get("techniques") or ())
+        techniques = scenario.get("techniques") or ()
+        if any(map(names_a_file, techniques)):  # what a run folder names is not executed
+            return None
+        names = (scenario["model"], scenario["hardware"], techniques)
         return build_setup(*names, efficiency).server()
     except (ServetwinError, KeyError, TypeError):
         return None

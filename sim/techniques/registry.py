@@ -1,159 +1,111 @@
 """Find a technique by name, with its parameters: ``tensor-parallel:ways=4,latency_us=5``."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from workloads.errors import PluginError, PolicyError, did_you_mean
+from workloads.plugins import Registry, split_settings
 
-from sim.techniques.attention import (
-    CrossLayer,
-    Dilated,
-    GroupedQuery,
-    KVBudget,
-    LinearAttention,
-    MixtureOfExperts,
-    MultiHeadLatent,
-    MultiQuery,
-    SlidingWindow,
-    StateSpace,
-    Streaming,
-)
-from sim.techniques.compression import (
-    Distillation,
-    SemiStructuredSparsity,
-    StructuredPruning,
-    UnstructuredPruning,
-    WeightSharing,
-)
-from sim.techniques.decoding import (
-    BlockwiseDecoding,
-    DiffusionDecoding,
-    EarlyExitDecoding,
-    ModelCascade,
-    SelfSpeculation,
-    SpeculativeDecoding,
-    TreeSpeculation,
-)
-from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
-from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
-from sim.techniques.numbers import (
-    AWQ,
-    FP8,
-    KVQuantisation,
-    LLMInt8,
-    PhaseFormats,
-    SmoothQuant,
-    WeightInt4,
-    WeightInt8,
-)
-from sim.techniques.parallel import (
-    ExpertParallel,
-    PipelineParallel,
-    SequenceParallel,
-    TensorParallel,
-)
-from sim.techniques.serving import (
-    ChunkedPrefill,
-    ContinuousBatching,
-    CopyOnWrite,
-    DynamicInsertion,
-    PagedAttention,
-    PrefillDecodeSplit,
-    PrefixCache,
-)
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError, did_you_mean
+if TYPE_CHECKING:
+    from sim.techniques.setup import Setup
+    from sim.techniques.technique import Technique
 
-TECHNIQUES: dict[str, type[Technique]] = {
-    technique.name: technique
-    for technique in (
-        KVCache,
-        ContinuousBatching,
-        DynamicInsertion,
-        PagedAttention,
-        ChunkedPrefill,
-        PrefixCache,
-        CopyOnWrite,
-        PrefillDecodeSplit,
-        WeightInt8,
-        WeightInt4,
-        AWQ,
-        LLMInt8,
-        SmoothQuant,
-        FP8,
-        KVQuantisation,
-        PhaseFormats,
-        StructuredPruning,
-        UnstructuredPruning,
-        SemiStructuredSparsity,
-        Distillation,
-        WeightSharing,
-        GroupedQuery,
-        MultiQuery,
-        MultiHeadLatent,
-        CrossLayer,
-        SlidingWindow,
-        Dilated,
-        Streaming,
-        KVBudget,
-        LowRankKV,
-        MixtureOfExperts,
-        StateSpace,
-        LinearAttention,
-        WeightOffload,
-        KVOffload,
-        SpeculativeDecoding,
-        TreeSpeculation,
-        SelfSpeculation,
-        BlockwiseDecoding,
-        DiffusionDecoding,
-        EarlyExitDecoding,
-        ModelCascade,
-        FlashAttention,
-        FlashDecoding,
-        AsynchronousSoftmax,
-        KernelFusion,
-        TensorParallel,
-        PipelineParallel,
-        SequenceParallel,
-        ExpertParallel,
-    )
-}
+TECHNIQUES: "Registry[Technique]" = Registry(
+    "technique",
+    "technique",
+    "sim.techniques.technique:Technique",
+    "**parameters",
+    {
+        "kv-cache": "sim.techniques.memory:KVCache",
+        "continuous-batching": "sim.techniques.serving:ContinuousBatching",
+        "dynamic-insertion": "sim.techniques.serving:DynamicInsertion",
+        "paged-attention": "sim.techniques.serving:PagedAttention",
+        "chunked-prefill": "sim.techniques.serving:ChunkedPrefill",
+        "prefix-cache": "sim.techniques.serving:PrefixCache",
+        "copy-on-write": "sim.techniques.serving:CopyOnWrite",
+        "prefill-decode-split": "sim.techniques.serving:PrefillDecodeSplit",
+        "weight-int8": "sim.techniques.numbers:WeightInt8",
+        "weight-int4": "sim.techniques.numbers:WeightInt4",
+        "awq": "sim.techniques.numbers:AWQ",
+        "llm-int8": "sim.techniques.numbers:LLMInt8",
+        "smooth-quant": "sim.techniques.numbers:SmoothQuant",
+        "fp8": "sim.techniques.numbers:FP8",
+        "kv-quantisation": "sim.techniques.numbers:KVQuantisation",
+        "phase-formats": "sim.techniques.numbers:PhaseFormats",
+        "structured-pruning": "sim.techniques.compression:StructuredPruning",
+        "unstructured-pruning": "sim.techniques.compression:UnstructuredPruning",
+        "sparsity-2-4": "sim.techniques.compression:SemiStructuredSparsity",
+        "distillation": "sim.techniques.compression:Distillation",
+        "weight-sharing": "sim.techniques.compression:WeightSharing",
+        "grouped-query": "sim.techniques.attention:GroupedQuery",
+        "multi-query": "sim.techniques.attention:MultiQuery",
+        "latent-attention": "sim.techniques.attention:MultiHeadLatent",
+        "cross-layer": "sim.techniques.attention:CrossLayer",
+        "sliding-window": "sim.techniques.attention:SlidingWindow",
+        "dilated": "sim.techniques.attention:Dilated",
+        "streaming": "sim.techniques.attention:Streaming",
+        "kv-budget": "sim.techniques.attention:KVBudget",
+        "low-rank-kv": "sim.techniques.memory:LowRankKV",
+        "experts": "sim.techniques.attention:MixtureOfExperts",
+        "state-space": "sim.techniques.attention:StateSpace",
+        "linear-attention": "sim.techniques.attention:LinearAttention",
+        "weight-offload": "sim.techniques.memory:WeightOffload",
+        "kv-offload": "sim.techniques.memory:KVOffload",
+        "speculative": "sim.techniques.decoding:SpeculativeDecoding",
+        "tree-speculation": "sim.techniques.decoding:TreeSpeculation",
+        "self-speculation": "sim.techniques.decoding:SelfSpeculation",
+        "blockwise": "sim.techniques.decoding:BlockwiseDecoding",
+        "diffusion": "sim.techniques.decoding:DiffusionDecoding",
+        "early-exit": "sim.techniques.decoding:EarlyExitDecoding",
+        "cascade": "sim.techniques.decoding:ModelCascade",
+        "flash-attention": "sim.techniques.kernels:FlashAttention",
+        "flash-decoding": "sim.techniques.kernels:FlashDecoding",
+        "flash-decoding++": "sim.techniques.kernels:AsynchronousSoftmax",
+        "kernel-fusion": "sim.techniques.kernels:KernelFusion",
+        "tensor-parallel": "sim.techniques.parallel:TensorParallel",
+        "pipeline-parallel": "sim.techniques.parallel:PipelineParallel",
+        "sequence-parallel": "sim.techniques.parallel:SequenceParallel",
+        "expert-parallel": "sim.techniques.parallel:ExpertParallel",
+    },
+)
 
 
-def find_technique(text: str) -> Technique:
-    """A technique by name, its parameters after a colon.
+def find_technique(text: str) -> "Technique":
+    """Return a technique by name or ``path.py:Class``, its parameters after a colon.
 
-    Raises ``PolicyError`` that names the technique, the parameter and what would be right.
+    Raises ``PolicyError`` that names the technique, the parameter and what would be right, and
+    ``PluginError`` for a class that cannot be used.
     """
-    name, _, given = text.partition(":")
-    if name not in TECHNIQUES:
-        hint = did_you_mean(name, TECHNIQUES, f"known are {', '.join(sorted(TECHNIQUES))}")
-        raise PolicyError(f"technique: unknown {name!r}; {hint}")
-    return _with_parameters(TECHNIQUES[name], given)
+    name, given = split_settings(text)
+    fields = TECHNIQUES.find(name).model_fields
+    parameters = {}
+    for part in filter(None, given.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise PolicyError(f"technique {name}: {part!r} is not KEY=VALUE")
+        if key not in fields:
+            hint = did_you_mean(key, fields, f"its parameters: {', '.join(fields) or 'none'}")
+            raise PolicyError(f"technique {name}: unknown parameter {key!r}; {hint}")
+        parameters[key] = value
+    return _with_parameters(name, parameters)
 
 
-def apply_all(techniques: Iterable[Technique], setup: Setup) -> Setup:
-    """``setup`` with every technique on, in the order given."""
+def apply_all(techniques: Iterable["Technique"], setup: "Setup") -> "Setup":
+    """Return ``setup`` with every technique on, in the order given."""
     for technique in techniques:
         setup = technique.apply(setup)
     return setup
 
 
-def _with_parameters(technique: type[Technique], given: str) -> Technique:
-    parameters = {}
-    for part in filter(None, given.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise PolicyError(f"technique {technique.name}: {part!r} is not KEY=VALUE")
-        if key not in technique.model_fields:
-            takes = ", ".join(technique.model_fields) or "none"
-            hint = did_you_mean(key, technique.model_fields, f"its parameters: {takes}")
-            raise PolicyError(f"technique {technique.name}: unknown parameter {key!r}; {hint}")
-        parameters[key] = value
+def _with_parameters(name: str, parameters: dict[str, str]) -> "Technique":
+    from pydantic import ValidationError
+
     try:
-        return technique(**parameters)
-    except ValidationError as error:
-        first = error.errors()[0]
+        return TECHNIQUES.build(name, **parameters)
+    except (PluginError, ValidationError) as error:
+        invalid = error.__cause__ if isinstance(error, PluginError) else error
+        if not isinstance(invalid, ValidationError):
+            raise
+        first = invalid.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "parameters"
-        raise PolicyError(f"technique {technique.name}: {key}: {first['msg']}") from error
+        raise PolicyError(f"technique {name}: {key}: {first['msg']}") from error

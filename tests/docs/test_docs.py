@@ -11,7 +11,7 @@ from typer.main import get_command
 import policies.config as settings
 from app.cli import app
 from app.scenario.settings import parse_settings
-from app.scenario.workload_distributions import ARRIVALS, LENGTHS, STRUCTURES
+from app.scenario.workload_distributions import LENGTHS, STRUCTURES
 from policies.config import PolicyConfig
 from policies.prefix.eviction import EVICTION_ORDERS
 from policies.presets import PRESETS
@@ -29,7 +29,8 @@ from sim.step_times.step_time import LinearStepTime
 from sim.theory import mg1_wait_s, mm1_wait_relative_error
 from sim.theory.selftest.catalogue import SCENARIOS
 from tests.support.paths import DOCS
-from workloads.reading import READERS
+from workloads.generators.processes import ARRIVALS
+from workloads.readers.registry import READERS
 from workloads.request import Request
 
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}

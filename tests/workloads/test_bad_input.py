@@ -178,7 +178,7 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
 def test_unknown_format_names_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     path.write_text(ROW)
-    with pytest.raises(TraceError, match="'azur': did you mean 'azure'"):
+    with pytest.raises(TraceError, match="'azur'; did you mean 'azure'"):
         read_trace(path, format="azur")
 
 

@@ -2,20 +2,17 @@
 
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import (
-    ConstantArrivals,
+    ArrivalProcess,
     FloatArray,
-    GammaArrivals,
     PoissonArrivals,
-    WeibullArrivals,
     check_positive,
 )
-from workloads.generators.clients import ClientArrivals
 
 DAY_S = 86_400.0
 
@@ -155,16 +152,6 @@ class Line:
         return 2 * (self.first + (self.last - self.first) * phases) / (self.first + self.last)
 
 
-Stationary = (
-    ConstantArrivals
-    | PoissonArrivals
-    | GammaArrivals
-    | WeibullArrivals
-    | OnOffArrivals
-    | ClientArrivals
-)
-
-
 @dataclass(frozen=True, slots=True)
 class DiurnalArrivals:
     """A process whose rate follows a curve, by default once a day (thinning, Lewis and Shedler).
@@ -174,7 +161,7 @@ class DiurnalArrivals:
     the arrivals is kept, a squared cv of p c^2 + 1 - p.
     """
 
-    around: Stationary
+    around: ArrivalProcess
     curve: RateCurve = Sinusoid()
     period_s: float = DAY_S
 
@@ -189,7 +176,8 @@ class DiurnalArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gaps in seconds; the curve starts with the first arrival."""
         process_rng, thinning_rng = rng.spawn(2)
-        at_peak = replace(self.around, rate_per_s=self.rate_per_s * self.curve.peak)
+        around: Any = self.around  # a dataclass, which the protocol cannot say
+        at_peak: ArrivalProcess = replace(around, rate_per_s=self.rate_per_s * self.curve.peak)
         kept_s, now_s = np.zeros(1), 0.0
         while len(kept_s) <= count:
             times_s = now_s + np.cumsum(at_peak.gaps_s(max(count, 1000), process_rng))
@@ -197,3 +185,30 @@ class DiurnalArrivals:
             chances = self.curve.factors(times_s / self.period_s % 1) / self.curve.peak
             kept_s = np.append(kept_s, times_s[thinning_rng.random(len(times_s)) < chances])
         return np.diff(kept_s[: count + 1])
+
+
+def ramp_arrivals(
+    rate_per_s: float,
+    from_per_s: float | None = None,
+    to_per_s: float | None = None,
+    steps: int | None = None,
+    period_s: float = DAY_S,
+) -> DiurnalArrivals:
+    """Return Poisson arrivals whose rate goes from one to another over the period.
+
+    With ``steps`` it goes in so many equal stairs. ``rate_per_s``, which every process is given,
+    does not count: a ramp has rates of its own. Raises ``TraceError`` where these are missing.
+    """
+    if from_per_s is None or to_per_s is None:
+        raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
+    curve: RateCurve = Line(from_per_s, to_per_s)
+    if steps is not None:
+        curve = _stairs(from_per_s, to_per_s, steps)
+    return DiurnalArrivals(PoissonArrivals((from_per_s + to_per_s) / 2), curve, period_s)
+
+
+def _stairs(first: float, last: float, steps: int) -> Steps:
+    if steps < 2:
+        raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
+    rise = (last - first) / (steps - 1)
+    return Steps(tuple(first + step * rise for step in range(steps)))

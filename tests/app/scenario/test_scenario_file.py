@@ -36,7 +36,7 @@ from workloads.errors import PolicyError
         ("workload: {rate_per_s: -1}", "workload.rate_per_s: -1: input should be greater than 0"),
         ("workload: {rate_per_s: null}", "rate_per_s: a generated workload needs a rate"),
         ("workload: {requests: .inf}", "workload.requests: inf: input should be a finite number"),
-        ("workload: {arrivals: posson}", "workload.arrivals: 'posson': input should be 'constant'"),
+        ("workload: {arrivals: posson}", "workload.arrivals: 'posson': did you mean 'poisson'?"),
         ("server: {model: llama-2-7b}", "server: model and hardware go together"),
         ("server: {profile: x, techniques: [a]}", "techniques and efficiency need model and"),
         ("server: {profile: x, model: a, hardware: b}", "either a profile, or model and hardware"),

@@ -395,7 +395,10 @@ def test_bad_loads_are_one_line(fields: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: arrivals_of("gama", ArrivalChoice()), "--arrivals: unknown 'gama': did you mean"),
+        (
+            lambda: arrivals_of("gama", ArrivalChoice()),
+            "--arrivals: unknown arrival process 'gama'; did you mean",
+        ),
         (
             lambda: arrivals_of("gamma:cvs=2", ArrivalChoice()),
             "--arrivals gamma: unknown setting 'cvs'; did you mean 'cv'?",

@@ -1,0 +1,63 @@
+"""The registered arrival processes, and the settings that each takes."""
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from workloads.errors import TraceError
+from workloads.plugins import Registry
+
+if TYPE_CHECKING:
+    from workloads.generators.arrivals import ArrivalProcess
+
+ARRIVALS: "Registry[ArrivalProcess]" = Registry(
+    "--arrivals",
+    "arrival process",
+    "workloads.generators.arrivals:ArrivalProcess",
+    "rate_per_s, **settings",
+    {
+        "constant": "workloads.generators.arrivals:ConstantArrivals",
+        "poisson": "workloads.generators.arrivals:PoissonArrivals",
+        "gamma": "workloads.generators.arrivals:GammaArrivals",
+        "weibull": "workloads.generators.arrivals:WeibullArrivals",
+        "mmpp2": "workloads.generators.modulated:OnOffArrivals",
+        "clients": "workloads.generators.clients:ClientArrivals",
+        "ramp": "workloads.generators.modulated:ramp_arrivals",
+    },
+    error=TraceError,
+    checks="workloads.generators.processes:RETURNED",
+    call_limit_s=None,
+)
+
+
+def arrival_settings(name: str) -> dict[str, inspect.Parameter]:
+    """Return what the process takes beside its rate, by key: ``on`` for its parameter ``on_s``.
+
+    Raises ``TraceError`` for an unknown name, ``PluginError`` for a class that cannot be loaded.
+    """
+    takes = list(inspect.signature(ARRIVALS.find(name)).parameters.values())[1:]
+    return {p.name.removesuffix("_per_s").removesuffix("_s"): p for p in takes}
+
+
+def plain_arrivals() -> list[str]:
+    """Return the processes that need no more than a rate and a coefficient of variation."""
+    return [
+        name
+        for name in ARRIVALS
+        if all(
+            key == "cv" or takes.default is not takes.empty
+            for key, takes in arrival_settings(name).items()
+        )
+    ]
+
+
+def _wrong_gaps(gaps_s: Any, count: int, rng: object) -> str | None:
+    import numpy as np
+
+    if gaps_s.shape != (count,):
+        return f"an array of shape {gaps_s.shape}, not {count} gaps"
+    if not (np.isfinite(gaps_s).all() and (gaps_s >= 0).all()):
+        return "a gap that is no number from 0 up"
+    return "gaps that are all 0" if count and not gaps_s.any() else None
+
+
+RETURNED = {"gaps_s": _wrong_gaps}
