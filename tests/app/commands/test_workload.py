@@ -149,7 +149,10 @@ def test_generate_from_servegen_clients(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--arrivals", "poison"], "--arrivals: unknown 'poison': did you mean 'poisson'? known: "),
+        (
+            ["--arrivals", "poison"],
+            "--arrivals: unknown arrival process 'poison'; did you mean 'poisson'?",
+        ),
         (["--prompt-law", "normal"], "--prompt-law: unknown 'normal': did you mean 'lognormal'?"),
         (["--output-law", "zip"], "--output-law: unknown 'zip': did you mean 'zipf'?"),
         (["--structure", "trie"], "--structure: unknown 'trie': did you mean 'tree'?"),

@@ -87,8 +87,8 @@ def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
     ("options", "message"),
     [
         (["--preset", "vlm-v1"], "preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'?"),
-        (["--router", "leest-tokens"], "router: unknown policy 'leest-tokens'; did you mean"),
-        (["--replicas", "2", "--router", "x.py:Mine"], "router: no file x.py"),
+        (["--router", "leest-tokens"], "router: unknown router 'leest-tokens'; did you mean"),
+        (["--replicas", "2", "--router", "x.py:Mine"], "router: x.py: "),
         (["--staleness-ms", "-5"], "staleness_s: -0.005 is not possible"),
         (["--prefill-decode", "0", "2"], "prefill_replicas and decode_replicas go together"),
         (["--prefill-decode", "-1", "-1"], "prefill_replicas: -1 is not possible"),

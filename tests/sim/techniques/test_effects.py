@@ -154,7 +154,7 @@ def test_an_image_model_is_a_fixed_number_of_steps_without_keys_and_values() -> 
 
 
 def test_the_command_prints_signs_figures_and_refusals() -> None:
-    assert "unknown 'int4'" in refused("techniques", "--only", "int4")
+    assert "unknown technique 'int4'" in refused("techniques", "--only", "int4")
     done = servetwin(
         "techniques", "--only", "weight-int4", "--only", "expert-parallel", "--replications", 2
     )
