@@ -1,5 +1,6 @@
 VENV ?= .venv
-GPU_PYTHON ?= $(VENV)/bin/python
+GPU_PYTHON ?= python3
+GPU_VENV ?= .venv-gpu
 BIN = $(VENV)/bin
 
 demo: $(VENV)/.ready
@@ -38,9 +39,10 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
-# On a machine with a CUDA device; GPU_PYTHON may be any python that has the packages.
+# On a machine with a CUDA device whose GPU_PYTHON has torch; WHEELS=DIR installs without a network.
 gpu:
-	$(GPU_PYTHON) -m app.twin.gpu_session --out results/gpu
+	$(GPU_PYTHON) -m app.twin.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
+	$(GPU_VENV)/bin/python -m app.twin.gpu_session --out results/gpu
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	test -x $(BIN)/python || python3 -m venv $(VENV)

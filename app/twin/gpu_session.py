@@ -1,8 +1,10 @@
-"""All GPU figures in one go: ``make gpu``.
+"""Every GPU figure in one go: ``make gpu``.
 
-Runs the GPU tests, calibrates Llama shapes with random weights, verifies each policy, and leaves a
-small folder: profiles, verdicts, one table with date and card, one log. A part that fails or takes
-too long is named in the log, and the rest goes on.
+Runs the GPU tests, calibrates Llama shapes with seeded random weights in bfloat16, and verifies
+each policy on each shape. The folder then has a profile of each shape, ``results.jsonl`` with one
+line per part, ``table.md`` with the date and the card, and ``log.txt``. All are written after each
+part, so a session that is cut short keeps what it has; the next one skips the parts that have a
+result. A part that fails or takes too long is named in the log, and the rest goes on.
 """
 
 import argparse
@@ -10,7 +12,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,106 +25,219 @@ POLICIES = (
     "continuous+paged",
     "continuous+paged+prefix",
 )
-ENGINE = (
+SIZES = (
     *("--kv-tokens", "131072", "--max-model-len", "8192"),
     *("--max-seqs", "64", "--token-budget", "2048"),
 )
-LIMIT_S = 240
+LOAD = ("--prompt-scale", "4", "--output-scale", "8")
+"""The bundled trace is made for a CPU; so much longer, a load test on a GPU lasts long enough."""
+TRIAL_SIZES = ("--kv-tokens", "4096", "--max-model-len", "512", "--max-seqs", "4")
+TRIAL_LOAD = ("--limit", "20", "--repeats", "1")
+TEST_OPTIONS = ("-p", "no:cacheprovider", "-o", "filterwarnings=default")
+"""A warning of this machine's own torch is no failure."""
+LIMIT_S = 240.0
+TIMED_OUT = 124
+METRICS = {
+    "output_throughput_tokens_per_s": ("throughput, tokens/s", 1.0),
+    "tpot_s.mean": ("TPOT mean, ms", 1e3),
+    "ttft_s.mean": ("TTFT mean, ms", 1e3),
+    "ttft_s.p90": ("TTFT p90, ms", 1e3),
+}
 
 
-def parts(out: Path, shapes: list[str], device: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and arguments of each part, in order of importance."""
-    cli = ["-m", "app.cli"]
-    engine = [*ENGINE, "--device", device]
-    yield "tests", ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the session: the arguments of an interpreter that prints JSON, where it does."""
+
+    name: str
+    arguments: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a part; ``record`` is the last JSON object that it printed."""
+
+    name: str
+    exit_code: int
+    took_s: float
+    record: Mapping[str, Any]
+    said: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line of ``results.jsonl``."""
+        return {
+            "part": self.name,
+            "exit_code": self.exit_code,
+            "took_s": round(self.took_s, 1),
+            "record": self.record,
+        }
+
+
+def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Part]:
+    """Every part, in order of importance; on a CPU, small ones that try the session itself."""
+    on_gpu = device == "cuda"
+    sizes: Sequence[str] = SIZES if on_gpu else TRIAL_SIZES
+    load: Sequence[str] = LOAD if on_gpu else TRIAL_LOAD
+    dtype = "bfloat16" if on_gpu else "float32"
+    engine = ("--device", device, "--dtype", dtype, *sizes)
+    yield Part("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
     for shape in shapes:
-        profile = str(out / f"{shape}.json")
-        yield (
-            f"calibrate {shape}",
-            [*cli, "calibrate", "--model", shape, "--out", profile, "--rounds", "2", *engine],
-        )
-        chosen = [word for policy in POLICIES for word in ("--policy", policy)]
-        yield (
-            f"verify {shape}",
-            [*cli, "verify", "--model", shape, "--json", *chosen, *engine],
-        )
+        arguments = ("--model", shape, "--out", str(out / f"{shape}.json"), "--rounds", "2")
+        yield Part(f"calibrate {shape}", _command("calibrate", *arguments, *engine))
+    for shape in shapes:
+        for policy in POLICIES:
+            arguments = ("--model", shape, "--policy", policy)
+            yield Part(f"verify {shape} {policy}", _command("verify", *arguments, *load, *engine))
 
 
-def main() -> int:
-    """Run every part; the exit code is the number of parts that failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/gpu"))
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
-    parser.add_argument("--device", default="cuda", help="cpu tries the script itself")
-    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each part")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    rows: list[str] = []
+def gpu_tests() -> list[str]:
+    """The test files with tests for a GPU; the others may need packages that are not here."""
+    files = sorted(Path("tests").rglob("test_*.py"))
+    return [str(path) for path in files if "mark.gpu" in path.read_text()]
+
+
+def _command(name: str, *arguments: str) -> tuple[str, ...]:
+    return ("-m", "app.cli", name, "--json", *arguments)
+
+
+def run_session(out: Path, parts: Iterable[Part], limit_s: float = LIMIT_S) -> int:
+    """Run the parts that have not succeeded yet; return how many failed."""
+    out.mkdir(parents=True, exist_ok=True)
+    results = out / "results.jsonl"
+    before = [json.loads(line) for line in _lines(results)]
+    found = {one["part"]: one for one in before if one["exit_code"] in (0, 1) and one["record"]}
     failed = 0
-    with (given.out / "log.txt").open("w") as log:
-        for name, arguments in parts(given.out, given.shapes, given.device):
-            code, output = _run(arguments, given.limit_s)
-            log.write(f"== {name}: exit code {code}\n{output}\n")
-            log.flush()
-            rows += _rows(name, output)
-            failed += code != 0
-    (given.out / "table.md").write_text(_table(rows))
+    for part in parts:
+        if part.name in found:
+            continue
+        done = run_part(part, limit_s)
+        _append(results, json.dumps(done.as_dict()))
+        _append(out / "log.txt", f"== {part.name}: exit code {done.exit_code}\n{done.said}")
+        found[part.name] = done.as_dict()
+        (out / "table.md").write_text(table(list(found.values())))
+        failed += done.exit_code != 0
     return failed
 
 
-def _run(arguments: list[str], limit_s: float) -> tuple[int, str]:
+def run_part(part: Part, limit_s: float) -> Done:
+    """Run one part, and stop it after ``limit_s`` seconds."""
+    began_s = time.monotonic()
     try:
-        done = subprocess.run(
-            [sys.executable, *arguments],
+        process = subprocess.run(
+            [sys.executable, *part.arguments],
             capture_output=True,
             text=True,
             timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 124, f"took more than {limit_s:g} s"
-    return done.returncode, done.stdout + done.stderr[-4000:]
-
-
-def _rows(name: str, output: str) -> list[str]:
-    if not name.startswith("verify"):
-        return []
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    found = json.loads(lines[0])["verifications"] if lines else []
-    return [_row(name.removeprefix("verify "), one) for one in found]
-
-
-def _row(shape: str, one: dict[str, Any]) -> str:
-    judged = [row for row in one["comparison"]["metrics"] if row["limit"] is not None]
-    cells = [
-        f"{row['predicted']['value']:.4g} / {row['measured']:.4g} ({100 * row['error']:+.1f} %, "
-        f"noise {100 * row['noise']:.1f} %)"
-        for row in judged
-    ]
-    verdict = "holds" if one["comparison"]["holds"] else "fails"
-    return "| " + " | ".join([shape, one["policy"], *cells, verdict]) + " |"
-
-
-def _table(rows: list[str]) -> str:
-    head = ["shape", "policy", "throughput tokens/s", "TPOT mean s", "TTFT mean s", "TTFT p90 s"]
-    return "\n".join(
-        [
-            f"Predicted / measured (error, noise floor), {time.strftime('%Y-%m-%d')}, {_card()}",
-            "",
-            "| " + " | ".join([*head, "verdict"]) + " |",
-            "|---" * (len(head) + 1) + "|",
-            *rows,
-            "",
-        ]
+        said = f"took more than {limit_s:g} s"
+        return Done(part.name, TIMED_OUT, time.monotonic() - began_s, {}, said)
+    records = [line for line in process.stdout.splitlines() if line.startswith("{")]
+    return Done(
+        part.name,
+        process.returncode,
+        time.monotonic() - began_s,
+        json.loads(records[-1]) if records else {},
+        process.stdout[-4000:] + process.stderr[-4000:],
     )
 
 
-def _card() -> str:
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The whole session in Markdown: predictions beside measurements, calibrations, all parts."""
+    head = ["shape", "policy", *(label for label, _ in METRICS.values()), "equal batches", ""]
+    verified = [one for one in results if _is(one, "verify")]
+    calibrated = [one for one in results if _is(one, "calibrate")]
+    parts = [[one["part"], str(one["exit_code"]), f"{one['took_s']:.0f}"] for one in results]
+    lines = [
+        f"{time.strftime('%Y-%m-%d')}, {card()}, random weights, seed 0.",
+        "",
+        "Predicted / measured (error, noise floor):",
+        "",
+        *_markdown(head, [_verified(one) for one in verified]),
+        "",
+        *_markdown(
+            ["shape", "KV layout", "steps", "held-out error", "drift"],
+            [row for one in calibrated for row in _calibrated(one)],
+        ),
+        "",
+        *_markdown(["part", "exit code", "seconds"], parts),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _is(one: Mapping[str, Any], command: str) -> bool:
+    return one["part"].startswith(f"{command} ") and bool(one["record"])
+
+
+def _verified(one: Mapping[str, Any]) -> list[str]:
+    _, shape, policy = one["part"].split(" ")
+    record = one["record"]
+    rows = {row["metric"]: row for row in record["comparison"]["metrics"]}
+    cells = [_cell(rows[metric], factor) for metric, (_, factor) in METRICS.items()]
+    batches = f"{record['identical_steps']} of {record['steps']}"
+    return [shape, policy, *cells, batches, "holds" if record["holds"] else "**fails**"]
+
+
+def _cell(row: Mapping[str, Any], factor: float) -> str:
+    if row["error"] is None:
+        return "-"
+    noise = "" if row["noise"] is None else f", {100 * row['noise']:.1f} %"
+    values = f"{factor * row['predicted']['value']:.4g} / {factor * row['measured']:.4g}"
+    return f"{values} ({100 * row['error']:+.1f} %{noise})"
+
+
+def _calibrated(one: Mapping[str, Any]) -> Iterator[list[str]]:
+    shape = one["part"].partition(" ")[2]
+    for layout, fit in one["record"]["layouts"].items():
+        error = 100 * (fit["held_out_error"] or 0.0)
+        yield [shape, layout, str(fit["steps"]), f"{error:.1f} %", f"{100 * fit['drift']:.1f} %"]
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def card() -> str:
+    """The name of the GPU and its driver, as nvidia-smi tells them."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "no card found"
+
+
+def has_cuda() -> bool:
+    """Whether torch sees a CUDA device, asked in a process that gives its memory back."""
+    code = "import torch; raise SystemExit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(f"{text}\n")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the session; the exit code is 1 if a part failed, 2 without a CUDA device."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/gpu"))
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
+    parser.add_argument("--device", default="cuda", help="cpu tries the session itself")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each part")
+    given = parser.parse_args(arguments)
+    if given.device == "cuda" and not has_cuda():
+        sys.stderr.write(f"make gpu: torch of {sys.executable} sees no CUDA device\n")
+        return 2
+    parts = session_parts(given.out, given.shapes, given.device)
+    failed = run_session(given.out, parts, given.limit_s)
+    sys.stdout.write((given.out / "table.md").read_text())
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

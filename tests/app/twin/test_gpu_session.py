@@ -1,36 +1,123 @@
-"""The GPU session's plan and table, tried without a GPU."""
+"""The GPU session's parts, results and table, tried without a GPU."""
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+from typer.main import get_command
+
+from app.cli import app
 from app.twin import gpu_session
+from app.twin.gpu_session import POLICIES, Part, run_session, session_parts, table
+
+SHAPES = ["tiny", "llama-1b"]
+METRIC = {
+    "metric": "",
+    "predicted": {"value": 0.1},
+    "measured": 0.098,
+    "error": 0.0204,
+    "noise": 0.01,
+}
 
 
-def test_every_shape_is_calibrated_and_verified_under_every_policy(tmp_path: Path) -> None:
-    parts = dict(gpu_session.parts(tmp_path, ["llama-1b"], "cuda"))
-    assert list(parts) == ["tests", "calibrate llama-1b", "verify llama-1b"]
-    verify = parts["verify llama-1b"]
-    assert verify.count("--policy") == 5
-    assert verify[verify.index("--device") + 1] == "cuda"
+def verdict(holds: bool = True) -> dict[str, Any]:
+    metrics = [{**METRIC, "metric": name} for name in gpu_session.METRICS]
+    metrics[-1]["error"] = None
+    comparison = {"metrics": metrics}
+    return {"holds": holds, "comparison": comparison, "identical_steps": 9, "steps": 10}
 
 
-def test_a_verdict_becomes_a_row_of_the_table() -> None:
-    metric = {
-        "predicted": {"value": 100.0},
-        "measured": 98.0,
-        "error": 0.0204,
-        "noise": 0.01,
-        "limit": 0.03,
-    }
-    rows = [metric, {**metric, "limit": None}]
-    one = {"policy": "continuous+paged", "comparison": {"metrics": rows, "holds": True}}
-    output = "chatter\n" + json.dumps({"verifications": [one]})
-    assert gpu_session._rows("verify llama-1b", output) == [
-        "| llama-1b | continuous+paged | 100 / 98 (+2.0 %, noise 1.0 %) | holds |"
+def printing(record: dict[str, Any], exit_code: int = 0) -> tuple[str, str]:
+    return ("-c", f"print({json.dumps(record)!r}); raise SystemExit({exit_code})")
+
+
+def counting(path: Path) -> tuple[str, str]:
+    return ("-c", f"open({str(path)!r}, 'a').write('x')")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_every_shape_is_calibrated_and_verified_under_every_policy(
+    tmp_path: Path, device: str
+) -> None:
+    tests, *parts = session_parts(tmp_path, SHAPES, device)
+    assert "tests/engine/core/test_runner.py" in tests.arguments
+    expected = [f"calibrate {shape}" for shape in SHAPES]
+    expected += [f"verify {shape} {policy}" for shape in SHAPES for policy in POLICIES]
+    assert [part.name for part in parts] == expected
+    commands = getattr(get_command(app), "commands")  # noqa: B009
+    for part in parts:
+        module, name, command, *arguments = part.arguments
+        assert (module, name) == ("-m", "app.cli")
+        given = commands[command].make_context(command, arguments).params
+        assert given["device"] == device
+        assert given["dtype"] == ("bfloat16" if device == "cuda" else "float32")
+
+
+def test_each_part_is_kept_as_it_is_done_and_a_later_session_goes_on(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    parts = [
+        Part("GPU tests", counting(runs)),
+        Part("verify tiny continuous+paged", printing(verdict(holds=False), exit_code=1)),
+        Part("verify tiny static+paged", ("-c", "raise SystemExit('no memory')")),
     ]
-    assert gpu_session._rows("calibrate llama-1b", output) == []
+
+    def cut_short() -> Any:
+        yield from parts[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_session(out, cut_short())
+    kept = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert [(one["part"], one["exit_code"]) for one in kept] == [
+        ("GPU tests", 0),
+        ("verify tiny continuous+paged", 1),
+    ]
+    assert "| tiny | continuous+paged |" in (out / "table.md").read_text()
+    assert run_session(out, parts) == 1
+    assert runs.read_text() == "xx", "a part without a record runs again"
+    kept = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert [one["part"] for one in kept[2:]] == ["GPU tests", "verify tiny static+paged"]
+    assert "no memory" in (out / "log.txt").read_text()
 
 
-def test_a_part_that_takes_too_long_does_not_stop_the_rest() -> None:
-    code, output = gpu_session._run(["-c", "import time; time.sleep(60)"], limit_s=0.5)
-    assert (code, output) == (124, "took more than 0.5 s")
+def test_a_part_that_takes_too_long_does_not_stop_the_rest(tmp_path: Path) -> None:
+    parts = [
+        Part("GPU tests", ("-c", "import time; time.sleep(60)")),
+        Part("verify tiny static+paged", printing(verdict())),
+    ]
+    assert run_session(tmp_path, parts, limit_s=2.0) == 1
+    assert "took more than 2 s" in (tmp_path / "log.txt").read_text()
+    found = (tmp_path / "table.md").read_text()
+    assert "| GPU tests | 124 | 2 |" in found
+    assert "| tiny | static+paged |" in found
+
+
+def test_the_table_has_predicted_and_measured_figures_in_their_units() -> None:
+    fit = {"held_out_error": 0.02, "drift": 0.01, "steps": 500}
+    results = [
+        {"part": "verify llama-1b static+paged", "exit_code": 0, "took_s": 9, "record": verdict()},
+        {
+            "part": "calibrate llama-1b",
+            "exit_code": 0,
+            "took_s": 8,
+            "record": {"layouts": {"paged": fit}},
+        },
+        {"part": "calibrate llama-8b", "exit_code": 124, "took_s": 240, "record": {}},
+    ]
+    found = table(results).splitlines()
+    assert (
+        "| llama-1b | static+paged | 0.1 / 0.098 (+2.0 %, 1.0 %) | 100 / 98 (+2.0 %, 1.0 %) "
+        "| 100 / 98 (+2.0 %, 1.0 %) | - | 9 of 10 | holds |"
+    ) in found
+    assert "| llama-1b | paged | 500 | 2.0 % | 1.0 % |" in found
+    assert "| calibrate llama-8b | 124 | 240 |" in found
+
+
+def test_without_a_device_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_session, "has_cuda", lambda: False)
+    assert gpu_session.main(["--out", str(tmp_path / "out")]) == 2
+    assert "sees no CUDA device" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
