@@ -82,12 +82,12 @@ def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Par
     engine = ("--device", device, "--dtype", dtype, *sizes)
     yield Part("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
     for shape in shapes:
-        arguments = ("--model", shape, "--out", str(out / f"{shape}.json"), "--rounds", "2")
-        yield Part(f"calibrate {shape}", _command("calibrate", *arguments, *engine))
+        profile = ("--out", str(out / f"{shape}.json"), "--rounds", "2")
+        yield Part(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
     for shape in shapes:
         for policy in POLICIES:
-            arguments = ("--model", shape, "--policy", policy)
-            yield Part(f"verify {shape} {policy}", _command("verify", *arguments, *load, *engine))
+            chosen = _command("verify", shape, "--policy", policy, *load, *engine)
+            yield Part(f"verify {shape} {policy}", chosen)
 
 
 def gpu_tests() -> list[str]:
@@ -96,8 +96,8 @@ def gpu_tests() -> list[str]:
     return [str(path) for path in files if "mark.gpu" in path.read_text()]
 
 
-def _command(name: str, *arguments: str) -> tuple[str, ...]:
-    return ("-m", "app.cli", name, "--json", *arguments)
+def _command(name: str, shape: str, *arguments: str) -> tuple[str, ...]:
+    return ("-m", "app.cli", name, "--json", "--model", shape, *arguments)
 
 
 def run_session(out: Path, parts: Iterable[Part], limit_s: float = LIMIT_S) -> int:
