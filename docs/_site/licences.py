@@ -1,4 +1,6 @@
-"""Write the page of third-party licences: ``python docs/_site/licences.py PAGE`` (``make licences``).
+"""Write the page of third-party licences (``make licences``).
+
+``python docs/_site/licences.py PAGE`` writes it to PAGE.
 
 The licences are those that pip-licenses reads from the installed packages that the product needs,
 directly or through others; tools for tests and development are left out.
