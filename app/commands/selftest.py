@@ -8,7 +8,7 @@ import typer
 from app.scenario.common_options import Json
 
 if TYPE_CHECKING:
-    from sim.theory.selftest.judge import Outcome
+    from sim.theory.selftest.judge import FigureCheck
 
 
 def selftest(
@@ -19,10 +19,10 @@ def selftest(
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
     from app.text.progress import progress
-    from sim.theory.selftest.catalogue import scenarios_named
+    from sim.theory.selftest.judge import cases_named
 
-    names = [scenario.name for scenario in scenarios_named(only or ())]
-    outcomes: list[Outcome] = []
+    names = [scenario.name for scenario in cases_named(only or ())]
+    outcomes: list[FigureCheck] = []
     with progress("selftest, scenarios", total=len(names)) as advance:
         for done, judged in enumerate(_judged(names), 1):
             outcomes += judged
@@ -34,13 +34,13 @@ def selftest(
         raise typer.Exit(1)
 
 
-def _judged(names: list[str]) -> Iterator[list["Outcome"]]:
+def _judged(names: list[str]) -> Iterator[list["FigureCheck"]]:
     """The outcomes of each scenario, in order, computed side by side where there are several."""
     import os
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from sim.theory.selftest.catalogue import judge_named
+    from sim.theory.selftest.judge import judge_named
 
     workers = min(len(names), os.cpu_count() or 1)
     if workers == 1:
@@ -50,15 +50,15 @@ def _judged(names: list[str]) -> Iterator[list["Outcome"]]:
         yield from processes.map(judge_named, names)
 
 
-def _as_text(outcomes: list["Outcome"]) -> str:
-    from sim.theory.selftest.catalogue import SCENARIOS
+def _as_text(outcomes: list["FigureCheck"]) -> str:
+    from sim.theory.selftest.judge import CASES
 
     lines = []
     shown = ""
     for outcome in outcomes:
         if outcome.scenario != shown:
             shown = outcome.scenario
-            lines.append(f"{shown}: {SCENARIOS[shown].setting}")
+            lines.append(f"{shown}: {CASES[shown].setting}")
         lines.append(
             f"  {outcome.figure:<26}{outcome.exact:>12.6g}{outcome.measured:>12.6g}"
             f"{outcome.half_width:>12.2g}  {outcome.verdict}"
@@ -68,15 +68,13 @@ def _as_text(outcomes: list["Outcome"]) -> str:
     return "\n".join([header, *lines, f"{holding} of {len(outcomes)} figures hold"])
 
 
-def _as_json(outcomes: list["Outcome"]) -> str:
+def _as_json(outcomes: list["FigureCheck"]) -> str:
     import json
 
-    from sim.theory.selftest.catalogue import SCENARIOS
-    from sim.theory.selftest.judge import CONFIDENCE, SEED
+    from sim.theory.selftest.judge import CASES, CONFIDENCE, SEED
 
     figures = [
-        {**outcome.as_dict(), "setting": SCENARIOS[outcome.scenario].setting}
-        for outcome in outcomes
+        {**outcome.as_dict(), "setting": CASES[outcome.scenario].setting} for outcome in outcomes
     ]
     holds = all(outcome.holds for outcome in outcomes)
     return json.dumps({"holds": holds, "confidence": CONFIDENCE, "seed": SEED, "figures": figures})

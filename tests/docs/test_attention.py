@@ -21,8 +21,8 @@ from sim.techniques.attention import (
 )
 from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
 from sim.techniques.technique import Technique
-from tests.sim.techniques.test_attention import LLAMA, ideal, step_s
-from tests.sim.techniques.test_memory import opt_13b, phone
+from tests.support.attention_techniques import LLAMA, ideal, step_s
+from tests.support.offloading import opt_13b, phone
 from tests.support.paths import DOCS
 from tests.support.technique_formulas import break_even_bytes_per_s, low_rank_elements, token_passes
 

@@ -27,7 +27,7 @@ from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from sim.step_times.profile import shipped_profiles
 from sim.step_times.step_time import LinearStepTime
 from sim.theory import mg1_wait_s, mm1_wait_relative_error
-from sim.theory.selftest.catalogue import SCENARIOS
+from sim.theory.selftest.judge import CASES
 from tests.support.paths import DOCS
 from workloads.generators.processes import ARRIVALS
 from workloads.readers.registry import READERS
@@ -116,7 +116,7 @@ def test_the_index_lists_every_page() -> None:
         ("workloads.md", "structure", STRUCTURES),
         ("explain.md", "part", PARTS),
         ("explain.md", "cause", get_args(QueueCause)),
-        ("simulation-practice.md", "scenarios", SCENARIOS),
+        ("simulation-practice.md", "scenarios", CASES),
     ],
 )
 def test_tables_name_all_that_is_registered_and_nothing_else(

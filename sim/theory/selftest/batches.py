@@ -14,10 +14,11 @@ from sim.theory import (
     static_batch_makespan_s,
     uniform_slot_efficiency,
 )
-from sim.theory.selftest.scenario import Figures, Scenario
-from sim.theory.selftest.server import (
+from sim.theory.selftest.case import (
     WARM_UP,
+    Figures,
     IntArray,
+    SelftestCase,
     exponential_tokens,
     poisson_arrivals_s,
     replay,
@@ -38,7 +39,7 @@ STATIC_PREFILL_S, STATIC_STEP_S, STATIC_CONTEXT_S = 2**-4, 2**-7, 2**-22
 """Powers of two, which the step time holds exactly."""
 
 
-def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -> Scenario:
+def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -> SelftestCase:
     cost = {"constant": FIXED_S, "rows_from_0": PER_REQUEST_S}
 
     def measure(rng: np.random.Generator) -> Figures:
@@ -50,7 +51,7 @@ def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -
         }
 
     figures = {"mean sojourn": exact.sojourn_s, "mean batch": exact.mean_batch}
-    return Scenario(name, setting, figures, measure)
+    return SelftestCase(name, setting, figures, measure)
 
 
 def _static_makespan(rng: np.random.Generator) -> Figures:
@@ -64,7 +65,7 @@ def _static_makespan(rng: np.random.Generator) -> Figures:
     return {"makespan": float(run.requests["last_token_s"].max())}
 
 
-def _slots(law: str, draw: DrawTokens, exact: float) -> Scenario:
+def _slots(law: str, draw: DrawTokens, exact: float) -> SelftestCase:
     """Tokens per slot and step of a server that never lacks requests."""
     config = server(batching="static", max_seqs=SLOTS)
 
@@ -75,7 +76,7 @@ def _slots(law: str, draw: DrawTokens, exact: float) -> Scenario:
         return {"slot efficiency": float(outputs.sum()) / slot_steps}
 
     setting = f"static batches of {SLOTS}, saturated, {law} output lengths"
-    return Scenario(f"static-{law}", setting, {"slot efficiency": exact}, measure)
+    return SelftestCase(f"static-{law}", setting, {"slot efficiency": exact}, measure)
 
 
 BATCHING = (
@@ -91,7 +92,7 @@ BATCHING = (
         server(max_seqs=BOUND),
         bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
     ),
-    Scenario(
+    SelftestCase(
         "static-makespan",
         f"one static batch of {SLOTS} equal requests, step time grows with the context",
         {

@@ -1,6 +1,6 @@
-"""Compare what replications measured with the exact value, inside a confidence interval."""
+"""Compare what replications measured with the exact values, inside a confidence interval."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
-from sim.theory.selftest.scenario import Scenario
+from sim.theory.selftest.batches import BATCHING
+from sim.theory.selftest.case import SelftestCase
+from sim.theory.selftest.losses import LOSSES
+from sim.theory.selftest.many_servers import MANY_SERVERS
+from sim.theory.selftest.networks import NETWORKS
+from sim.theory.selftest.single_server import QUEUE_ORDERS, SINGLE_SERVER
+from workloads.errors import ServetwinError, did_you_mean
 
 CONFIDENCE = 0.999
 IDENTITY_PRECISION = 1e-9
@@ -17,8 +23,11 @@ SEED = 20_231
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One figure of a scenario; ``half_width`` is that of the two-sided 99.9 % interval."""
+class FigureCheck:
+    """One figure of a case, which JSON calls ``scenario``.
+
+    ``half_width`` is that of the two-sided 99.9 % interval.
+    """
 
     scenario: str
     figure: str
@@ -40,40 +49,67 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """``holds``, ``FAILED``, or ``too wide`` for an interval that is not narrow enough."""
         if self.holds:
             return "holds"
         return "FAILED" if self.is_precise else "too wide"
 
     def as_dict(self) -> dict[str, Any]:
-        """The outcome by name, for JSON."""
+        """Return the fields by name, for JSON."""
         return {**asdict(self), "holds": self.holds}
 
 
-def judge(scenario: Scenario, seed: int = SEED) -> Iterator[Outcome]:
-    """Run a scenario's replications and compare each of its figures with the exact value.
+def judge(case: SelftestCase, seed: int = SEED) -> Iterator[FigureCheck]:
+    """Run a case's replications and compare each of its figures with the exact value.
 
-    Replication r of every scenario draws from the same child of ``seed``, so that settings which
+    Replication r of every case draws from the same child of ``seed``, so that settings which
     differ in one thing meet the same requests.
     """
-    streams = np.random.SeedSequence(seed).spawn(scenario.replications)
-    measured = [scenario.measure(np.random.default_rng(stream)) for stream in streams]
-    for figure, exact in scenario.exact.items():
+    streams = np.random.SeedSequence(seed).spawn(case.replications)
+    measured = [case.measure(np.random.default_rng(stream)) for stream in streams]
+    for figure, exact in case.exact.items():
         values = np.array([replication[figure] for replication in measured])
-        yield Outcome(
-            scenario.name,
+        yield FigureCheck(
+            case.name,
             figure,
             exact,
             float(values.mean()),
             half_width(values),
-            scenario.precision,
+            case.precision,
         )
 
 
 def half_width(values: npt.NDArray[np.float64]) -> float:
-    """Of the interval of the mean, by Student's t; 0 for a single value, which is no sample."""
+    """Return the half width of the interval of the mean (Student's t); 0 for a single value."""
     count = len(values)
     if count == 1:
         return 0.0
     quantile = float(student.ppf((1 + CONFIDENCE) / 2, count - 1))
     return quantile * float(values.std(ddof=1)) / sqrt(count)
+
+
+CASES = {
+    case.name: case
+    for case in (*SINGLE_SERVER, *QUEUE_ORDERS, *MANY_SERVERS, *BATCHING, *LOSSES, *NETWORKS)
+}
+
+
+class UnknownCase(ServetwinError):
+    """No case has that name."""
+
+
+def cases_named(names: Iterable[str]) -> list[SelftestCase]:
+    """Return the cases with these names, or all; raise ``UnknownCase`` with the nearest name."""
+    return [_find(name) for name in names] or list(CASES.values())
+
+
+def judge_named(name: str) -> list[FigureCheck]:
+    """Judge the case of a name; a process pool can pickle the call."""
+    return list(judge(_find(name)))
+
+
+def _find(name: str) -> SelftestCase:
+    if name in CASES:
+        return CASES[name]
+    hint = did_you_mean(name, CASES, f"known are {', '.join(CASES)}")
+    raise UnknownCase(f"--only: no scenario {name!r}; {hint}")

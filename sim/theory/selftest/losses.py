@@ -9,11 +9,13 @@ import numpy.typing as npt
 from policies.config import PolicyConfig
 from sim.records.run import Run
 from sim.theory import erlang_b, kaufman_roberts
-from sim.theory.selftest.scenario import HEAVY_TAIL, Figures, Scenario
-from sim.theory.selftest.server import (
+from sim.theory.selftest.case import (
+    HEAVY_TAIL,
     STEP_COST,
     STEPS,
     WARM_UP,
+    Figures,
+    SelftestCase,
     exponential_tokens,
     poisson_arrivals_s,
     replay,
@@ -36,7 +38,7 @@ def _refused(run: Run) -> BoolArray:
     return refused[int(WARM_UP * len(refused)) :]
 
 
-def _erlang(name: str, setting: str, config: PolicyConfig) -> Scenario:
+def _erlang(name: str, setting: str, config: PolicyConfig) -> SelftestCase:
     def measure(rng: np.random.Generator) -> Figures:
         arrivals, lengths = rng.spawn(2)
         arrivals_s = poisson_arrivals_s(arrivals, LOAD_ERLANGS, REQUESTS)
@@ -46,7 +48,7 @@ def _erlang(name: str, setting: str, config: PolicyConfig) -> Scenario:
 
     exact = {"share refused": erlang_b(SLOTS, LOAD_ERLANGS)}
     setting = f"{setting}, {LOAD_ERLANGS:g} erlangs, no queue"
-    return Scenario(name, setting, exact, measure, replications=32)
+    return SelftestCase(name, setting, exact, measure, replications=32)
 
 
 def _two_sizes(rng: np.random.Generator) -> Figures:
@@ -84,7 +86,7 @@ LOSSES = (
         f"contiguous memory for {SLOTS}",
         server(kv="contiguous", kv_tokens=SLOTS * _REGION, max_model_len=_REGION, queue_limit=0),
     ),
-    Scenario(
+    SelftestCase(
         "two-sizes",
         f"{BLOCKS} blocks reserved whole, requests of 4 (6 erlangs) and 16 (1.5), no queue",
         _kaufman_roberts(),

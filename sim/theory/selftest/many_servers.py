@@ -14,13 +14,16 @@ from sim.theory import (
     number_integral_s,
     processor_sharing_sojourn_s,
 )
-from sim.theory.selftest.scenario import HEAVY_TAIL, Figures, Measure, Scenario
-from sim.theory.selftest.server import (
+from sim.theory.selftest.case import (
+    HEAVY_TAIL,
     STEP_COST,
     STEP_S,
     STEPS,
     WARM_UP,
+    Figures,
     IntArray,
+    Measure,
+    SelftestCase,
     exponential_tokens,
     poisson_arrivals_s,
     replay,
@@ -107,7 +110,7 @@ def _hyperexponential(rng: np.random.Generator) -> IntArray:
 _SLOWDOWN = processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)
 
 MANY_SERVERS = (
-    Scenario(
+    SelftestCase(
         "mmc",
         f"{SLOTS} slots, exponential services of 1 s, {100 * SLOT_LOAD:.0f} % loaded",
         {
@@ -118,7 +121,7 @@ MANY_SERVERS = (
         replications=64,
         precision=HEAVY_TAIL,
     ),
-    Scenario(
+    SelftestCase(
         "gated",
         f"unlimited batch, {GATED_STEPS} steps of 1 s each, {GATED_RATE_PER_S:g} requests/s",
         {
@@ -128,7 +131,7 @@ MANY_SERVERS = (
         },
         _gated,
     ),
-    Scenario(
+    SelftestCase(
         "mg-infinity",
         f"unlimited batch, {CROWD_STEPS} steps of 1 s each, {CROWD_RATE_PER_S:g} requests/s",
         {
@@ -139,13 +142,13 @@ MANY_SERVERS = (
         },
         _crowded,
     ),
-    Scenario(
+    SelftestCase(
         "sharing-equal",
         "step time in proportion to the batch, equal lengths, half loaded",
         {"mean sojourn": _SLOWDOWN},
         _shared(_equal),
     ),
-    Scenario(
+    SelftestCase(
         "sharing-hyperexponential",
         "the same, lengths with a squared coefficient of variation of 3",
         {"mean sojourn": _SLOWDOWN, "slowdown of the small": _SLOWDOWN},

@@ -12,15 +12,16 @@ from sim.theory import (
     pipeline_token_interval_s,
     tandem_sojourn_s,
 )
-from sim.theory.selftest.scenario import Figures, Scenario
-from sim.theory.selftest.server import (
+from sim.theory.selftest.case import (
     ONE_SLOT,
     ROW_COST,
     ROWS,
     STEP_COST,
     STEPS,
+    Figures,
     FloatArray,
     IntArray,
+    SelftestCase,
     exponential_tokens,
     poisson_arrivals_s,
     settled,
@@ -116,20 +117,20 @@ def _passes_s(micro_batches: int) -> FloatArray:
 _LOOP = closed_loop(CLIENTS, THINK_S, LOOP_S)
 
 NETWORKS = (
-    Scenario(
+    SelftestCase(
         "tandem",
         "prefill and decode pool of one slot, exponential 1 and 1.25 s, 0.5 requests/s",
         {"mean sojourn": tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
         _tandem,
         replications=32,
     ),
-    Scenario(
+    SelftestCase(
         "closed-loop",
         f"{CLIENTS} clients think 1 s, prefill 0.2 s, decode 0.5 s, all exponential",
         {"requests per s": _LOOP.throughput_per_s, "mean sojourn": _LOOP.sojourn_s},
         _closed_loop,
     ),
-    Scenario(
+    SelftestCase(
         "pipeline",
         f"two stages of {1000 * STAGE_S:g} ms, {MICRO_BATCHES} micro-batches or one",
         {

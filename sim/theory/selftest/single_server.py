@@ -1,19 +1,30 @@
-"""One slot, first come first served: equal, exponential and other services."""
+"""One slot: equal, exponential and other services, in several orders of the queue."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from sim.theory import md1_wait_s, mg1_wait_s, mm1_sojourn_quantile_s
-from sim.theory.selftest.scenario import HEAVY_TAIL, Figures, Scenario
-from sim.theory.selftest.server import (
+from policies.config import QueueOrder
+from sim.theory import (
+    PriorityClass,
+    md1_wait_s,
+    mg1_wait_s,
+    mm1_sojourn_quantile_s,
+    priority_waits_s,
+    sjf_waits_s,
+)
+from sim.theory.selftest.case import (
+    HEAVY_TAIL,
     ONE_SLOT,
     ROW_COST,
     ROWS,
+    Figures,
     IntArray,
+    SelftestCase,
     exponential_tokens,
     poisson_arrivals_s,
     replay,
+    server,
     settled,
     trace,
 )
@@ -47,7 +58,7 @@ def _mg1(
     cv: float,
     draw: Callable[[np.random.Generator], IntArray],
     replications: int,
-) -> Scenario:
+) -> SelftestCase:
     """A service is a number of steps; its law is that of the output tokens."""
     service_s = mean_tokens * TOKEN_S
     rate_per_s = UTILISATION / service_s
@@ -60,7 +71,7 @@ def _mg1(
 
     setting = f"one slot, steps of 20 ms, {law} outputs of {mean_tokens:g} tokens, half loaded"
     exact = {"mean wait": mg1_wait_s(rate_per_s, service_s, cv)}
-    return Scenario(f"mg1-{law}", setting, exact, measure, replications)
+    return SelftestCase(f"mg1-{law}", setting, exact, measure, replications)
 
 
 def _geometric(rng: np.random.Generator) -> IntArray:
@@ -75,14 +86,14 @@ _UNIFORM_MEAN = (1 + LONGEST_TOKENS) / 2
 _UNIFORM_CV = float(np.sqrt((LONGEST_TOKENS**2 - 1) / 12)) / _UNIFORM_MEAN
 
 SINGLE_SERVER = (
-    Scenario(
+    SelftestCase(
         "md1",
         "one slot, services of 1 s, half loaded",
         {"mean wait": md1_wait_s(UTILISATION, 1.0)},
         _md1,
         replications=32,
     ),
-    Scenario(
+    SelftestCase(
         "mm1",
         "one slot, exponential services of 1 s, half loaded",
         {
@@ -95,4 +106,50 @@ SINGLE_SERVER = (
     ),
     _mg1("geometric", MEAN_TOKENS, float(np.sqrt(1 - 1 / MEAN_TOKENS)), _geometric, 48),
     _mg1("uniform", _UNIFORM_MEAN, _UNIFORM_CV, _uniform, 32),
+)
+
+
+ORDERED_REQUESTS = 10_000
+ORDERED_UTILISATION = 0.7
+SIZES_S = np.array([1, 9])
+SHARES = np.array([0.9, 0.1])
+MEAN_S = float(SHARES @ SIZES_S)
+CV = float(np.sqrt(SHARES @ SIZES_S**2 - MEAN_S**2)) / MEAN_S
+RATE_PER_S = ORDERED_UTILISATION / MEAN_S
+
+
+def _ordered(order: QueueOrder, exact: Figures) -> SelftestCase:
+    """The long ones have the higher priority, which the other orders ignore."""
+    config = server(max_seqs=1, queue_order=order)
+
+    def measure(rng: np.random.Generator) -> Figures:
+        arrivals, lengths = rng.spawn(2)
+        is_long = lengths.random(ORDERED_REQUESTS) < SHARES[1]
+        rows = SIZES_S[is_long.astype(np.int64)] * ROWS
+        arrivals_s = poisson_arrivals_s(arrivals, RATE_PER_S, ORDERED_REQUESTS)
+        run = replay(config, ROW_COST, trace(arrivals_s, rows, priorities=is_long))
+        waits_s = settled(run, "queue_s")
+        is_long = is_long[-len(waits_s) :]
+        return {
+            "mean wait": float(waits_s.mean()),
+            "short: mean wait": float(waits_s[~is_long].mean()),
+            "long: mean wait": float(waits_s[is_long].mean()),
+        }
+
+    setting = f"one slot, services of 1 s (90 %) and 9 s, 70 % loaded, order {order}"
+    return SelftestCase(order, setting, exact, measure, replications=32, precision=HEAVY_TAIL)
+
+
+_SJF_S = sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
+_LONG_S, _SHORT_S = priority_waits_s(
+    [
+        PriorityClass(RATE_PER_S * float(SHARES[1]), float(SIZES_S[1])),
+        PriorityClass(RATE_PER_S * float(SHARES[0]), float(SIZES_S[0])),
+    ]
+)
+
+QUEUE_ORDERS = (
+    _ordered("fcfs", {"mean wait": mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),
+    _ordered("sjf", {"mean wait": float(SHARES @ _SJF_S), "short: mean wait": float(_SJF_S[0])}),
+    _ordered("priority", {"long: mean wait": float(_LONG_S), "short: mean wait": float(_SHORT_S)}),
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.step_times.tables.test_tables import attention_frame, mlp_frame, noisy, phase_frame
 from tests.support.command import refused, servetwin
+from tests.support.measured_tables import attention_frame, mlp_frame, noisy, phase_frame
 from workloads.native import write_trace
 from workloads.request import Request
 from workloads.trace import Trace

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from sim.theory.selftest.catalogue import SCENARIOS, UnknownScenario
-from sim.theory.selftest.scenario import Scenario
+from sim.theory.selftest.case import SelftestCase
+from sim.theory.selftest.judge import CASES, UnknownCase
 
 QUICK = ("static-makespan", "pipeline")
 
@@ -41,8 +41,8 @@ def test_json_has_every_figure_and_the_verdict() -> None:
 
 
 def test_a_figure_that_fails_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = SCENARIOS["static-makespan"]
-    monkeypatch.setitem(SCENARIOS, scenario.name, replace(scenario, exact={"makespan": 10.0}))
+    scenario = CASES["static-makespan"]
+    monkeypatch.setitem(CASES, scenario.name, replace(scenario, exact={"makespan": 10.0}))
     done = selftest("--only", scenario.name)
     assert done.exit_code == 1
     assert "FAILED" in done.stdout
@@ -51,12 +51,12 @@ def test_a_figure_that_fails_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_unknown_name_is_an_error_of_the_user() -> None:
     done = selftest("--only", "erlang")
-    assert isinstance(done.exception, UnknownScenario)
+    assert isinstance(done.exception, UnknownCase)
     assert (done.exception.exit_code, done.stdout) == (2, "")
     assert "did you mean 'erlang-" in str(done.exception)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_lines_fit_100_columns(scenario: Scenario) -> None:
+@pytest.mark.parametrize("scenario", CASES.values(), ids=CASES)
+def test_lines_fit_100_columns(scenario: SelftestCase) -> None:
     assert len(f"{scenario.name}: {scenario.setting}") <= 100
     assert all(len(figure) <= 25 for figure in scenario.exact)

@@ -16,7 +16,7 @@ from sim.experiments.capacity import Capacity, SLOTarget, find_capacity, saturat
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
 from sim.step_times.profile import Profile, load_profile
-from sim.theory.selftest.server import ONE_SLOT, poisson_arrivals_s, trace
+from sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
 from workloads.errors import TraceError

@@ -1,153 +1,16 @@
-"""Hugging Face configs as model shapes, against what ``transformers`` builds from them."""
+"""Shapes from Hugging Face configs: published models, odd keys, unknown types."""
 
-import re
-import warnings
 from typing import Any
 
 import pytest
-import torch
 
-from sim.shapes import Attention, Experts, LatentAttention, ModelShape, find_model
+from sim.shapes import Experts, LatentAttention, ModelShape, find_model
 from sim.shapes.hf_config import model_from_hf_config
-from sim.shapes.hf_families import NESTED_DEFAULTS
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
-LEFT_OUT = re.compile(r"norm|ln_|bias$|sinks|shared_expert_gate")
-"""Norms, biases, and a few weights of gates and sinks."""
-
-LLAMA = {
-    "vocab_size": 500,
-    "hidden_size": 64,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "pad_token_id": 0,
-}
-NO_GROUPS = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
-GPT_2 = {"vocab_size": 500, "n_embd": 64, "n_layer": 6, "n_head": 4, "n_positions": 128}
-GPT_J = {**GPT_2, "rotary_dim": 8}
-BLOOM = {"vocab_size": 500, "hidden_size": 64, "n_layer": 6, "n_head": 4}
-OPT = {**NO_GROUPS, "ffn_dim": 96, "word_embed_proj_dim": 64, "max_position_embeddings": 128}
-MAMBA = {"vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 6}
-WIDE_HEADS = {**LLAMA, "head_dim": 32}
-QWEN_EXPERTS = {"moe_intermediate_size": 32, "num_experts": 6, "num_experts_per_tok": 2}
-LATE_EXPERTS = {
-    **LLAMA,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "first_k_dense_replace": 2,
-    "n_group": 2,
-    "topk_group": 1,
-}
-DEEPSEEK = {
-    **LATE_EXPERTS,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 12,
-}
-SMALL: dict[str, dict[str, Any]] = {
-    "llama": LLAMA,
-    "mistral": LLAMA,
-    "mixtral": {**LLAMA, "num_local_experts": 4},
-    "qwen2": LLAMA,
-    "qwen2_moe": {**LLAMA, **QWEN_EXPERTS, "decoder_sparse_step": 2},
-    "qwen3": WIDE_HEADS,
-    "qwen3_moe": {**WIDE_HEADS, **QWEN_EXPERTS, "mlp_only_layers": [1]},
-    "gemma": WIDE_HEADS,
-    "gemma2": WIDE_HEADS,
-    "gemma3_text": WIDE_HEADS,
-    "phi": LLAMA,
-    "phi3": LLAMA,
-    "phimoe": {**LLAMA, "num_local_experts": 4},
-    "opt": OPT,
-    "gpt2": GPT_2,
-    "gpt_bigcode": GPT_2,
-    "gpt_neox": NO_GROUPS,
-    "gptj": GPT_J,
-    "codegen": GPT_J,
-    "bloom": BLOOM,
-    "mpt": {"vocab_size": 500, "d_model": 64, "n_layers": 6, "n_heads": 4},
-    "falcon": {**MAMBA, "num_attention_heads": 4, "multi_query": True},
-    "starcoder2": LLAMA,
-    "stablelm": LLAMA,
-    "nemotron": {**LLAMA, "head_dim": 16},
-    "cohere": LLAMA,
-    "cohere2": {**LLAMA, "head_dim": 16},
-    "olmo": LLAMA,
-    "olmo2": LLAMA,
-    "olmoe": {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2},
-    "granite": LLAMA,
-    "glm4": {**LLAMA, "head_dim": 16},
-    "glm4_moe": {**LATE_EXPERTS, "head_dim": 16},
-    "seed_oss": {**LLAMA, "head_dim": 16},
-    "smollm3": LLAMA,
-    "gpt_oss": {**WIDE_HEADS, "num_local_experts": 4},
-    "llama4_text": {**LLAMA, "num_local_experts": 4, "interleave_moe_layer_step": 2},
-    "deepseek_v2": DEEPSEEK,
-    "deepseek_v3": DEEPSEEK,
-    "mamba": MAMBA,
-    "falcon_mamba": MAMBA,
-    "mamba2": {**MAMBA, "num_heads": 8, "head_dim": 16, "n_groups": 2},
-}
-
-
-def hf_config(model_type: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return CONFIG_MAPPING[model_type](**SMALL[model_type])
-
-
-def windows(shape: ModelShape) -> list[tuple[int, int | None]]:
-    """(layers, window) of each group with attention."""
-    return [
-        (group.count, group.mixer.window_tokens)
-        for group in shape.layers
-        if isinstance(group.mixer, Attention)
-    ]
+from tests.support.hf_configs import DEEPSEEK, LLAMA, QWEN_EXPERTS, WIDE_HEADS, windows
 
 
 def read(**config: Any) -> ModelShape:
     return model_from_hf_config(config, "mine")
-
-
-@pytest.mark.parametrize("model_type", SMALL)
-def test_parameters_are_those_of_the_model_that_transformers_builds(model_type: str) -> None:
-    config = hf_config(model_type)
-    with warnings.catch_warnings(), torch.device("meta"):
-        warnings.simplefilter("ignore")
-        build: Any = AutoModelForCausalLM.from_config
-        model = build(config)
-    counted = {name: p.numel() for name, p in model.named_parameters() if not LEFT_OUT.search(name)}
-    shape = model_from_hf_config(config.to_dict(), model_type)
-    assert shape.params() == sum(counted.values())
-    assert "not known" not in shape.source
-
-
-@pytest.mark.parametrize(
-    "model_type", ["gemma2", "gemma3_text", "cohere2", "gpt_oss", "llama4_text", "qwen2"]
-)
-def test_windows_are_the_same_with_layer_types_and_by_the_rule_of_the_class(
-    model_type: str,
-) -> None:
-    said = hf_config(model_type).to_dict()
-    assert said.get("layer_types")
-    silent = {key: said[key] for key in said.keys() - {"layer_types", "_sliding_window_pattern"}}
-    assert windows(model_from_hf_config(said, "")) == windows(model_from_hf_config(silent, ""))
-
-
-@pytest.mark.parametrize("model_type", NESTED_DEFAULTS)
-def test_what_a_text_part_may_leave_out_is_what_its_class_assumes(model_type: str) -> None:
-    known = CONFIG_MAPPING["gemma3_text" if model_type == "gemma3" else model_type]().to_dict()
-    defaults = NESTED_DEFAULTS[model_type]
-    assert {key: known[key] for key in defaults} == defaults
 
 
 LLAMA_2_7B = {

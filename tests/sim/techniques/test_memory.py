@@ -1,4 +1,4 @@
-"""Techniques of memory: the KV cache itself, low rank, weights and keys in host memory."""
+"""Techniques of memory: the KV cache, offloading and low-rank keys, against their closed forms."""
 
 from dataclasses import replace
 
@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
 from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.catalogue import find_model
 from sim.step_times.acceptance import Chain
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import BF16
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request
+from tests.support.offloading import A100, ideal, opt_13b, phone
 from tests.support.technique_formulas import (
     break_even_bytes_per_s,
     break_even_rank,
@@ -32,15 +30,7 @@ from tests.support.technique_formulas import (
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
-A100 = find_hardware("a100-80gb")
 LLAMA = find_model("llama-2-7b")
-
-
-def ideal(model: str = "llama-2-7b", hardware: str = "a100-80gb") -> Setup:
-    """Devices that do what their data sheet says."""
-    return Setup.of(
-        Deployment(find_model(model), find_hardware(hardware), IDEAL, kernels=IDEAL_KERNELS)
-    )
 
 
 def run(setup: Setup, trace: Trace, macro: bool = True) -> Run:
@@ -134,24 +124,6 @@ def test_a_low_rank_step_reads_thin_factors_and_once_the_wide_ones() -> None:
     )
 
 
-def phone(resident_gb: float) -> Setup:
-    """A 13B model of 7.7 GB behind storage of 4 GB/s; computing is not what takes time."""
-    target = find_model("llama-2-13b")
-    device = A100.model_copy(
-        update={
-            "name": "phone",
-            "memory_bytes_per_s": 1e18,
-            "peak_flops_per_s": {"bf16": 1e21},
-            "memory_bytes": 12e9,
-        }
-    )
-    form = replace(BF16, name="4.733 bits", weight_bytes=7.7e9 / target.params())
-    setup = Setup.of(
-        Deployment(target, device, IDEAL, prefill=form, decode=form, kernels=IDEAL_KERNELS)
-    )
-    return WeightOffload(resident_gb=resident_gb, gb_per_s=4).apply(setup)
-
-
 @pytest.mark.parametrize(
     ("resident_gb", "tokens_per_s"), [(0.0, 0.5195), (3.5, 0.9524), (0.5, 0.5556)]
 )
@@ -236,12 +208,6 @@ def test_keys_on_the_host_make_room_and_cost_their_way(host_share: float) -> Non
     assert context_s == pytest.approx(
         1000 * host_share * 524_288 / A100.host_link_bytes_per_s, rel=1e-6
     )
-
-
-def opt_13b() -> Deployment:
-    """At 25 GB/s to the host, and 60 % of 312 TFLOP/s."""
-    setup = KVOffload(gb_per_s=25).apply(ideal("opt-13b"))
-    return replace(setup.deployment, efficiency=replace(IDEAL, compute=0.6))
 
 
 def test_fetching_a_token_beats_computing_it_anew() -> None:

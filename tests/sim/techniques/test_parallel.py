@@ -1,10 +1,8 @@
-"""Many devices: messages, tensor, pipeline, sequence and expert parallelism, replicas."""
+"""Tensor, pipeline and expert parallelism: what a step takes, and what is refused."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf, log2
-from typing import Any
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -15,57 +13,43 @@ from sim.experiments.predict import run_once
 from sim.experiments.scenario import ClusterConfig
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
-from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.links import Link
 from sim.step_times.roofline.operators import (
     Operator,
     head_operator,
     linear_operators,
-    prefill_attention,
 )
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.step_times.step_time import UNIT_S
 from sim.techniques.parallel import (
-    ExpertParallel,
     Parallelism,
     PipelineParallel,
-    SequenceParallel,
     TensorParallel,
 )
 from sim.techniques.setup import Setup
 from tests.support.checked import request
-from tests.support.paths import DOCS
-from tests.support.technique_formulas import bubble_share, makespan_s, overlap_block_tokens
+from tests.support.parallel_techniques import (
+    A100,
+    FREE,
+    GQA,
+    MHA,
+    MIXTURE,
+    TECHNIQUES,
+    ideal,
+    rows_s,
+)
+from tests.support.technique_formulas import bubble_share, makespan_s
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
-A100: Hardware = find_hardware("a100-80gb")
 EVEN_A100 = A100.model_copy(
     update={"peak_flops_per_s": {"bf16": 2.0**48}, "memory_bytes_per_s": 2.0**40}
 )
 """Its times are whole numbers of 2^-48 s, so that halves are exact."""
-MHA: ModelShape = find_model("llama-2-7b")
-GQA: ModelShape = find_model("llama-3-8b")
 LARGE: ModelShape = find_model("llama-2-70b")
-MIXTURE: ModelShape = find_model("mixtral-8x7b")
-FREE = Link(0.0, inf)
-
-TECHNIQUES: list[tuple[Parallelism, ModelShape]] = [
-    (TensorParallel(ways=4), GQA),
-    (PipelineParallel(stages=4), GQA),
-    (SequenceParallel(ways=4), GQA),
-    (ExpertParallel(ways=4), MIXTURE),
-]
-
-
-def ideal(model: ModelShape = GQA, hardware: Hardware = A100, **parallel: Any) -> Deployment:
-    """As the data sheet says, with messages that take no time unless a link is given."""
-    shared = Parallel(**{"link": FREE, **parallel})
-    return Deployment(model, hardware, IDEAL, kernels=IDEAL_KERNELS, parallel=shared)
 
 
 def decodes(sequences: int, context_tokens: int) -> BatchShape:
@@ -83,73 +67,10 @@ def step_s(deployment: Deployment, shape: BatchShape) -> float:
     return float(roofline_step_time(deployment).seconds(shape)[0])
 
 
-def rows_s(deployment: Deployment, rows: int) -> float:
-    """The part of a step of decodes that does not depend on contexts."""
-    return StepCost(deployment).rows_s(rows, rows, False)
-
-
 def simulated(setup: Setup, requests: int = 6, prompt: int = 700, output: int = 30) -> Run:
     """So many equal requests at once."""
     trace = Trace(tuple(request(str(i), 0.0, prompt, output) for i in range(requests)), "equal")
     return run_once(trace, replace(setup, kv_tokens=20_000).scenario())
-
-
-# Messages
-
-
-def test_a_small_sum_over_eight_devices_is_all_latency() -> None:
-    nvlink = Link(5e-6, 200e9)
-    ring_s = nvlink.all_reduce_s(16 * 1024, 8, "ring")
-    assert f"{ring_s * 1e6:.2f}" == "70.14"
-    assert f"{160 * ring_s * 1e3:.2f}" == "11.22"
-    tree_s = nvlink.all_reduce_s(16 * 1024, 8, "tree")
-    assert nvlink.all_reduce_s(16 * 1024, 8) == tree_s < ring_s
-
-
-@given(st.sampled_from([4, 8, 16, 64]), st.floats(1e-7, 1e-3), st.floats(1e8, 1e12))
-def test_ring_and_tree_take_as_long_at_the_size_where_they_cross(
-    ranks: int, latency_s: float, bytes_per_s: float
-) -> None:
-    link = Link(latency_s, bytes_per_s)
-    more_messages = 2 * (ranks - 1) - log2(ranks)
-    fewer_bytes = log2(ranks) - 2 * (ranks - 1) / ranks
-    crossing = latency_s * bytes_per_s * more_messages / fewer_bytes
-    ring_s, tree_s = (link.all_reduce_s(crossing, ranks, a) for a in ("ring", "tree"))
-    assert ring_s == pytest.approx(tree_s)
-    for size in (crossing / 2, crossing * 2):
-        both = [link.all_reduce_s(size, ranks, a) for a in ("ring", "tree")]
-        assert link.all_reduce_s(size, ranks) == min(both) == both[size < crossing]
-
-
-def test_two_devices_exchange_once_whatever_the_algorithm_but_for_a_second_latency() -> None:
-    link = Link(0.0, 1e9)
-    assert link.all_reduce_s(1e6, 2, "ring") == link.all_reduce_s(1e6, 2, "tree") == 1e-3
-
-
-@given(
-    st.floats(0, 1e-3),
-    st.floats(1e8, 1e12),
-    st.integers(1, 64),
-    st.floats(0, 1e9),
-    st.floats(0, 1e9),
-)
-def test_messages_never_get_quicker_by_being_larger(
-    latency_s: float, bytes_per_s: float, ranks: int, size: float, more: float
-) -> None:
-    link = Link(latency_s, bytes_per_s)
-    for time_s in (
-        lambda size: link.all_reduce_s(size, ranks, "ring"),
-        lambda size: link.all_reduce_s(size, ranks, "tree"),
-        lambda size: link.all_reduce_s(size, ranks),
-        lambda size: link.all_to_all_s(size, ranks),
-        link.send_s,
-    ):
-        assert 0 <= time_s(size) <= time_s(size + more)
-
-
-def test_one_device_sends_nothing() -> None:
-    link = Link(1.0, 1.0)
-    assert link.all_reduce_s(1e9, 1) == link.all_to_all_s(1e9, 1) == 0
 
 
 def test_a_given_figure_replaces_that_of_the_devices_own_link() -> None:
@@ -162,8 +83,6 @@ def test_a_given_figure_replaces_that_of_the_devices_own_link() -> None:
 
 
 # All of them
-
-
 @pytest.mark.parametrize(("technique", "model"), TECHNIQUES, ids=lambda part: str(part.name))
 def test_sharing_changes_no_token_and_shortens_all_at_no_cost_of_messages(
     technique: Parallelism, model: ModelShape
@@ -202,8 +121,6 @@ def test_no_sharing_is_quicker_than_its_devices_are_many(
 
 
 # Tensor parallelism
-
-
 @pytest.mark.parametrize("ways", [1, 2, 4, 8])
 def test_the_shards_are_the_whole(ways: int) -> None:
     def on_a_device(tensor: int) -> list[Operator]:
@@ -247,8 +164,6 @@ def test_ways_that_do_not_divide_the_heads_are_refused() -> None:
 
 
 # Pipeline parallelism
-
-
 def test_a_quarter_of_the_time_is_bubble_with_four_stages_and_eight_pieces() -> None:
     assert f"{bubble_share(4, 8):.4f}" == "0.2727"
     stage_s = step_s(ideal(), prompts(1, 512)) / 4
@@ -308,96 +223,7 @@ def test_more_stages_than_layers_are_refused() -> None:
         PipelineParallel(stages=33).apply(Setup.of(ideal()))
 
 
-# Sequence parallelism
-
-
-def test_attention_hides_the_ring_from_a_thousand_tokens_a_device() -> None:
-    assert overlap_block_tokens(312e12, 300e9) == 1040
-
-
-def exposed_s(ranks: int, block_tokens: int, zig_zag: bool, start: int = 0) -> float:
-    """What a ring adds to the attention of a prompt with so many tokens on each device."""
-    link = Link(0.0, 300e9)
-    with_link, free = (
-        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag, link=link)).chunk_s(
-            start, ranks * block_tokens
-        )
-        for link in (link, FREE)
-    )
-    return with_link - free
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_in_lock_step_the_busiest_device_hides_the_ring_a_little_sooner(ranks: int) -> None:
-    bound = overlap_block_tokens(312e12, 300e9)
-    own_half = ranks - 0.5  # whole blocks, and the half of its own that is causal
-    hidden = int((ranks - 1) * bound / own_half) + 1
-    assert hidden <= bound
-    assert exposed_s(ranks, 1040, zig_zag=False) == 0
-    assert exposed_s(ranks, hidden, zig_zag=False) == 0
-    assert exposed_s(ranks, hidden - 2, zig_zag=False) > 0
-
-
-def test_a_balanced_ring_has_half_the_attention_to_hide_behind() -> None:
-    assert exposed_s(8, 1040, zig_zag=True) > 0
-    assert exposed_s(8, 2 * 1040, zig_zag=True) == 0
-
-
-@pytest.mark.parametrize(("ranks", "idle"), [(2, 1 / 3), (8, 7 / 15), (64, 63 / 127)])
-def test_without_zig_zag_half_of_the_devices_work_is_waiting(ranks: int, idle: float) -> None:
-    balanced_s, causal_s = (
-        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag)).chunk_s(0, ranks * 4096)
-        for zig_zag in (True, False)
-    )
-    assert 1 - balanced_s / causal_s == pytest.approx(idle, abs=1e-3)
-
-
-def test_a_later_chunk_sends_the_keys_before_it_too() -> None:
-    sent_s = 3 * (30_000 + 4 * 50) / 4 * 2 * 4096 * 2 * 32 / 300e9
-    slow = StepCost(ideal(MHA, sequence=4, link=Link(0.0, 300e9)))
-    assert slow.chunk_s(30_000, 4 * 50) == pytest.approx(sent_s)
-
-
-def test_a_decode_reads_a_share_of_its_keys_and_sums_partial_results() -> None:
-    link, sequences = Link(2e-6, 100e9), 8
-    assert StepCost(ideal(sequence=4)).context_s(sequences) == pytest.approx(
-        StepCost(ideal()).context_s(sequences) / 4
-    )
-    partials_bytes = sequences * 32 * (128 + 2) * 4
-    free_s = rows_s(ideal(sequence=4), sequences)
-    added_s = rows_s(ideal(sequence=4, link=link), sequences) - free_s
-    assert added_s == pytest.approx(32 * link.all_reduce_s(partials_bytes, 4))
-
-
-def test_of_a_prompt_only_its_last_row_sums_partial_results() -> None:
-    link = Link(2e-6, 100e9)
-    shared_s, free_s = (
-        StepCost(ideal(sequence=4, link=link)).rows_s(4000, 1, True) for link in (link, FREE)
-    )
-    assert shared_s - free_s == pytest.approx(32 * link.all_reduce_s(32 * (128 + 2) * 4, 4))
-
-
-def test_every_device_reads_the_keys_that_the_ring_brings() -> None:
-    alone, shared = (
-        prefill_attention(ideal(sequence=ways), GQA.layers[0], 1000, 500) for ways in (1, 4)
-    )
-    assert shared.moved_bytes == alone.moved_bytes == 131_072 * 1500
-    assert shared.flops == alone.flops / 4
-
-
-def test_every_device_has_all_weights() -> None:
-    assert ideal(sequence=4).resident_weight_bytes() == 4 * 2 * GQA.params()
-    assert ideal(MIXTURE, sequence=4).resident_weight_bytes() == 4 * 2 * MIXTURE.params()
-
-
-def test_a_recurrent_model_has_no_keys_for_a_ring() -> None:
-    with pytest.raises(PolicyError, match=r"sequence-parallel: mamba-2.8b has no softmax"):
-        SequenceParallel().apply(Setup.of(ideal(find_model("mamba-2.8b"))))
-
-
 # Expert parallelism
-
-
 @pytest.mark.parametrize(("ways", "tokens"), [(2, 64), (8, 64), (8, 8)])
 def test_tokens_travel_to_their_experts_and_back(ways: int, tokens: int) -> None:
     link = Link(0.0, 50e9)
@@ -444,8 +270,6 @@ def test_an_impossible_split_is_refused(
 
 
 # Replicas
-
-
 @pytest.mark.parametrize("replicas", [2, 5])
 def test_replicas_multiply_throughput_and_leave_latency(replicas: int) -> None:
     one = Setup.of(ideal())
@@ -458,24 +282,3 @@ def test_replicas_multiply_throughput_and_leave_latency(replicas: int) -> None:
     for latency in ("ttft_s", "e2e_s"):
         expected = sorted(list(alone.requests[latency]) * replicas)
         assert sorted(together.requests[latency]) == expected
-
-
-# The page
-
-PAGE = (DOCS / "techniques" / "parallel.md").read_text()
-
-
-def test_every_parallel_technique_has_its_section() -> None:
-    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-    assert {technique.name for technique, _ in TECHNIQUES} <= set(headings)
-
-
-def test_the_page_shows_what_the_link_model_says() -> None:
-    link = Link(5e-6, 200e9)
-    rows = re.findall(r"^\| ([\d,]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
-    assert len(rows) >= 4
-    for size, ranks, *printed in rows:
-        size_bytes = float(size.replace(",", ""))
-        ring_s = link.all_reduce_s(size_bytes, int(ranks), "ring")
-        tree_s = link.all_reduce_s(size_bytes, int(ranks), "tree")
-        assert [f"{1e6 * s:.2f}" for s in (ring_s, tree_s)] == printed

@@ -1,35 +1,27 @@
-"""Serving: batching, paging, chunks, prefixes, samples, split phases; metrics, frameworks."""
+"""Techniques of serving: batching, chunked prefill, separate pools, and what is refused."""
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from policies.config import PolicyConfig
-from policies.config import PrefixIndex as PrefixIndexName
 from policies.presets import find_preset
 from policies.registry import build_scheduler
 from policies.sequence import Sequence as ServedSequence
 from sim.core.simulate import simulate
-from sim.experiments.scenario import replicate
-from sim.records.metrics import derive, figure, summarize
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.catalogue import find_model
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
+from sim.step_times.roofline.efficiency import IDEAL
 from sim.step_times.step_time import LinearStepTime
 from sim.techniques.effects import Laboratory, compare
 from sim.techniques.experiment import Experiment
 from sim.techniques.memory import KVCache
 from sim.techniques.parallel import TensorParallel
-from sim.techniques.registry import TECHNIQUES
 from sim.techniques.serving import (
     ChunkedPrefill,
     ContinuousBatching,
@@ -41,130 +33,19 @@ from sim.techniques.serving import (
 )
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
-from sim.theory import copy_on_write, exponential_slot_efficiency
+from sim.theory import exponential_slot_efficiency
 from tests.support.checked import CheckedScheduler, request
-from tests.support.paths import DOCS
+from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated
 from tests.support.technique_formulas import (
     chunk_passes,
     kv_tokens_read,
-    shared_prefix_hit_rate,
-    token_passes,
 )
 from tests.support.textbook import Phases
 from workloads.errors import PolicyError
-from workloads.generators.arrivals import PoissonArrivals
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import IndependentLengths, LognormalTokens
-from workloads.request import Request
-from workloads.trace import Trace
 
-SERVING: list[Technique] = [
-    ContinuousBatching(),
-    DynamicInsertion(),
-    PagedAttention(),
-    ChunkedPrefill(),
-    PrefixCache(),
-    CopyOnWrite(),
-    PrefillDecodeSplit(),
-]
-ONE_SECOND = LinearStepTime.of({"constant": 1.0})
-LLAMA, A100 = find_model("llama-2-7b"), find_hardware("a100-80gb")
-REAL = Setup.of(Deployment(LLAMA, A100))
 SHEET = Setup.of(Deployment(LLAMA, A100, IDEAL, kernels=IDEAL_KERNELS))
 """Llama-2-7B on an A100, as assumed and as the data sheet says."""
 
-
-def seeds(count: int) -> list[np.random.SeedSequence]:
-    return np.random.SeedSequence(0).spawn(count)
-
-
-def simulated(setup: Setup, requests: Sequence[Request], seed: int = 0) -> Run:
-    trace = Trace(tuple(requests), "test")
-    return replicate(trace, setup.scenario(), np.random.SeedSequence(seed))
-
-
-def pair(technique: Technique, base: Setup = REAL) -> tuple[Setup, Setup]:
-    """(without, with)."""
-    without = technique.off(base)
-    return without, technique.apply(without)
-
-
-def by_name(technique: Technique) -> str:
-    return technique.name
-
-
-# --- metrics ----------------------------------------------------------------------------------
-
-
-def test_the_metrics_of_three_requests_worked_out_by_hand() -> None:
-    stamps = pd.DataFrame(
-        {
-            "status": "finished",
-            "scheduled_s": [0.0, 1.0, 2.0],
-            "first_token_s": [0.5, 2.0, 2.5],
-            "last_token_s": [4.5, 3.0, 5.5],
-            "prompt_tokens": 1,
-            "output_tokens": [5, 3, 4],
-            "cached_tokens": 0,
-            "preemptions": 0,
-        }
-    )
-    summary = summarize(derive(stamps))
-    printed = {
-        "ttft_s.mean": "0.666667",
-        "output_throughput_tokens_per_s": "2.181818",
-        "request_tps.mean": "1.251323",
-        "decode_tps.mean": "1.333333",
-    }
-    assert {name: f"{figure(summary, name):.6f}" for name in printed} == printed
-    single = summarize(derive(stamps.assign(output_tokens=1, last_token_s=stamps.first_token_s)))
-    assert single["decode_tps"]["count"] == 0, "one token has no decode TPS"
-
-
-# --- no token changes -------------------------------------------------------------------------
-
-EXACT = [name for name, t in TECHNIQUES.items() if t.kind == "system" or t.lossless]
-
-
-def few(technique: Technique) -> list[Request]:
-    """A few requests of the load under which a technique is judged."""
-    experiment = technique.experiment or Experiment()
-    return list(replace(experiment, saturated=16).all_at_once(seed=1))
-
-
-def changed_outputs(technique: Technique) -> tuple[list[int], list[int]] | None:
-    """Output tokens without and with it, on the first model for which it makes sense."""
-    hardware = find_hardware("b200")
-    for model in ("llama-2-7b", "mixtral-8x7b", "mamba-2.8b", "deepseek-v2"):
-        base = Setup.of(Deployment(find_model(model), hardware))
-        try:
-            runs = [simulated(setup, few(technique)) for setup in pair(technique, base)]
-        except PolicyError:
-            continue
-        for run in runs:
-            assert set(run.requests["status"]) == {"finished"}
-        before, after = (run.requests["output_tokens"].tolist() for run in runs)
-        return before, after
-    return None
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_no_lossless_or_system_technique_changes_a_token_count(name: str) -> None:
-    outputs = changed_outputs(TECHNIQUES[name]())
-    assert outputs is not None, "it makes sense for some model"
-    assert outputs[0] == outputs[1]
-
-
-@pytest.mark.parametrize("technique", SERVING, ids=by_name)
-def test_serving_techniques_change_no_token_count(technique: Technique) -> None:
-    assert technique.kind == "system"
-    assert technique.lossless
-    outputs = changed_outputs(technique)
-    assert outputs is not None
-    assert outputs[0] == outputs[1]
-
-
-# --- batching ---------------------------------------------------------------------------------
 
 SHORT = Experiment(prompt_tokens=64, output_tokens=192)
 
@@ -277,104 +158,6 @@ def test_four_prompt_tokens_and_four_answers_take_four_passes_and_seven_entries(
     assert phases.kv_entries == seq.computed_tokens
 
 
-# --- memory -----------------------------------------------------------------------------------
-
-
-def test_the_cache_pays_memory_for_compute() -> None:
-    without, with_it = (token_passes(1000, 250, cached) for cached in (False, True))
-    assert (without, with_it) == (281_125, 1_249)
-    assert f"{without / with_it:.2f}" == "225.08"
-    small = Experiment(alone=2, loaded=4, saturated=4, output_tokens=32)
-    effect = Laboratory(0, 4).effect(KVCache(), REAL, small)
-    assert {name: effect.of(name).sign for name in ("ttft_alone", "tps_alone", "memory")} == {
-        "ttft_alone": "0",
-        "tps_alone": "+",
-        "memory": "-",
-    }
-    assert effect.of("ttft_alone").change == 0
-
-
-def test_paging_changes_nothing_where_both_memories_admit_everybody() -> None:
-    trace = list(Experiment(loaded=60).steady(1, 5.0))
-    a, b = (simulated(setup, trace).requests for setup in pair(PagedAttention()))
-    for column in ("ttft_s", "tpot_s", "e2e_s"):
-        assert list(a[column]) == list(b[column])
-
-
-@pytest.mark.parametrize("slowdown", [0.20, 0.26])
-def test_reading_by_a_table_costs_a_little_speed_and_no_first_token(slowdown: float) -> None:
-    alone = list(Experiment(alone=3).one_at_a_time(1))
-    setups = pair(PagedAttention(attention_slowdown=slowdown))
-    a, b = (simulated(setup, alone).requests for setup in setups)
-    assert list(a["ttft_s"]) == list(b["ttft_s"])
-    ratio = b["tpot_s"] / a["tpot_s"]
-    assert (ratio > 1).all()
-    assert (ratio < 1.02).all()
-
-
-def test_paging_raises_the_throughput_that_memory_limits() -> None:
-    technique = PagedAttention()
-    effect = Laboratory(0, 3).effect(technique, REAL, technique.experiment or Experiment())
-    signs = [effect.of(name).sign for name in ("ttft_loaded", "tps_loaded", "throughput")]
-    assert signs == ["0", "0", "+"]
-
-
-def most_blocks(setup: Setup, requests: Sequence[Request]) -> int:
-    """Blocks of 16 that are held at once, of 100, where the whole length is held from the start."""
-    config = replace(setup.policies, kv_tokens=1600, max_seqs=8, admission="full")
-    run = simulate(requests, CheckedScheduler(config), ONE_SECOND)
-    return (1600 - int(run.steps["free_kv_tokens"].min())) // 16
-
-
-def test_answers_of_one_request_share_its_prompt() -> None:
-    """A prompt of 100, 4 answers of 50 written tokens: 22 blocks, not 40 (vLLM, section 4.4)."""
-    asked = [replace(request("a", 0.0, 100, 51), samples=4)]
-    blocks = [most_blocks(setup, asked) for setup in pair(CopyOnWrite())]
-    forked = copy_on_write(100, 50, 4, 16)
-    assert (forked.blocks, forked.unshared_blocks, forked.copies) == (22, 40, 3)
-    assert blocks == [40, 22]
-
-
-@given(st.integers(1, 120), st.integers(1, 80), st.integers(1, 5))
-def test_shared_or_copied_blocks_are_those_of_the_formula(
-    prompt: int, output: int, samples: int
-) -> None:
-    asked = [replace(request("a", 0.0, prompt, output + 1), samples=samples)]
-    forked = copy_on_write(prompt, output, samples, 16)
-    without, with_it = pair(CopyOnWrite())
-    assert most_blocks(without, asked) == forked.unshared_blocks
-    assert most_blocks(with_it, asked) == forked.blocks
-
-
-def test_sharing_within_a_request_changes_no_time() -> None:
-    asked = [replace(request("a", 0.0, 500, 40), samples=4)]
-    a, b = (simulated(setup, asked).requests for setup in pair(CopyOnWrite()))
-    assert list(a["ttft_s"]) == list(b["ttft_s"])
-    assert list(a["e2e_s"]) == list(b["e2e_s"])
-
-
-def test_requests_share_the_blocks_of_a_common_beginning() -> None:
-    """Two prompts of 100 that share 96, 50 written tokens each: 6 + 2 (4 blocks), not 2 x 10."""
-    asked = [Request(name, 0.0, 100, 51, tuple(range(6)), block_tokens=16) for name in ("a", "b")]
-    assert [most_blocks(setup, asked) for setup in pair(PrefixCache())] == [20, 14]
-
-
-@pytest.mark.parametrize("index", ["hash", "radix"])
-def test_prompts_of_640_that_share_512_hit_seven_tenths(index: PrefixIndexName) -> None:
-    asked = [Request(str(k), 10.0 * k, 640, 4, tuple(range(32)), block_tokens=16) for k in range(8)]
-    run = simulated(PrefixCache(index=index).apply(REAL), asked)
-    expected = shared_prefix_hit_rate(8, 512, 640)
-    assert expected == pytest.approx(0.7)
-    assert run.summary()["prefix_hit_rate_tokens"] == pytest.approx(expected, rel=1e-12)
-    without = simulated(PrefixCache(index=index).off(REAL), asked)
-    assert without.summary()["prefix_hit_rate_tokens"] == 0
-    sooner = run.requests["ttft_s"] < without.requests["ttft_s"]
-    assert sooner.tolist() == [False] + [True] * 7, "the first one fills the cache"
-
-
-# --- chunked prefill --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("prompt", "chunk", "passes", "read"),
     [(4096, 512, 8, 18_432), (4096, 4096, 1, 4_096), (1000, 256, 4, 2_536), (3, 512, 1, 3)],
@@ -432,8 +215,6 @@ def token_gaps_s(setup: Setup, jobs: list[tuple[float, int, int]]) -> Iterator[f
             last_s[name] = end_s
 
 
-# --- prefill and decode apart -----------------------------------------------------------------
-
 GIB = 2**30
 
 
@@ -467,114 +248,6 @@ def test_prompts_of_others_stall_no_decode_of_a_split_server() -> None:
     assert beside == pytest.approx(alone, rel=1e-6)
     assert mixed > 1.1 * alone
 
-
-# --- whole servers ----------------------------------------------------------------------------
-
-NAMED = {
-    "vllm-v0": ("prefill-first", "paged"),
-    "vllm-v1": ("chunked", "paged"),
-    "tgi": ("prefill-first", "paged"),
-    "llama.cpp": ("chunked", "contiguous"),
-    "mlc-llm": ("prefill-first", "paged"),
-    "tensorrt-llm": ("continuous", "paged"),
-    "deepspeed-fastgen": ("chunked", "paged"),
-    "openllm": ("prefill-first", "paged"),
-    "fastertransformer": ("static", "contiguous"),
-}
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_a_named_framework_batches_and_keeps_memory_in_its_way(name: str) -> None:
-    policies = find_preset(name).policies
-    assert (policies["batching"], policies["kv"]) == NAMED[name]
-
-
-SHAREGPT = IndependentLengths(
-    LognormalTokens.from_mean(161, 1.0, max_tokens=1024),
-    LognormalTokens.from_mean(338, 0.877, max_tokens=1023),
-)
-"""Means of Kwon et al. (2023), section 6; log-normal."""
-EAGER_LAYER_S = 1 / 25.5 / 32
-"""A layer of Llama-7B in eager PyTorch, whatever the device: 25.5 tokens/s, bound by Python
-("Accelerating Generative AI II", pytorch.org, 2023)."""
-SWAP_SPACE_BYTES = 4 * 2**30
-"""vLLM's default; it swaps where a request has several answers, and else recomputes."""
-
-
-def eager(setup: Setup) -> Setup:
-    """As Hugging Face's Transformers ran: layer by layer from Python, nothing fused.
-
-    Keys and values grow by copying: read, written, and read by the attention.
-    """
-    deployment = setup.deployment
-    weights_s = deployment.weight_bytes() / deployment.hardware.memory_bytes_per_s / DEFAULT.memory
-    python_s = deployment.model.layer_count * EAGER_LAYER_S
-    kernels = replace(
-        deployment.kernels, fused=False, flash_attention=False, attention_slowdown=3.0
-    )
-    overhead_s = max(DEFAULT.overhead_s, python_s - weights_s)
-    return setup.with_deployment(
-        efficiency=replace(DEFAULT, overhead_s=overhead_s), kernels=kernels
-    )
-
-
-def equal_kernels(setup: Setup) -> Setup:
-    """As it is."""
-    return setup
-
-
-def throughput(setup: Setup, requests: Sequence[Request]) -> float:
-    """Output tokens per second where all come at once."""
-    run = simulated(setup, [replace(r, arrival_s=0.0) for r in requests])
-    assert set(run.requests["status"]) == {"finished"}
-    return float(run.summary()["output_throughput_tokens_per_s"])
-
-
-def vllm(base: Setup, answers: int) -> Setup:
-    """As in 2023: its preset."""
-    imitated = base.with_policies(**find_preset("vllm-v0").policies)
-    if answers == 1:
-        return imitated
-    swap_tokens = int(SWAP_SPACE_BYTES / base.deployment.kv_bytes_per_token())
-    return imitated.with_policies(preemption="swap", host_kv_tokens=swap_tokens)
-
-
-@cache
-def gain_over_static(
-    model: str, hardware: str, answers: int, plain: Callable[[Setup], Setup]
-) -> float:
-    """Throughput of a paged server over padded batches in regions of the longest length."""
-    base = Setup.of(Deployment(find_model(model), find_hardware(hardware)))
-    base = base.with_policies(max_model_len=2048)
-    static = base.with_policies(batching="static", kv="contiguous", reservation="max")
-    drawn = list(generate(WorkloadSpec(400, PoissonArrivals(1.0), SHAREGPT), 1))
-    copies = [replace(r, request_id=f"{r.request_id}/{k}") for r in drawn for k in range(answers)]
-    samples = [replace(r, samples=answers) for r in drawn]
-    return throughput(vllm(base, answers), samples) / throughput(plain(static), copies)
-
-
-PAIRS = [("llama-2-7b", "a10g"), ("llama-2-13b", "a100-40gb")]
-SERVERS = pytest.mark.parametrize(("model", "hardware"), PAIRS)
-
-
-@SERVERS
-def test_paged_continuous_batching_is_an_order_of_magnitude_above_plain_batches(
-    model: str, hardware: str
-) -> None:
-    """vLLM's launch post: 14 to 24 times; 8.5 to 15, six tenths of it, for three answers."""
-    one, three = (gain_over_static(model, hardware, answers, eager) for answers in (1, 3))
-    assert 8 < one < 30
-    assert 0.6 * 8 < three < one
-
-
-@SERVERS
-def test_batching_and_memory_alone_give_half_an_order(model: str, hardware: str) -> None:
-    """Equal kernels: what is left is idle slots, padding, and regions of the longest length."""
-    one, three = (gain_over_static(model, hardware, answers, equal_kernels) for answers in (1, 3))
-    assert one > three > 10**0.5
-
-
-# --- what is refused --------------------------------------------------------------------------
 
 MAPPED = [PagedAttention(), PrefixCache(), CopyOnWrite(), PrefillDecodeSplit()]
 
@@ -628,61 +301,3 @@ def test_impossible_parameters_are_named(
 ) -> None:
     with pytest.raises(ValidationError, match=next(iter(parameter))):
         technique(**parameter)
-
-
-# --- the page ---------------------------------------------------------------------------------
-
-PAGE = (DOCS / "techniques" / "serving.md").read_text()
-
-
-def rows_under(heading: str) -> list[list[float]]:
-    """Rows of numbers in the section of that name."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = re.findall(r"^\|([\d |.,%]+)\|$", section, re.MULTILINE)
-    return [[float(re.sub(r"[,% ]", "", cell)) for cell in line.split("|")] for line in lines]
-
-
-def test_every_serving_technique_has_its_section() -> None:
-    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-    assert {technique.name for technique in SERVING} <= set(headings)
-
-
-def test_the_page_counts_chunks_as_the_code_does() -> None:
-    rows = rows_under("chunked-prefill")
-    assert len(rows) == 3
-    for prompt, chunk, passes, read in rows:
-        whole = int(prompt), int(chunk)
-        assert (chunk_passes(*whole), kv_tokens_read(*whole)) == (passes, read)
-
-
-def test_the_page_counts_hits_and_shared_blocks_as_the_code_does() -> None:
-    hits, blocks = rows_under("prefix-cache"), rows_under("copy-on-write")
-    assert len(hits) == len(blocks) == 3
-    for requests, shared, prompt, percent in hits:
-        rate = shared_prefix_hit_rate(int(requests), int(shared), int(prompt))
-        assert f"{100 * rate:.1f}" == f"{percent:.1f}"
-    for prompt, output, samples, *counts in blocks:
-        forked = copy_on_write(int(prompt), int(output), int(samples), 16)
-        assert [forked.blocks, forked.unshared_blocks, forked.copies] == counts
-
-
-def test_the_page_says_what_static_batches_use() -> None:
-    rows = rows_under("dynamic-insertion")
-    assert len(rows) == 3
-    for slots, percent, gain in rows:
-        efficiency = exponential_slot_efficiency(int(slots))
-        assert (f"{100 * efficiency:.1f}", f"{1 / efficiency:.2f}") == (
-            f"{percent:.1f}",
-            f"{gain:.2f}",
-        )
-
-
-def test_the_page_shows_the_gains_over_plain_batches() -> None:
-    printed = re.findall(r"^\| .* answers? \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
-    assert printed == [
-        tuple(
-            f"{gain_over_static(model, hardware, answers, plain):.1f}" for model, hardware in PAIRS
-        )
-        for plain in (equal_kernels, eager)
-        for answers in (1, 3)
-    ]

@@ -15,14 +15,28 @@ from sim.core.simulate import simulate
 from sim.records.metrics import summarize
 from sim.step_times.step_time import LinearStepTime
 from sim.theory import littles_law_gap, md1_wait_s, mg1_wait_s, number_integral_s
-from sim.theory.selftest.catalogue import SCENARIOS, UnknownScenario, judge_named, scenarios_named
-from sim.theory.selftest.judge import Outcome, half_width, judge
-from sim.theory.selftest.scenario import Scenario
-from sim.theory.selftest.server import ONE_SLOT, ROW_COST, poisson_arrivals_s, replay, server, trace
+from sim.theory.selftest.case import (
+    ONE_SLOT,
+    ROW_COST,
+    SelftestCase,
+    poisson_arrivals_s,
+    replay,
+    server,
+    trace,
+)
+from sim.theory.selftest.judge import (
+    CASES,
+    FigureCheck,
+    UnknownCase,
+    cases_named,
+    half_width,
+    judge,
+    judge_named,
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", CASES)
 def test_scenario_meets_theory(name: str) -> None:
     """Inside a 99.9 % interval over replications that is itself narrow enough to have power."""
     outcomes = judge_named(name)
@@ -31,9 +45,9 @@ def test_scenario_meets_theory(name: str) -> None:
         assert outcome.holds, outcome
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize("scenario", CASES.values(), ids=CASES)
 def test_intervals_are_narrow_and_stand_on_ten_replications_or_nothing_is_random(
-    scenario: Scenario,
+    scenario: SelftestCase,
 ) -> None:
     assert scenario.precision <= 0.08
     assert scenario.replications == 1 or scenario.replications >= 10
@@ -56,7 +70,7 @@ def test_busier_slots_wait_as_pollaczek_and_khinchine_say(
         run = replay(ONE_SLOT, {"constant": 0.1}, requests)
         return {"mean wait": float(run.requests["queue_s"][500:].mean())}
 
-    busy = Scenario("busy", "", {"mean wait": exact_s}, mean_wait_s, 36, precision=0.12)
+    busy = SelftestCase("busy", "", {"mean wait": exact_s}, mean_wait_s, 36, precision=0.12)
     assert all(outcome.holds for outcome in judge(busy))
 
 
@@ -112,18 +126,18 @@ def test_slots_and_memory_for_as_many_refuse_the_same_requests() -> None:
     """Both scenarios draw the same requests, so the very figures agree."""
     by_slots, by_memory = (
         scenario.measure(np.random.default_rng(3))
-        for scenario in scenarios_named(["erlang-slots", "erlang-memory"])
+        for scenario in cases_named(["erlang-slots", "erlang-memory"])
     )
     assert by_slots == by_memory
 
 
-def drawn(mean: float, deviation: float, exact: float) -> Outcome:
+def drawn(mean: float, deviation: float, exact: float) -> FigureCheck:
     """The outcome of a scenario that draws normal numbers."""
 
     def measure(rng: np.random.Generator) -> dict[str, float]:
         return {"value": float(rng.normal(mean, deviation))}
 
-    (outcome,) = judge(Scenario("drawn", "", {"value": exact}, measure))
+    (outcome,) = judge(SelftestCase("drawn", "", {"value": exact}, measure))
     return outcome
 
 
@@ -149,17 +163,17 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 
 @pytest.mark.parametrize(("error", "holds"), [(0.0, True), (1e-12, True), (1e-8, False)])
 def test_an_identity_holds_to_nine_digits(error: float, holds: bool) -> None:
-    (identity,) = scenarios_named(["static-makespan"])
+    (identity,) = cases_named(["static-makespan"])
     off = {figure: value * (1 + error) for figure, value in identity.exact.items()}
     assert [outcome.holds for outcome in judge(replace(identity, exact=off))] == [holds]
 
 
 def test_a_wrong_theory_is_found() -> None:
-    (scenario,) = scenarios_named(["batch-service"])
+    (scenario,) = cases_named(["batch-service"])
     wrong = {figure: 1.06 * value for figure, value in scenario.exact.items()}
     assert [o.verdict for o in judge(replace(scenario, exact=wrong))] == ["FAILED", "FAILED"]
 
 
 def test_an_unknown_scenario_is_named_with_a_near_one() -> None:
-    with pytest.raises(UnknownScenario, match="no scenario 'mm2'; did you mean 'm"):
-        scenarios_named(["mm2"])
+    with pytest.raises(UnknownCase, match="no scenario 'mm2'; did you mean 'm"):
+        cases_named(["mm2"])

@@ -1,11 +1,47 @@
-"""Prefill and decode on separate pools: queues before the prefill, the transfer, the balance.
+"""One model on several devices: pipelines of equal stages, prefill and decode on separate pools.
 
-Equal prompts that take ``prefill_s`` on one device, Poisson arrivals. The forms are those of Zhong
-et al., DistServe (OSDI 2024), section 3.1, each an M/D/1 queue.
+Pipelines: Huang et al., GPipe (2019), for one pass; in autoregressive decoding a micro-batch comes
+back to the first stage only after the last one. Disaggregation: equal prompts that take
+``prefill_s`` on one device, Poisson arrivals; the forms are those of Zhong et al., DistServe (OSDI
+2024), section 3.1, each an M/D/1 queue.
 """
 
 from sim.theory.checks import check_not_negative, check_positive, check_whole
 from sim.theory.single_server import md1_wait_s
+
+
+def pipeline_makespan_s(stages: int, micro_batches: int, stage_s: float) -> float:
+    """Seconds until the last micro-batch has left the last stage: (m + p - 1) t."""
+    check_whole(stages=stages, micro_batches=micro_batches)
+    check_positive(stage_s=stage_s)
+    return (micro_batches + stages - 1) * stage_s
+
+
+def pipeline_bubble(stages: int, micro_batches: int) -> float:
+    """Share of one pass that a stage is idle: (p - 1) / (m + p - 1)."""
+    check_whole(stages=stages, micro_batches=micro_batches)
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def pipeline_first_token_s(stages: int, stage_s: float, hop_s: float = 0.0) -> float:
+    """Seconds until a prefill has passed all stages and the hops between them."""
+    check_whole(stages=stages)
+    check_positive(stage_s=stage_s)
+    check_not_negative(hop_s=hop_s)
+    return stages * stage_s + (stages - 1) * hop_s
+
+
+def pipeline_token_interval_s(stages: int, micro_batches: int, stage_s: float) -> float:
+    """Seconds between tokens of a sequence, ``micro_batches`` in flight: max(p, m) t."""
+    check_whole(stages=stages, micro_batches=micro_batches)
+    check_positive(stage_s=stage_s)
+    return max(stages, micro_batches) * stage_s
+
+
+def pipeline_utilisation(stages: int, micro_batches: int) -> float:
+    """Share of the time that a stage works in steady decoding: min(1, m / p)."""
+    check_whole(stages=stages, micro_batches=micro_batches)
+    return min(1.0, micro_batches / stages)
 
 
 def prefill_ttft_s(rate_per_s: float, prefill_s: float) -> float:

@@ -1,10 +1,12 @@
-"""Servers and requests of the scenarios: everything without bound unless it is named.
+"""A case of the selftest, and the servers and requests that cases are made of.
 
-A service law is continuous, a server counts tokens. Services are therefore cut so fine that the
-error is far below any interval: ``ROWS`` prompt rows or ``STEPS`` decode steps per unit of time.
+A distribution of services is continuous, a server counts tokens. Services are therefore cut so fine
+that the error is far below any interval: ``ROWS`` prompt rows or ``STEPS`` decode steps per unit of
+time. Servers have no bounds but those that a case names.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,31 @@ from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.step_time import LinearStepTime
 from workloads.request import Request
+
+PRECISION, HEAVY_TAIL = 0.05, 0.08
+"""Half widths that leave power, as shares of the exact value; the second where tails are long."""
+
+Figures = Mapping[str, float]
+Measure = Callable[[np.random.Generator], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestCase:
+    """A server simple enough for theory to know its figures.
+
+    ``measure`` simulates once and returns the figures of ``exact`` (and maybe more), warm-up left
+    out. One replication is an identity: nothing in it is random, and both sides agree to rounding.
+    ``precision`` is the half width of the interval, as a share of the exact value, that the
+    replications must reach: a wider one could not tell right from wrong.
+    """
+
+    name: str
+    setting: str
+    exact: Figures
+    measure: Measure
+    replications: int = 16
+    precision: float = PRECISION
+
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -35,7 +62,7 @@ _MANY = 1 << 20
 
 
 def server(**settings: Any) -> PolicyConfig:
-    """A configuration without bounds but those given."""
+    """Return a configuration without bounds but the given ones."""
     unbounded = {
         "kv_tokens": _UNLIMITED,
         "max_model_len": _UNLIMITED,
@@ -49,14 +76,14 @@ ONE_SLOT = server(max_seqs=1)
 
 
 def poisson_arrivals_s(rng: np.random.Generator, rate_per_s: float, count: int) -> FloatArray:
-    """``count`` arrivals with exponential gaps."""
+    """Return ``count`` arrivals in seconds, with exponential gaps."""
     return np.cumsum(rng.exponential(1 / rate_per_s, count))
 
 
 def exponential_tokens(
     rng: np.random.Generator, mean_tokens: float, shape: int | tuple[int, ...]
 ) -> IntArray:
-    """Lengths of many tokens, so that they are all but exponential."""
+    """Draw lengths of so many tokens that rounding hardly shows: exponential ones."""
     return np.ceil(rng.exponential(mean_tokens, shape)).astype(np.int64)
 
 
@@ -66,7 +93,7 @@ def trace(
     outputs: npt.ArrayLike = 1,
     priorities: npt.ArrayLike = 0,
 ) -> list[Request]:
-    """Requests; lengths and priorities are one per request, or one for all."""
+    """Return requests; lengths and priorities are one per request, or one for all."""
     columns = np.broadcast_arrays(arrivals_s, prompts, outputs, priorities)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
@@ -76,11 +103,11 @@ def trace(
 
 
 def replay(config: PolicyConfig, cost: Mapping[str, float], requests: Iterable[Request]) -> Run:
-    """Simulate one server whose steps cost so much by feature."""
+    """Simulate one server; ``cost`` is in seconds by feature of a step."""
     return simulate(requests, build_scheduler(config), LinearStepTime.of(cost))
 
 
 def settled(run: Run, column: str) -> FloatArray:
-    """A column of the requests after the warm-up."""
+    """Return a column of the requests after the warm-up."""
     values = run.requests[column].to_numpy(dtype=np.float64)
     return values[int(WARM_UP * len(values)) :]

@@ -1,0 +1,83 @@
+"""Lossless and system techniques change no token count."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from sim.records.metrics import derive, figure, summarize
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.roofline.deployment import Deployment
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES
+from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from tests.support.serving_techniques import SERVING, by_name, pair, simulated
+from workloads.errors import PolicyError
+from workloads.request import Request
+
+
+def test_the_metrics_of_three_requests_worked_out_by_hand() -> None:
+    stamps = pd.DataFrame(
+        {
+            "status": "finished",
+            "scheduled_s": [0.0, 1.0, 2.0],
+            "first_token_s": [0.5, 2.0, 2.5],
+            "last_token_s": [4.5, 3.0, 5.5],
+            "prompt_tokens": 1,
+            "output_tokens": [5, 3, 4],
+            "cached_tokens": 0,
+            "preemptions": 0,
+        }
+    )
+    summary = summarize(derive(stamps))
+    printed = {
+        "ttft_s.mean": "0.666667",
+        "output_throughput_tokens_per_s": "2.181818",
+        "request_tps.mean": "1.251323",
+        "decode_tps.mean": "1.333333",
+    }
+    assert {name: f"{figure(summary, name):.6f}" for name in printed} == printed
+    single = summarize(derive(stamps.assign(output_tokens=1, last_token_s=stamps.first_token_s)))
+    assert single["decode_tps"]["count"] == 0, "one token has no decode TPS"
+
+
+EXACT = [name for name, t in TECHNIQUES.items() if t.kind == "system" or t.lossless]
+
+
+def few(technique: Technique) -> list[Request]:
+    """A few requests of the load under which a technique is judged."""
+    experiment = technique.experiment or Experiment()
+    return list(replace(experiment, saturated=16).all_at_once(seed=1))
+
+
+def changed_outputs(technique: Technique) -> tuple[list[int], list[int]] | None:
+    """Output tokens without and with it, on the first model for which it makes sense."""
+    hardware = find_hardware("b200")
+    for model in ("llama-2-7b", "mixtral-8x7b", "mamba-2.8b", "deepseek-v2"):
+        base = Setup.of(Deployment(find_model(model), hardware))
+        try:
+            runs = [simulated(setup, few(technique)) for setup in pair(technique, base)]
+        except PolicyError:
+            continue
+        for run in runs:
+            assert set(run.requests["status"]) == {"finished"}
+        before, after = (run.requests["output_tokens"].tolist() for run in runs)
+        return before, after
+    return None
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_no_lossless_or_system_technique_changes_a_token_count(name: str) -> None:
+    outputs = changed_outputs(TECHNIQUES[name]())
+    assert outputs is not None, "it makes sense for some model"
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("technique", SERVING, ids=by_name)
+def test_serving_techniques_change_no_token_count(technique: Technique) -> None:
+    assert technique.kind == "system"
+    assert technique.lossless
+    outputs = changed_outputs(technique)
+    assert outputs is not None
+    assert outputs[0] == outputs[1]
