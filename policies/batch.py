@@ -28,6 +28,17 @@ class ScheduledSequence(NamedTuple):
         return self.tokens + self.padding
 
 
+def next_chunk(seq: Sequence, limit: int) -> ScheduledSequence:
+    """Return the next positions of a prompt, at most ``limit``; it samples with its last one."""
+    start = seq.base_computed_tokens
+    total = seq.prompt_tokens + seq.base_generated_tokens
+    tokens = total - start
+    if tokens > limit:
+        tokens = limit
+    # half the cost of calling the class
+    return tuple.__new__(ScheduledSequence, (seq, start, tokens, start + tokens == total, 0))
+
+
 class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 

@@ -52,9 +52,9 @@ class Lockstep:
         self.size += 1
         heappush(self._ends, (steps + seq.max_tokens - seq.base_generated_tokens, join, seq))
         self.context_tokens += computed
-        place = (computed - steps) % block
-        self._places[place] += 1
-        self._places[place + block] += 1
+        place, places = (computed - steps) % block, self._places
+        places[place] += 1
+        places[place + block] += 1
         seq.lockstep = self
         seq.joined_step = steps
 
@@ -68,9 +68,9 @@ class Lockstep:
         seq.base_generated_tokens += done
         seq.base_computed_tokens = computed = seq.base_computed_tokens + done
         self.context_tokens -= computed
-        place = (computed - steps) % block
-        self._places[place] -= 1
-        self._places[place + block] -= 1
+        place, places = (computed - steps) % block, self._places
+        places[place] -= 1
+        places[place + block] -= 1
 
     def advance(self, steps: int) -> list[Sequence]:
         """Every member has generated ``steps`` tokens; takes out and returns those that ended."""

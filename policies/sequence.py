@@ -160,7 +160,10 @@ class Sequence:
     @property
     def total_tokens(self) -> int:
         """Prompt and generated tokens."""
-        return self.prompt_tokens + self.generated_tokens
+        group = self.lockstep
+        if group is None:
+            return self.prompt_tokens + self.base_generated_tokens
+        return self.prompt_tokens + self.base_generated_tokens + group.steps - self.joined_step
 
     @property
     def final_kv_tokens(self) -> int:
@@ -170,7 +173,28 @@ class Sequence:
     @property
     def finished(self) -> bool:
         """Whether the last token is out."""
-        return self.stopped or self.generated_tokens >= self.max_tokens
+        if self.stopped:
+            return True
+        generated, group = self.base_generated_tokens, self.lockstep
+        if group is not None:
+            generated += group.steps - self.joined_step
+        return generated >= self.max_tokens
+
+    def progress(self) -> tuple[int, int]:
+        """Return (computed positions, positions to compute before the next token).
+
+        For a sequence outside a lockstep group, in one call.
+        """
+        return self.base_computed_tokens, self.prompt_tokens + self.base_generated_tokens
+
+    def advance(self, end: int, samples: bool) -> None:
+        """Record that a step outside a lockstep group computed all positions before ``end``.
+
+        ``samples`` says that it yielded a token.
+        """
+        self.base_computed_tokens = end
+        if samples:
+            self.base_generated_tokens += 1
 
     def fork(self) -> "Sequence":
         """One more answer to the same prompt; it holds no memory yet."""

@@ -134,7 +134,8 @@ class PagedKV:
     def release(self, seq: Sequence) -> None:
         """Give back every block; the sequence does not decode any more."""
         held = -(-seq.base_computed_tokens // self.block_tokens)
-        held = max(held, seq.held_blocks)
+        if held < seq.held_blocks:
+            held = seq.held_blocks
         if self._index is not None:
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:

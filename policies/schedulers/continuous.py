@@ -14,6 +14,7 @@ class ContinuousBatching(IterationBatching):
     """
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
-        if not batch.chunks or head.base_computed_tokens:
+        """Return whether a prompt is the first of the step, decodes at once, or fits whole."""
+        if not batch.chunks or head.computed_tokens:
             return True
         return head.total_tokens - self.memory.cached_prefix(head) <= left

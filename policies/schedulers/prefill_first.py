@@ -20,7 +20,7 @@ class PrefillFirst(ContinuousBatching):
         if batch.chunks:
             return batch
         batch.lockstep = self._decodes
-        if self._decodes.size and self._grows and not self.memory.grow(self._decodes, 1):
+        if self._grows and self._decodes.size and not self.memory.grow(self._decodes, 1):
             self._make_room(batch)
         if not self._decodes.size and self._prefilling:
             self._add_prompts(batch, now_s)

@@ -347,7 +347,7 @@ class AdmissionQueue:
 
 def _has_run(seq: Sequence) -> bool:
     """Whether its request has been served in part: it is not turned away any more."""
-    return seq.preemptions > 0 or seq.group is not None or seq.base_computed_tokens > 0
+    return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0
 
 
 def _arrival_number(seq: Sequence) -> int:

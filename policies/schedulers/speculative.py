@@ -35,7 +35,17 @@ class SpeculativeBatching(ContinuousBatching):
         self._drafting = Drafting()
         if self._drafts:
             self._decodes = self._drafting
-            self.add = self._receive
+            self._rows_per_decode = 1 + self._drafts
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """Queue a sequence, or return why it is refused: its last drafts need room too."""
+        if self._drafts:
+            with self._room_for_drafts(seq):
+                reason = self.memory.refusal(seq)
+            if reason:
+                why = f"{reason}; {self._drafts} of its positions are for drafts"
+                return Refusal("too_long", why)
+        return super().add(seq)
 
     def schedule(self, now_s: float) -> Batch | None:
         """The decodes with their drafts, then prompts as in continuous batching."""
@@ -59,20 +69,10 @@ class SpeculativeBatching(ContinuousBatching):
             batch = Batch(batch.chunks[batch.drafted :], self._decodes)
         return super().complete(batch, steps)
 
-    def _receive(self, seq: Sequence) -> Refusal | None:
-        with self._room_for_drafts(seq):
-            reason = self.memory.refusal(seq)
-        if reason:
-            return Refusal("too_long", f"{reason}; {self._drafts} of its positions are for drafts")
-        return self._admission.add(seq)
-
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
-        if head.base_computed_tokens:  # it decodes at once
+        if head.computed_tokens:  # it decodes at once
             return left > self._drafts
         return super()._may_join(head, left, batch)
-
-    def _left(self, batch: Batch, prompt_rows: int) -> int:
-        return self._token_budget - prompt_rows - self._decodes.size * (1 + self._drafts)
 
     def _admit(self, seq: Sequence, batch: Batch, now_s: float) -> bool:
         with self._room_for_drafts(seq):

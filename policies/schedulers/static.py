@@ -4,48 +4,36 @@ This is how FasterTransformer-style servers ran before Orca (OSDI 2022): prompts
 longest of the batch, and rows of finished sequences keep computing until the last one is done.
 """
 
-from collections.abc import Iterable
-
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
-from policies.lockstep import Lockstep
-from policies.protocols import KVMemory, Load, Refusal
-from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
+from policies.protocols import KVMemory, Refusal
+from policies.schedulers.base import SchedulerBase
 from policies.sequence import Sequence
 
 
-class StaticBatching:
-    """Admits only into an empty server; every member's whole length is reserved.
+class StaticBatching(SchedulerBase):
+    """Admits only into an empty server, and reserves the whole length of every member.
 
-    A batch starts when ``max_seqs`` are waiting, or the one that is next has waited
-    ``wait_limit_s``. A finished member answers its client at once, but its row and its memory are
-    held to the end.
+    A batch starts when ``max_seqs`` sequences wait, or the next in line has waited
+    ``wait_limit_s``. A finished member is answered at once, but its row is computed and its memory
+    held until the last member ends.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        self.memory = memory
-        self._max_seqs = config.max_seqs
+        super().__init__(memory, config)
         self._wait_limit_s = config.wait_limit_s
-        self._waiting = self.build_queue(config)
-        self._admission = AdmissionQueue(memory, config, self._waiting)
-        self.dropped = self._admission.dropped
-        self._decodes = Lockstep(memory.block_tokens)
-        self._forming: list[Sequence] = []
         self._ended: list[ScheduledSequence] = []
-
-    def build_queue(self, config: PolicyConfig) -> WaitingQueue:
-        """Those who wait, and who of them is next; a subclass may have another order."""
-        return queue_in_order(self.memory, config)
+        """Rows of finished members, held to the end of the batch."""
 
     def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or say why it is refused."""
+        """Queue a sequence, or return why it is refused."""
         if seq.samples > 1:
             reason = f"static batching gives one answer to a prompt, not {seq.samples}"
             return Refusal("unsupported", reason)
-        return self._admission.add(seq)
+        return super().add(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; one in the batch stops, its row is held to the end."""
+        """Forget a waiting sequence, or stop a member; its row is held to the end of the batch."""
         if seq := self._waiting.remove(request_id):
             return seq
         for seq in self._decodes:
@@ -57,46 +45,25 @@ class StaticBatching:
         return None
 
     def schedule(self, now_s: float) -> Batch | None:
-        """The held batch's next step, or a new batch when one is due."""
+        """Return the next step of the held batch, or a new batch when one is due."""
         batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
         self._admission.enforce_limit()
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """Advance the live members; the batch ends with its last one."""
-        finished = self._first_tokens() if self._forming else self._decodes.advance(steps)
+        """Advance the live members and return the finished; the batch ends with its last one."""
+        finished = self._first_tokens() if self._prefilling else self._decodes.advance(steps)
         self._end(finished)
         return finished
 
-    def repeatable_steps(self, batch: Batch) -> int:
-        """Until the next member ends; the step of the first tokens never repeats."""
-        return 1 if self._forming else self._decodes.steps_to_end()
-
-    def arrival_may_change_batch(self) -> bool:
-        """Nobody joins a running batch; but a full queue gives newcomers up at the next step."""
-        return self._admission.is_full()
-
-    def changes_batch(self, seq: Sequence) -> bool:
-        """Whether one too many waits."""
-        return self._admission.over_limit()
-
     def wake_s(self) -> float | None:
-        """When the next in line will have waited long enough."""
+        """Return when the next in line will have waited ``wait_limit_s``."""
         head = self._waiting.head()
         return head.arrival_s + self._wait_limit_s if head and not self._decodes.size else None
 
-    def load(self) -> Load:
-        """(running sequences, waiting sequences, free KV tokens)."""
-        running = self._decodes.size + len(self._forming)
-        return running, self._waiting.size, self.memory.free_tokens()
-
     def holders(self) -> list[Sequence]:
-        """All sequences that hold KV memory, the ended members of the batch among them."""
-        return [*self._forming, *self._decodes, *(entry.seq for entry in self._ended)]
-
-    def waiting(self) -> Iterable[Sequence]:
-        """Those who wait, in no order."""
-        return iter(self._waiting)
+        """Return all sequences that hold KV memory, finished members of the batch included."""
+        return [*super().holders(), *(entry.seq for entry in self._ended)]
 
     def _form(self, now_s: float) -> Batch | None:
         head = self._waiting.head()
@@ -105,9 +72,9 @@ class StaticBatching:
         due = now_s >= head.arrival_s + self._wait_limit_s
         if self._waiting.size < self._max_seqs and not due:
             return None
-        while head and len(self._forming) < self._max_seqs and self._admit(head, now_s):
+        while head and len(self._prefilling) < self._max_seqs and self._admit(head, now_s):
             head = self._waiting.head()
-        return _padded_prefill(self._forming) if self._forming else None
+        return _padded_prefill(self._prefilling) if self._prefilling else None
 
     def _admit(self, seq: Sequence, now_s: float) -> bool:
         if self._admission.is_late(seq, now_s):
@@ -119,18 +86,18 @@ class StaticBatching:
         seq.cached_tokens = seq.computed_tokens = cached_tokens
         self._waiting.pop()
         self.memory.commit(seq, seq.prompt_tokens)
-        self._forming.append(seq)
+        self._prefilling.append(seq)
         return True
 
     def _first_tokens(self) -> list[Sequence]:
-        for seq in self._forming:
+        for seq in self._prefilling:
             seq.computed_tokens = seq.prompt_tokens
             seq.generated_tokens = 1
-        finished = [seq for seq in self._forming if seq.finished]
-        for seq in self._forming:
+        finished = [seq for seq in self._prefilling if seq.finished]
+        for seq in self._prefilling:
             if not seq.finished:
                 self._decodes.join(seq)
-        self._forming = []
+        self._prefilling = []
         return finished
 
     def _end(self, seqs: list[Sequence]) -> None:
@@ -142,6 +109,18 @@ class StaticBatching:
             self.memory.release(entry.seq)
             self._waiting.served(entry.seq)
         self._ended = []
+
+    def repeatable_steps(self, batch: Batch) -> int:
+        """Return the steps until a member ends; the step of the first tokens never repeats."""
+        return 1 if self._prefilling else self._decodes.steps_to_end()
+
+    def arrival_may_change_batch(self) -> bool:
+        """Return whether the queue is full: no arrival joins a running batch."""
+        return self._admission.is_full()
+
+    def changes_batch(self, seq: Sequence) -> bool:
+        """Return whether one sequence too many waits."""
+        return self._admission.over_limit()
 
 
 def _dead_row(seq: Sequence) -> ScheduledSequence:

@@ -18,6 +18,7 @@ from policies.config import PolicyConfig
 from policies.invariants import BUDGETS, POSITIONS, TOKENS, InvariantBroken, InvariantChecked
 from policies.kv.contiguous import ContiguousKV
 from policies.kv.paged import PagedKV
+from policies.protocols import KVMemory
 from policies.schedulers.speculative import SpeculativeBatching
 from policies.sequence import Sequence
 from sim.core.simulate import simulate
@@ -334,8 +335,9 @@ class SkipsAPosition(SpeculativeBatching):
 
 
 class ForgetsItsBudget(SpeculativeBatching):
-    def _left(self, batch: Batch, prompt_rows: int) -> int:
-        return super()._left(batch, prompt_rows) + self._drafts
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._rows_per_decode = 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""What every scheduler here has: a waiting queue, prompts in progress, and decodes in lockstep."""
+
+from collections.abc import Iterable
+
+from policies.config import PolicyConfig
+from policies.lockstep import Lockstep
+from policies.protocols import KVMemory, Load, Refusal
+from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
+from policies.sequence import Sequence
+
+
+class SchedulerBase:
+    """The state of a scheduler, and what may be read from it.
+
+    A sequence waits in ``_waiting``; once admitted it is in ``_prefilling``, in order of admission,
+    until its prompt is computed; with its first token it joins ``_decodes``.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        self.memory = memory
+        self._max_seqs = config.max_seqs
+        self._waiting = self.build_queue(config)
+        self._admission = AdmissionQueue(memory, config, self._waiting)
+        self.dropped = self._admission.dropped
+        self._prefilling: list[Sequence] = []
+        self._decodes = Lockstep(memory.block_tokens)
+        self._free_tokens = memory.free_tokens
+
+    def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+        """Return the empty waiting queue; a subclass may have another order."""
+        return queue_in_order(self.memory, config)
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """Queue a sequence, or return why it is refused."""
+        return self._admission.add(seq)
+
+    def load(self) -> Load:
+        """Return (running sequences, waiting sequences, free KV tokens)."""
+        running = self._decodes.size + len(self._prefilling)
+        return running, self._waiting.size, self._free_tokens()
+
+    def holders(self) -> list[Sequence]:
+        """Return all sequences that hold KV memory, in order of admission."""
+        return [*self._decodes, *self._prefilling]
+
+    def waiting(self) -> Iterable[Sequence]:
+        """Return the waiting sequences, in no order."""
+        return iter(self._waiting)
+
+    def wake_s(self) -> float | None:
+        """Return None: what can run runs at once."""
+        return None
+
+    def _has_slot(self) -> bool:
+        return self._decodes.size + len(self._prefilling) < self._max_seqs

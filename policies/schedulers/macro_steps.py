@@ -1,0 +1,69 @@
+"""How often a batch repeats, and which arrivals end the repetition; decides nothing itself.
+
+Between two decisions a batch of decodes only repeats, each context one token longer. A simulator
+takes all these steps at once; the engine takes them one by one and gets the same batches.
+"""
+
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory
+from policies.schedulers.preemption import PreemptiveScheduler
+from policies.schedulers.queueing import ArrivalOrder, has_stable_head
+from policies.sequence import Sequence
+
+
+class MacroSteps(PreemptiveScheduler):
+    """Foresees the next steps of an iteration-level scheduler.
+
+    ``_head_changed`` says that enforcing the queue's limit may have changed which sequence is next.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._bounded = config.queue_limit is not None
+        self._in_order = type(self._waiting) is ArrivalOrder
+        self._volatile = not has_stable_head(self._waiting)
+        self._head_changed = False
+        self._decodes_only = Batch((), self._decodes)
+        self._decode_repeats = 0
+        """How often ``_decodes_only`` repeats."""
+
+    def repeatable_steps(self, batch: Batch) -> int:
+        """Return the steps until a decode ends or a block is missing; 1 with a prompt."""
+        if batch is self._decodes_only:
+            return self._decode_repeats
+        if batch.chunks or batch.preempted or batch.swapped_tokens:
+            return 1
+        if self._waiting.size and (self._volatile or self._head_changed) and self._has_slot():
+            return 1  # another sequence may be next: the cache changed, or some were given up
+        decodes = self._decodes
+        limit = decodes.steps_to_end()
+        if limit == 1 or not self._grows:
+            return limit
+        granted = decodes.granted_step - decodes.steps
+        return granted + self.memory.repeatable_steps(decodes, limit - granted)
+
+    def arrival_may_change_batch(self) -> bool:
+        """Return whether a slot is free and an arrival could be next, or the queue is full."""
+        if self._bounded and self._admission.is_full():
+            return True
+        if self._in_order and self._waiting.size:
+            return False
+        return self._has_slot()
+
+    def changes_batch(self, seq: Sequence) -> bool:
+        """Return whether ``seq``, just added, is next and has a slot, or is one too many."""
+        if self._bounded and self._admission.over_limit():
+            return True
+        return self._has_slot() and self._waiting.head() is seq
+
+    def _run_of_decodes(self) -> Batch | None:
+        """Return the decodes, to be repeated; None where the next step lacks a block.
+
+        Their memory is taken in ``complete``, for all steps that have run.
+        """
+        steps = self._decodes.steps_to_end()
+        self._decode_repeats = (
+            self.memory.repeatable_steps(self._decodes, steps) if self._grows else steps
+        )
+        return self._decodes_only if self._decode_repeats else None
