@@ -1,4 +1,5 @@
-"""Settings of every test: how many examples hypothesis tries, and the dashboard in a browser.
+"""Settings of every test: how many examples hypothesis tries, and one dashboard and one
+Chromium for all tests of a process.
 
 Hypothesis has three profiles. ``default`` is for the inner loop, ``ci`` tries the full number of
 examples (chosen where the environment has ``CI``); both draw the same examples in every run.
@@ -7,12 +8,19 @@ busy machine is not an error.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
-from tests.support.dashboard_app import Browser, browser, served_dashboard
+from tests.support.dashboard_app import (
+    Browser,
+    Chromium,
+    ServedDashboard,
+    served_dashboard,
+    user_of,
+)
 
 settings.register_profile("default", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
@@ -20,13 +28,25 @@ settings.register_profile("search", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
-@pytest.fixture(scope="module")
-def dashboard_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as url:
-        yield url
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    program = Chromium()
+    yield program
+    program.close()
+
+
+@pytest.fixture(scope="session")
+def dashboard(
+    chromium: Chromium, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedDashboard]:
+    with served_dashboard(tmp_path_factory.mktemp("dashboard")) as served:
+        yield served
 
 
 @pytest.fixture
-def chromium(dashboard_url: str) -> Iterator[Browser]:
-    with browser(dashboard_url) as found:
+def user(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
+    """A user with a browser of their own; the runs that they keep go with them."""
+    with user_of(dashboard, chromium) as found:
         yield found
+    for run in dashboard.runs.iterdir():
+        shutil.rmtree(run)

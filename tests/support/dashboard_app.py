@@ -1,22 +1,24 @@
 """The dashboard in tests: one page by Streamlit's own tester, or all of it in a real browser."""
 
+import asyncio
 import contextlib
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.paths import ROOT
 
-CHROMIUM = shutil.which("chromium")
+_CHROMIUM = shutil.which("chromium")
 _FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
@@ -38,29 +40,39 @@ def page_test(name: str) -> Any:
     return testing.AppTest.from_string(_PAGE.format(name=name), default_timeout=60)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedDashboard:
+    """A dashboard that listens at ``url`` and keeps its runs in ``runs``."""
+
+    url: str
+    runs: Path
+
+
 @contextlib.contextmanager
-def served_dashboard(folder: Path) -> Iterator[str]:
-    """The dashboard on a free local port, keeping runs under ``folder``."""
+def served_dashboard(folder: Path) -> Iterator[ServedDashboard]:
+    """Serve the dashboard on a free local port; its runs lie under ``folder``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    runs = folder / "runs"
+    runs.mkdir()
     command = [
         sys.executable, "-m", "app.cli", "dashboard", "--port", str(port), "--headless",
-        "--runs", str(folder / "runs"),
+        "--runs", str(runs),
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     with (folder / "log.txt").open("w") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
             _await_health(url, server)
-            yield url
+            yield ServedDashboard(url, runs)
         finally:
             server.terminate()
             server.wait(10)
 
 
 def _await_health(url: str, server: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
+    for _ in range(1200):
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(f"{url}/_stcore/health", timeout=1).text == "ok":
                 return
@@ -69,28 +81,120 @@ def _await_health(url: str, server: "subprocess.Popen[bytes]") -> None:
     pytest.fail("the dashboard did not start")
 
 
-class Browser:
-    """A Chromium page; ``problems`` are console errors and requests to anywhere else."""
+class Chromium:
+    """One Chromium for all browser tests of a process; each test has a context of its own.
 
-    def __init__(self, page: Any, url: str) -> None:
+    Playwright keeps an event loop running in this thread. It is hidden between browser tests, so
+    that other tests can run loops of their own.
+    """
+
+    def __init__(self) -> None:
+        if _CHROMIUM is None or find_spec("playwright") is None:
+            pytest.skip("no chromium on this machine, or no playwright to drive it")
+        from playwright.sync_api import expect, sync_playwright
+
+        expect.set_options(timeout=30_000)
+        self._playwright = sync_playwright().start()
+        self._loop = asyncio.get_running_loop()
+        self._program = self._playwright.chromium.launch(
+            executable_path=_CHROMIUM, headless=True, args=_FLAGS
+        )
+        asyncio._set_running_loop(None)
+
+    @contextlib.contextmanager
+    def context(self, **options: Any) -> Iterator[Any]:
+        """Open a context with nothing in its memory, and close it with its pages."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            context = self._program.new_context(**options)
+            yield context
+            context.close()
+        finally:
+            asyncio._set_running_loop(outer)
+
+    def close(self) -> None:
+        """End the program."""
+        asyncio._set_running_loop(self._loop)
+        self._program.close()
+        self._playwright.stop()
+
+
+_WATCH_SCRIPT = """
+window.scriptRuns = 0;
+window.scriptChangedMs = 0;
+new MutationObserver(changes => {
+  for (const change of changes) {
+    window.scriptChangedMs = performance.now();
+    if (change.target.getAttribute('data-test-script-state') === 'running') window.scriptRuns++;
+  }
+}).observe(document, {
+  subtree: true, attributes: true, attributeFilter: ['data-test-script-state'],
+});
+"""
+_IS_SETTLED = """
+runs => window.scriptRuns >= runs
+  && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]') !== null
+  && document.querySelector('[data-stale=true]') === null
+  && performance.now() - window.scriptChangedMs > 150
+"""
+_WAIT_MS = 60_000
+
+
+class Browser:
+    """A page of Chromium on the dashboard; ``problems`` are console errors and requests elsewhere.
+
+    Every action waits until the dashboard's script has run to its end, acts, and waits until the
+    run that the action started has ended too.
+    """
+
+    def __init__(self, page: Any, dashboard: ServedDashboard) -> None:
         self.page = page
-        self.url = url
+        self.url = dashboard.url
+        self.runs = dashboard.runs
         self.problems: list[str] = []
+        page.add_init_script(_WATCH_SCRIPT)
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
         page.on("request", self._on_request)
 
-    def open(self, path: str = "", heading: str | None = None) -> None:
-        """Go to a page and wait until it is drawn."""
+    def open(self, path: str, heading: str) -> None:
+        """Go to a page by its address and wait until it is drawn."""
         self.page.goto(f"{self.url}/{path}", wait_until="domcontentloaded")
-        if heading:
-            self.page.get_by_role("heading", name=heading, level=1).wait_for(timeout=60_000)
+        self.await_heading(heading, level=1)
         self.settle()
 
-    def settle(self) -> None:
-        """Wait until the script has run to its end."""
-        app = self.page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')
-        app.wait_for(timeout=60_000)
+    def act(self, action: Callable[[], object]) -> None:
+        """Do something that runs the script once more, and wait for the end of that run."""
+        self.settle()
+        runs = self.page.evaluate("window.scriptRuns")
+        action()
+        self.settle(runs + 1)
+
+    def press(self, name: str) -> None:
+        """Press the button ``name``."""
+        self.act(self.page.get_by_role("button", name=name, exact=True).click)
+
+    def fill(self, label: str, text: str) -> None:
+        """Type ``text`` into the field ``label``."""
+        self.settle()
+        field = self.page.get_by_label(label, exact=True)
+        field.fill(text)
+        self.act(lambda: field.press("Enter"))
+
+    def visit(self, name: str) -> None:
+        """Go to another page by its link along the top."""
+        self.act(self.page.get_by_role("link", name=name, exact=True).click)
+        self.await_heading(name, level=1)
+
+    def await_heading(self, name: str, level: int | None = None) -> None:
+        """Wait until a heading that has ``name`` in it is there."""
+        heading = self.page.get_by_role("heading", name=name, level=level)
+        heading.first.wait_for(timeout=_WAIT_MS)
+
+    def settle(self, runs: int = 0) -> None:
+        """Wait until the script has begun ``runs`` times and none is running."""
+        self.page.wait_for_function(_IS_SETTLED, arg=runs, timeout=_WAIT_MS)
 
     def assert_sound(self) -> None:
         """No exception box, no console error, no request to the outside."""
@@ -108,16 +212,9 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(url: str, scheme: Literal["light", "dark"] = "light") -> Iterator[Browser]:
-    """A new Chromium with nothing in its memory; skips where there is none."""
-    if CHROMIUM is None or find_spec("playwright") is None:
-        pytest.skip("no chromium on this machine, or no playwright to drive it")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=_FLAGS)
-        context = chromium.new_context(
-            viewport={"width": 1440, "height": 1000}, reduced_motion="reduce", color_scheme=scheme
-        )
-        yield Browser(context.new_page(), url)
-        chromium.close()
+def user_of(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
+    """Open a browser context on the dashboard, as another user would."""
+    options = {"viewport": {"width": 1440, "height": 1000}, "reduced_motion": "reduce"}
+    with chromium.context(color_scheme="light", **options) as context:
+        context.set_default_timeout(30_000)
+        yield Browser(context.new_page(), dashboard)

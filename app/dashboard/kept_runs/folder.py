@@ -1,6 +1,6 @@
-"""What may be done in the folder of runs.
+"""The folder of runs: what is in it, and what may be done in it.
 
-Only its direct children are taken by name, and nothing is followed that leads out of it.
+Only its direct children are taken by name, and no link is followed out of it.
 """
 
 import os
@@ -14,11 +14,13 @@ from pathlib import Path
 from sim.records.run import RunError
 
 MOST_ZIP_BYTES = 200_000_000
+RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
+_DEEPEST = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 
 def child(root: Path, name: str) -> Path:
-    """The folder of that name directly in ``root``.
+    """Return the folder of that name directly in ``root``.
 
     Raises ``RunError`` for any other place, for a link, and where a link is inside.
     """
@@ -29,7 +31,7 @@ def child(root: Path, name: str) -> Path:
 
 
 def new_child(root: Path, name: str) -> Path:
-    """The path of a run to be saved; raises ``RunError`` for a bad name or one that is taken."""
+    """Return the path of a run to be saved; raises ``RunError`` for a bad name or a taken one."""
     if not _NAME.fullmatch(name):
         raise RunError(
             f"{name!r}: a name has up to 80 letters, digits and . _ + -, a letter or digit first"
@@ -40,9 +42,9 @@ def new_child(root: Path, name: str) -> Path:
 
 
 def delete(root: Path, name: str) -> None:
-    """Delete a direct child of ``root``; what links in it point to stays.
+    """Delete a direct child of ``root``; targets of links in it stay.
 
-    Raises ``RunError`` where that cannot be.
+    Raises ``RunError`` where it cannot be deleted.
     """
     try:
         shutil.rmtree(_direct_child(root, name))
@@ -51,7 +53,7 @@ def delete(root: Path, name: str) -> None:
 
 
 def zip_problem(root: Path, name: str) -> str | None:
-    """Why a child cannot be a zip archive: it is too large to be held in memory."""
+    """Return why a child cannot be zipped (too large to be held in memory), or None."""
     size_bytes = sum(file.lstat().st_size for file in files_in(_direct_child(root, name)))
     if size_bytes <= MOST_ZIP_BYTES:
         return None
@@ -59,7 +61,7 @@ def zip_problem(root: Path, name: str) -> str | None:
 
 
 def zipped(root: Path, name: str) -> bytes:
-    """A child as a zip archive; raises ``RunError`` where ``zip_problem`` has something to say."""
+    """Return a child as a zip archive; raises ``RunError`` with its ``zip_problem``."""
     folder = child(root, name)
     if problem := zip_problem(root, name):
         raise RunError(f"{name}: {problem}")
@@ -71,10 +73,42 @@ def zipped(root: Path, name: str) -> bytes:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """All files and links below a folder; links to folders are not entered."""
+    """Yield all files and links below a folder; links to folders are not entered."""
     for place, folders, names in os.walk(folder):
         for name in (*names, *(each for each in folders if (Path(place) / each).is_symlink())):
             yield Path(place) / name
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, perhaps a damaged one."""
+    return any((folder / name).exists() for name in RUN_FILES)
+
+
+def kept_runs(root: Path) -> list[str]:
+    """Return the run folders under ``root``, by their paths from there; the newest first."""
+    found = sorted(_run_folders(root), key=lambda folder: (-_changed_s(folder), str(folder)))
+    return [folder.relative_to(root).as_posix() for folder in found]
+
+
+def last_change_s(folder: Path) -> float:
+    """Return when a file below ``folder`` was last written, added or deleted, at any depth."""
+    return max(_changed_s(path) for path in (folder, *folder.rglob("*")))
+
+
+def _run_folders(folder: Path, depth: int = 0) -> Iterator[Path]:
+    if is_run(folder):
+        yield folder
+    elif depth < _DEEPEST and folder.is_dir():
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                yield from _run_folders(path, depth + 1)
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted meanwhile
+        return 0.0
 
 
 def _direct_child(root: Path, name: str) -> Path:

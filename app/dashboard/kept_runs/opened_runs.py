@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app import figures
-from app.dashboard.kept_runs.folder import child, files_in
+from app.dashboard.kept_runs.folder import child, last_change_s
 from app.figures import Figure
 from app.html.facts import what_ran
 from app.html.report import server_state
@@ -28,7 +28,7 @@ def opened(root: Path, names: tuple[str, ...]) -> Found:
     Raises ``RunError`` naming a folder that is no run, is damaged, or leads elsewhere.
     """
     folders = [child(root, name) for name in names]
-    return _opened(tuple(map(str, folders)), max(map(_changed_ns, folders)))
+    return _opened(tuple(map(str, folders)), max(map(last_change_s, folders)))
 
 
 def facts(run: Run) -> list[str]:
@@ -83,12 +83,8 @@ def drawn(named: NamedRun, slo: SLO) -> Iterator[tuple[str, Figure]]:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _opened(folders: tuple[str, ...], changed_ns: int) -> Found:
+def _opened(folders: tuple[str, ...], changed_s: float) -> Found:
     return find_runs([Path(folder) for folder in folders])
-
-
-def _changed_ns(folder: Path) -> int:
-    return max((file.lstat().st_mtime_ns for file in files_in(folder)), default=0)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -9,14 +9,13 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from app.dashboard.kept_runs.folder import child, files_in
+from app.dashboard.kept_runs.folder import RUN_FILES, child, files_in, is_run
 from app.html.facts import what_ran_short
 from app.text.metric_labels import METRICS
 from sim.records.metrics import figure
 from sim.records.run import RunError, RunKind
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
-_RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
 _VERDICT = "verdict.json"
 
 
@@ -46,7 +45,7 @@ def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
 def _listed(root: Path, name: str) -> ListedFolder:
     try:
         folder = child(root, name)
-        if any((folder / file).exists() for file in _RUN_FILES):
+        if is_run(folder):
             return ListedFolder(name, _run_row(folder))
         return ListedFolder(name, _group_row(folder))
     except (RunError, OSError) as error:
@@ -55,7 +54,7 @@ def _listed(root: Path, name: str) -> ListedFolder:
 
 def _run_row(folder: Path) -> dict[str, Any]:
     try:
-        meta, summary = (json.loads((folder / name).read_text()) for name in _RUN_FILES[:2])
+        meta, summary = (json.loads((folder / name).read_text()) for name in RUN_FILES[:2])
         scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
         kind = meta["kind"]
         if kind not in get_args(RunKind):

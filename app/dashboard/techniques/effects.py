@@ -31,12 +31,17 @@ EXPLAINED = (
 )
 
 
-def measure(server: DataSheetServer, text: str) -> Effect:
-    """What a technique does to a server: the same with it and without it, simulated.
+Item = tuple[DataSheetServer, str]
+"""A server and the technique to measure on it."""
 
-    The server's other techniques are on both sides. Raises ``PolicyError`` where these make no
-    sense.
+
+def measure(item: Item) -> Effect:
+    """Simulate a server with a technique and without it, in a process of a job.
+
+    The server's other techniques are on both sides. Raises ``PolicyError`` where they do not go
+    together.
     """
+    server, text = item
     technique = find_technique(text)
     base = server.without(technique.name).setup()
     return _laboratory().effect(technique, base, technique.experiment or Experiment())

@@ -7,25 +7,28 @@ import pandas as pd
 import streamlit as st
 
 from app.dashboard.downloads import downloads
-from app.dashboard.jobs.job import watch_job
+from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.effects import (
     EXPLAINED,
     HEADS,
+    Item,
     change_text,
     changes_frame,
     effects_table,
+    measure,
     parameters,
     texts,
 )
-from app.dashboard.techniques.measuring import JOB, job_of, measured, start
 from sim.techniques.effects import Effect
 from sim.techniques.registry import TECHNIQUES, find_technique
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Family, Technique
 from workloads.errors import ServetwinError
 
+_JOB = "techniques"
+_MOST_KEPT = 2_000
 _CHOSEN = "techniques_chosen"
 _COLOURS = {"better": "#2E8B57", "worse": "#D55E00"}
 _COLUMNS = {
@@ -44,30 +47,30 @@ def effects_panel(server: DataSheetServer, setup: Setup) -> None:
         help="None chosen: all.",
     )  # fmt: skip
     names = texts(server, families)
-    job = job_of(server)
+    job = _job_of(server)
     if job is None or not job.is_running:
         _offer(server, names)
     if job is None:
         _table(server, names)
     else:
-        watch_job(JOB, lambda _: _table(server, names))
+        watch_job(_JOB, lambda _: _table(server, names))
     st.caption(EXPLAINED)
     _one(server, names)
-    if effects := measured(server):
+    if effects := _measured(server):
         downloads(changes_frame(effects.values()), "technique_effects")
 
 
 def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
-    missing = [text for text in names if text not in measured(server)]
+    missing = [text for text in names if text not in _measured(server)]
     if missing:
         st.button(
-            f"Measure {len(missing)} techniques", type="primary", on_click=start,
+            f"Measure {len(missing)} techniques", type="primary", on_click=_start,
             args=(server, missing), help="About a quarter of a second each.",
         )  # fmt: skip
 
 
 def _table(server: DataSheetServer, names: Sequence[str]) -> None:
-    effects = measured(server)
+    effects = _measured(server)
     frame = effects_table(names, effects)
     st.dataframe(
         frame.style.map(_colour, subset=[head for head, _ in HEADS.values()]),
@@ -90,7 +93,7 @@ def _one(server: DataSheetServer, names: Sequence[str]) -> None:
     st.markdown(_about(technique))
     text = _with_parameters(server, technique)
     _switch(server, name, text)
-    if effect := measured(server).get(text):
+    if effect := _measured(server).get(text):
         _changes(effect)
 
 
@@ -124,8 +127,8 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
         return
     file, is_on = current_scenario(), server.text_of(name)
     with st.container(horizontal=True):
-        if text not in measured(server):
-            st.button("Measure this one", on_click=start, args=(server, [text]))
+        if text not in _measured(server):
+            st.button("Measure this one", on_click=_start, args=(server, [text]))
         if is_on != text:
             label = "Change its parameters in the scenario" if is_on else "Turn on in the scenario"
             st.button(
@@ -153,3 +156,39 @@ def _changes(effect: Effect) -> None:
 def _colour(cell: object) -> str:
     colour = _COLOURS.get(str(cell).partition(" ")[0])
     return f"color: {colour}" if colour else ""
+
+
+def _start(server: DataSheetServer, texts: Sequence[str]) -> None:
+    """Begin to measure the techniques of ``texts`` that are not measured yet."""
+    known = _measured(server)
+    items = [(server, text) for text in texts if text not in known]
+    start_job(_JOB, measure, items, note=server)
+
+
+def _job_of(server: DataSheetServer) -> "Job[Item, Effect] | None":
+    """Return this session's job where it measures ``server``; one of another server is stopped."""
+    job = find_job(_JOB)
+    if job is None or job.note == server:
+        return job
+    job.stop()
+    return None
+
+
+def _measured(server: DataSheetServer) -> dict[str, Effect]:
+    """Return the known effects on a server, by technique text, and keep them for all users."""
+    job = _job_of(server)
+    if job is not None:
+        _keep({job.items[place]: effect for place, effect in job.results.items()})
+    return {text: effect for (of, text), effect in list(_kept().items()) if of == server}
+
+
+def _keep(found: dict[Item, Effect]) -> None:
+    kept = _kept()
+    kept.update(found)
+    while len(kept) > _MOST_KEPT:
+        kept.pop(next(iter(kept)), None)
+
+
+@st.cache_resource
+def _kept() -> dict[Item, Effect]:
+    return {}

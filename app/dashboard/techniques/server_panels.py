@@ -7,17 +7,15 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.frames import (
+from app.dashboard.techniques.server_tables import (
     PRODUCTS,
+    breakdowns,
     intensity_grid,
     latency_frame,
-    work_frame,
-)
-from app.dashboard.techniques.operators import (
-    breakdowns,
     operators_frame,
     peaks_flops_per_s,
     step_sentence,
+    work_frame,
 )
 from app.text.technique_reports import intensity_report, latency_report
 from sim.step_times.roofline.memory import DeviceMemory

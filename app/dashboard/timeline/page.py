@@ -1,5 +1,6 @@
 """Timeline: requests, batches, queue and memory on one axis; one request explained."""
 
+from functools import partial
 from math import ceil, floor
 from typing import Any
 
@@ -10,17 +11,12 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
+from app.dashboard.kept_runs.folder import kept_runs, last_change_s
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
-from app.dashboard.timeline.tables import behind_table, parts_table, slowest_table
-from app.dashboard.timeline.timeline_run import (
-    TimelineRun,
-    from_folder,
-    from_simulation,
-    kept_runs,
-    last_change_s,
-)
+from app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
+from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
 from app.dashboard.timeline.visible_requests import (
     MOST_LINES,
     VisibleRequests,
@@ -31,8 +27,6 @@ from app.dashboard.timeline.visible_requests import (
     window_around,
 )
 from app.figures.batches import MOST_BATCHES
-from app.text.explanation import neighbour_lines, verdict
-from sim.explain.explain import Explanation
 from workloads.errors import ServetwinError
 
 _THIS = "the scenario at the side"
@@ -45,15 +39,15 @@ def page() -> None:
     st.title("Timeline")
     left, right = st.columns(2)
     with left:
-        watched = _run()
+        shown_run = _run()
     with right:
-        row = _requested(watched)
-    choice = _choice(watched, row)
-    _chart(watched, choice, row)
+        row = _requested(shown_run)
+    choice = _choice(shown_run, row)
+    _chart(shown_run, choice, row)
     if row is not None:
-        _explain(watched, row)
-    _slowest(watched)
-    _files(watched)
+        _explain(shown_run, row)
+    _slowest(shown_run)
+    _files(shown_run)
 
 
 def _run() -> TimelineRun:
@@ -90,7 +84,7 @@ def _of_folder(name: str, changed: float) -> TimelineRun:
     return from_folder(runs_folder() / name)
 
 
-def _requested(watched: TimelineRun) -> int | None:
+def _requested(shown_run: TimelineRun) -> int | None:
     """The row of the request to explain."""
     name = st.text_input(
         "Request to explain", key="timeline_request", bind="query-params",
@@ -99,13 +93,13 @@ def _requested(watched: TimelineRun) -> int | None:
     if not name:
         return None
     try:
-        return watched.explainer.row_of(name)
+        return shown_run.explainer.row_of(name)
     except ServetwinError as error:
         st.error(escaped(str(error)))
         return None
 
 
-def _choice(watched: TimelineRun, row: int | None) -> VisibleRequests:
+def _choice(shown_run: TimelineRun, row: int | None) -> VisibleRequests:
     left, right = st.columns([1, 2])
     with left:
         show = st.segmented_control(
@@ -115,13 +109,13 @@ def _choice(watched: TimelineRun, row: int | None) -> VisibleRequests:
     with right:
         if show == _SLOWEST:
             count = st.slider("How many", 5, MOST_LINES, 20, key="timeline_slowest")
-            return slowest(watched, count)
-        return in_window(watched, _window(watched, row), row)
+            return slowest(shown_run, count)
+        return in_window(shown_run, _window(shown_run, row), row)
 
 
-def _window(watched: TimelineRun, row: int | None) -> tuple[float, float]:
-    low, high = floor(100 * watched.start_s) / 100, ceil(100 * watched.end_s) / 100
-    begin = busiest_window(watched) if row is None else window_around(watched, row)
+def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
+    low, high = floor(100 * shown_run.start_s) / 100, ceil(100 * shown_run.end_s) / 100
+    begin = busiest_window(shown_run) if row is None else window_around(shown_run, row)
     start_s, end_s = st.session_state.get("timeline_window") or begin
     start_s, end_s = max(low, start_s), min(high, end_s)
     if start_s >= end_s:
@@ -134,9 +128,9 @@ def _window(watched: TimelineRun, row: int | None) -> tuple[float, float]:
     return shown[0], shown[1]
 
 
-def _chart(watched: TimelineRun, choice: VisibleRequests, row: int | None) -> None:
-    chosen = None if row is None else str(watched.run.requests["request_id"].iloc[row])
-    shown = timeline_data(watched, choice)
+def _chart(shown_run: TimelineRun, choice: VisibleRequests, row: int | None) -> None:
+    chosen = None if row is None else str(shown_run.run.requests["request_id"].iloc[row])
+    shown = timeline_data(shown_run, choice)
     chart(
         figures.timeline(shown, chosen), "timeline_chart",
         on_select=_take_click, selection_mode="points",
@@ -160,33 +154,17 @@ def _name_of(point: dict[str, Any]) -> str | None:
     return name[0] if isinstance(name, list) else name
 
 
-def _explain(watched: TimelineRun, row: int) -> None:
-    name = str(watched.run.requests["request_id"].iloc[row])
-    found = watched.explainer.explain(name)
+def _explain(shown_run: TimelineRun, row: int) -> None:
+    name = str(shown_run.run.requests["request_id"].iloc[row])
     st.subheader(f"Request {escaped(name)}")
-    st.markdown(f"**{escaped(_sentence(verdict(found)))}**")
-    st.caption(escaped(_facts(found)))
-    st.button("Show it in the timeline", on_click=_zoom, args=(window_around(watched, row),))
-    if found.parts_s:
-        chart(figures.request_parts(name, found.parts_s), "timeline_parts")
-        with st.expander("The parts as a table"):
-            st.dataframe(parts_table(found), hide_index=True)
-    for note in found.notes:
-        st.caption(escaped(_sentence(note)))
-    _behind(watched.explainer.waited_behind(name))
+    zoom = partial(_zoom, window_around(shown_run, row))
+    draw_explanation(
+        shown_run.explainer.explain(name), shown_run.explainer.waited_behind(name), zoom
+    )
 
 
-def _behind(steps: pd.DataFrame) -> None:
-    if steps.empty:
-        return
-    count, first_s, last_s = int(steps["steps"].sum()), steps["start_s"].min(), steps["end_s"].max()
-    which = "step" if count == 1 else f"{count} steps"
-    with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
-        st.dataframe(behind_table(steps), hide_index=True, height=280)
-
-
-def _slowest(watched: TimelineRun) -> None:
-    table = slowest_table(watched.explainer.slowest(_SLOWEST_LISTED))
+def _slowest(shown_run: TimelineRun) -> None:
+    table = slowest_table(shown_run.explainer.slowest(_SLOWEST_LISTED))
     if table.empty:
         return
     st.subheader("The slowest requests")
@@ -206,19 +184,9 @@ def _zoom(window_s: tuple[float, float]) -> None:
     st.session_state.update({"timeline_window": window_s, "timeline_show": _WINDOW})
 
 
-def _files(watched: TimelineRun) -> None:
-    frames = {"requests": watched.run.requests, "steps": watched.run.steps}
+def _files(shown_run: TimelineRun) -> None:
+    frames = {"requests": shown_run.run.requests, "steps": shown_run.run.steps}
     for column, (name, frame) in zip(st.columns(2), frames.items(), strict=True):
         with column:
             st.caption(f"All {name} of the run")
             downloads(frame, f"timeline_{name}")
-
-
-def _facts(found: Explanation) -> str:
-    tokens = f"{found.prompt_tokens} prompt and {found.output_tokens} output tokens"
-    where = f"{tokens}, scheduled at {found.scheduled_s:.3f} s on replica {found.replica}"
-    return " ".join(map(_sentence, [where, *neighbour_lines(found)]))
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

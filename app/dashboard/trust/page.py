@@ -10,10 +10,10 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
+from app.dashboard.kept_runs.folder import last_change_s
 from app.dashboard.scenario.allowed_choices import offered, runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate
-from app.dashboard.timeline.timeline_run import last_change_s
 from app.dashboard.trust.error_by_load import error_by_band
 from app.dashboard.trust.profile_fit import (
     coefficient_table,

@@ -20,13 +20,15 @@ from app.dashboard.simulations import (
     finished_replications,
     replications,
     simulate_or_stop,
+    steps_with_usage,
 )
-from app.dashboard.what_if.memory import bars_of_one_unit, memory_parts
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from sim.experiments.predict import interval
+from sim.step_times.roofline.server import RooflineServer
 
 _BASELINE = "baseline"
 _NOW, _BEFORE = "this scenario", "baseline"
+_GB = 1e9
 _LOG = logging.getLogger(__name__)
 
 
@@ -71,6 +73,28 @@ def interval_sentence(outcome: SimulatedScenario) -> str:
         f"Intervals hold nine of ten of {REPLICATIONS} replications, each with "
         f"{' and '.join(drawn)}.{one}{missing}"
     )
+
+
+def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
+    """Return what a replica's memory holds on average, by part of ``figures.memory_bar``, and the
+    unit: bytes where a data sheet says how many there are, else tokens of KV memory."""
+    tokens = figures.mean_kv_parts(steps_with_usage(outcome))
+    server = outcome.scenario.profile
+    if not isinstance(server, RooflineServer):
+        return tokens, "tokens"
+    weights = server.deployment.resident_weight_bytes()
+    gb = {part: count * server.kv_bytes_per_token() / _GB for part, count in tokens.items()}
+    return {"weights": weights / _GB, **gb}, "GB"
+
+
+def bars_of_one_unit(
+    found: Mapping[str, tuple[dict[str, float], str]],
+) -> list[tuple[str, dict[str, dict[str, float]]]]:
+    """Return the bars by unit: a bar of bytes does not stand beside one of tokens."""
+    units = dict.fromkeys(unit for _, unit in found.values())
+    return [
+        (unit, {name: parts for name, (parts, of) in found.items() if of == unit}) for unit in units
+    ]
 
 
 def _answer(

@@ -7,8 +7,8 @@ from tests.support.dashboard_app import Browser
 expect = pytest.importorskip("playwright.sync_api").expect
 
 PAGES = {
-    "": "What if?",
-    "compare": "Compare",
+    "?requests=100": "What if?",
+    "compare?requests=100": "Compare",
     "frontier": "Frontier",
     "policies": "Policies",
     "timeline": "Timeline",
@@ -21,28 +21,28 @@ PAGES = {
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", PAGES)
-def test_page_opens(chromium: Browser, path: str) -> None:
-    chromium.open(path, PAGES[path])
-    chromium.assert_sound()
+def test_page_opens(user: Browser, path: str) -> None:
+    user.open(path, PAGES[path])
+    user.assert_sound()
 
 
 @pytest.mark.browser
-def test_slider_changes_numbers_and_link(chromium: Browser) -> None:
-    chromium.open("?rate=12", "What if?")
-    page = chromium.page
-    number = page.get_by_test_id("stMetricValue").first
+def test_slider_changes_numbers_and_link(user: Browser) -> None:
+    user.open("?rate=12&requests=100", "What if?")
+    number = user.page.get_by_test_id("stMetricValue").first
     before = number.inner_text()
-    page.get_by_role("slider", name="Requests per second").press("ArrowRight")
+    slider = user.page.get_by_role("slider", name="Requests per second")
+    user.act(lambda: slider.press("ArrowRight"))
     expect(number).not_to_have_text(before)
-    page.wait_for_url("**rate=12.5**")
-    chromium.assert_sound()
+    user.page.wait_for_url("**rate=12.5**")
+    user.assert_sound()
 
 
 @pytest.mark.browser
-def test_link_restores_the_scenario(chromium: Browser) -> None:
-    chromium.open("?rate=20&batching=chunked&max_seqs=64", "What if?")
-    page = chromium.page
+def test_link_restores_the_scenario(user: Browser) -> None:
+    user.open("?rate=20&batching=chunked&max_seqs=64&requests=100", "What if?")
+    page = user.page
     expect(page.get_by_role("slider", name="Requests per second")).to_have_value("20")
     page.get_by_test_id("stSidebar").get_by_text("Policies", exact=True).click()
     expect(page.get_by_label("Sequences in a batch")).to_have_value("64")
-    chromium.assert_sound()
+    user.assert_sound()

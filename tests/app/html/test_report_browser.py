@@ -14,7 +14,7 @@ from app.html.report import render_html
 from app.text.report_folders import NamedRun
 from sim.records.metrics import SLO
 from sim.records.run import Run
-from tests.support.dashboard_app import CHROMIUM
+from tests.support.dashboard_app import Chromium
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -39,21 +39,12 @@ def written(folder: Path, count: int) -> Path:
 
 @contextmanager
 def opened(
-    path: Path, scheme: Literal["light", "dark"] = "light", width: int = 1200
+    chromium: Chromium, path: Path, scheme: Literal["light", "dark"] = "light", width: int = 1200
 ) -> Iterator[Any]:
     """The page, once all charts are drawn; at the end, it has asked for nothing else."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    asked, said = [], []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        context = chromium.new_context(
-            offline=True, color_scheme=scheme, viewport={"width": width, "height": 900}
-        )
+    viewport = {"width": width, "height": 900}
+    with chromium.context(offline=True, color_scheme=scheme, viewport=viewport) as context:
+        asked, said = [], []
         page = context.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(message.text))
@@ -62,7 +53,6 @@ def opened(
         page.locator(f"figure:last-of-type {DRAWN}").last.wait_for(timeout=60_000)
         yield page
         assert (asked, said) == ([path.as_uri()], [])
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +61,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.browser
-def test_every_chart_is_drawn_without_a_network(report: Path) -> None:
-    with opened(report) as page:
+def test_every_chart_is_drawn_without_a_network(chromium: Chromium, report: Path) -> None:
+    with opened(chromium, report) as page:
         charts = page.locator("figure").count()
         assert charts >= 8
         expect(page.locator(".js-plotly-plot")).to_have_count(charts, timeout=60_000)
@@ -80,8 +70,8 @@ def test_every_chart_is_drawn_without_a_network(report: Path) -> None:
 
 
 @pytest.mark.browser
-def test_text_and_charts_follow_the_browsers_theme(report: Path) -> None:
-    with opened(report, "dark") as page:
+def test_text_and_charts_follow_the_browsers_theme(chromium: Chromium, report: Path) -> None:
+    with opened(chromium, report, "dark") as page:
         for scheme, ink in (("dark", "rgb(230, 232, 238)"), ("light", "rgb(31, 36, 48)")):
             page.emulate_media(color_scheme=scheme)
             for part in ("body", "body .xtitle"):
@@ -90,22 +80,22 @@ def test_text_and_charts_follow_the_browsers_theme(report: Path) -> None:
 
 
 @pytest.mark.browser
-def test_a_narrow_page_does_not_scroll_sideways(report: Path) -> None:
-    with opened(report, width=480) as page:
+def test_a_narrow_page_does_not_scroll_sideways(chromium: Chromium, report: Path) -> None:
+    with opened(chromium, report, width=480) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 480
 
 
 @pytest.mark.browser
-def test_a_definition_is_one_hover_away(report: Path) -> None:
-    with opened(report) as page:
+def test_a_definition_is_one_hover_away(chromium: Chromium, report: Path) -> None:
+    with opened(chromium, report) as page:
         word = page.locator("abbr", has_text="TTFT, ms").first
         assert "first token - scheduled" in word.get_attribute("title")
 
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_ten_thousand_requests_open_too(tmp_path: Path) -> None:
+def test_ten_thousand_requests_open_too(chromium: Chromium, tmp_path: Path) -> None:
     report = written(tmp_path, 10_000)
     assert report.stat().st_size < MOST_BYTES
-    with opened(report) as page:
+    with opened(chromium, report) as page:
         assert page.locator(DRAWN).count() > 0

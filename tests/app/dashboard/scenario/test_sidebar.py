@@ -12,10 +12,12 @@ from app.dashboard.scenario.controls import as_controls, changes, from_controls
 from app.dashboard.scenario.sidebar import own_settings
 from app.dashboard.scenario.uploads import read_upload
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from tests.support.dashboard_app import Browser, page_test
+from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, page_test, user_of
 from tests.support.scenario_strategies import scenarios
 from workloads.errors import ServetwinError, TraceError
 from workloads.sample import sample_path
+
+expect = pytest.importorskip("playwright.sync_api").expect
 
 GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
 
@@ -165,19 +167,16 @@ def test_reset_shows_the_default() -> None:
     assert at.session_state["max_seqs"] is None
 
 
-def choose_file(chromium: Browser, place: int, path: Path) -> None:
+def choose_file(user: Browser, place: int, path: Path) -> None:
     """Give a file to the uploader at a place in the sidebar (0: trace, 1: YAML)."""
-    chromium.settle()
-    inputs = chromium.page.get_by_test_id("stSidebar").locator("input[type=file]")
-    inputs.nth(place).set_input_files(path)
+    inputs = user.page.get_by_test_id("stSidebar").locator("input[type=file]")
+    user.act(lambda: inputs.nth(place).set_input_files(path))
 
 
 @pytest.mark.browser
-def test_yaml_goes_down_and_up_again_twice(chromium: Browser, tmp_path: Path) -> None:
-    from playwright.sync_api import expect
-
-    chromium.open("?requests=100&rate=20&max_seqs=64", "What if?")
-    page, path = chromium.page, tmp_path / "s.yaml"
+def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> None:
+    user.open("?requests=100&rate=20&max_seqs=64", "What if?")
+    page, path = user.page, tmp_path / "s.yaml"
     page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download YAML").click()
@@ -187,62 +186,55 @@ def test_yaml_goes_down_and_up_again_twice(chromium: Browser, tmp_path: Path) ->
     )
     assert parse_scenario(path.read_text(), "s") == expected
     for _ in range(2):
-        page.get_by_role("button", name="Reset to the default").click()
+        user.press("Reset to the default")
         expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
-        choose_file(chromium, 1, path)
+        choose_file(user, 1, path)
         expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
         page.wait_for_url("**max_seqs=64**")
-    chromium.assert_sound()
+    user.assert_sound()
 
 
 @pytest.mark.browser
 def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
-    chromium: Browser, tmp_path: Path
+    user: Browser, tmp_path: Path
 ) -> None:
-    from playwright.sync_api import expect
-
-    chromium.open("?requests=100", "What if?")
-    page, sidebar = chromium.page, chromium.page.get_by_test_id("stSidebar")
+    user.open("?requests=100", "What if?")
+    page, sidebar = user.page, user.page.get_by_test_id("stSidebar")
     trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
     trace.write_text("no trace\n")
     scenario.write_text("policies: {batching: '/srv/mine.py:Mine'}")
-    choose_file(chromium, 0, trace)
+    choose_file(user, 0, trace)
     expect(sidebar.get_by_text("mine_[x].csv:1: field 'row': no known trace")).to_be_visible()
-    page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
-    choose_file(chromium, 1, scenario)
+    sidebar.get_by_text("Scenario file", exact=True).click()
+    choose_file(user, 1, scenario)
     expect(sidebar.get_by_text("'/srv/mine.py:Mine' is not offered here")).to_be_visible()
     trace.write_bytes(sample())
-    choose_file(chromium, 0, trace)
+    choose_file(user, 0, trace)
     expect(sidebar.get_by_text("240 requests")).to_be_visible()
     page.wait_for_url("**workload=mine_**")
     expect(sidebar.get_by_text("no known trace")).to_have_count(0)
-    chromium.settle()
-    chromium.assert_sound()
+    user.assert_sound()
 
 
 @pytest.mark.browser
-def test_a_broken_link_says_so_and_offers_the_default(chromium: Browser) -> None:
-    from playwright.sync_api import expect
-
-    chromium.open("?rate=fast&requests=100&foo=1&batching=chunkd", "What if?")
-    page = chromium.page
+def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
+    user.open("?rate=fast&requests=100&foo=1&batching=chunkd", "What if?")
+    page = user.page
     for said in ("'fast': input should be", "foo: no such setting", "batching: 'chunkd'"):
         expect(page.get_by_test_id("stAlert").first).to_contain_text(said)
     expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
-    page.get_by_role("button", name="Use the default scenario").click()
+    user.press("Use the default scenario")
     expect(page.get_by_label("Requests", exact=True)).to_have_value("2000")
     expect(page.get_by_text("Part of this link cannot be used")).to_have_count(0)
-    chromium.settle()
-    chromium.assert_sound()
+    user.assert_sound()
 
 
 @pytest.mark.browser
-def test_two_users_do_not_see_each_others_scenario(chromium: Browser) -> None:
-    from playwright.sync_api import expect
-
-    chromium.open("?requests=100&rate=20", "What if?")
-    other_context = chromium.page.context.browser.new_context()
-    other = Browser(other_context.new_page(), chromium.url)
-    other.open("?requests=50", "What if?")
-    for user, requests in ((chromium, "100"), (other, "50")):
-        expect(user.page.get_by_label("Requests", exact=True)).to_have_value(requests)
+def test_two_users_do_not_see_each_others_scenario(
+    user: Browser, dashboard: ServedDashboard, chromium: Chromium
+) -> None:
+    user.open("?requests=100&rate=20", "What if?")
+    with user_of(dashboard, chromium) as other:
+        other.open("?requests=50", "What if?")
+        for each, requests in ((user, "100"), (other, "50")):
+            expect(each.page.get_by_label("Requests", exact=True)).to_have_value(requests)

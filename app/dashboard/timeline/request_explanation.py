@@ -1,0 +1,95 @@
+"""One request explained: its verdict, its parts, and the steps that it waited behind."""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.formatting import escaped
+from app.text.explanation import neighbour_lines, verdict
+from sim.explain.explain import Explanation
+
+_STEPS = {
+    "start_s": "start, s",
+    "steps": "steps",
+    "decode_sequences": "decodes",
+    "prefill_chunks": "prefill chunks",
+    "rows": "rows",
+    "running": "running",
+    "waiting": "waiting",
+    "free_kv_tokens": "free KV, tokens",
+}
+
+
+def draw_explanation(found: Explanation, behind: pd.DataFrame, zoom: Callable[[], None]) -> None:
+    """Draw why a request took as long as it did; ``behind`` are the steps that it waited behind.
+
+    ``zoom`` shows all its time in the timeline.
+    """
+    st.markdown(f"**{escaped(_sentence(verdict(found)))}**")
+    st.caption(escaped(_facts(found)))
+    st.button("Show it in the timeline", on_click=zoom)
+    if found.parts_s:
+        chart(figures.request_parts(found.request_id, found.parts_s), "timeline_parts")
+        with st.expander("The parts as a table"):
+            st.dataframe(parts_table(found), hide_index=True)
+    for note in found.notes:
+        st.caption(escaped(_sentence(note)))
+    if len(behind):
+        _draw_steps(behind)
+
+
+def parts_table(found: Explanation) -> pd.DataFrame:
+    """Return every part in milliseconds and as a share of the latency."""
+    whole_s = sum(found.parts_s.values()) or 1.0
+    rows = [
+        {"part": figures.PART_LOOKS[part][0], "ms": 1e3 * s, "share, %": 100 * s / whole_s}
+        for part, s in found.parts_s.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def behind_table(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of ``Run.steps`` with the columns that explain why a request waited."""
+    lasted_ms = 1e3 * (steps["end_s"] - steps["start_s"])
+    table = steps[list(_STEPS)].rename(columns=_STEPS)
+    table.insert(1, "lasted, ms", lasted_ms)
+    return table
+
+
+def slowest_table(found: Sequence[Explanation]) -> pd.DataFrame:
+    """Return a row per request: its latencies, and what delayed it."""
+    rows = [
+        {
+            "request": one.request_id,
+            "E2E latency, ms": _ms(one.e2e_s),
+            "TTFT, ms": _ms(one.ttft_s),
+            "TPOT, ms": _ms(one.tpot_s),
+            "what delayed it": verdict(one),
+        }
+        for one in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def _draw_steps(steps: pd.DataFrame) -> None:
+    count, first_s, last_s = int(steps["steps"].sum()), steps["start_s"].min(), steps["end_s"].max()
+    which = "step" if count == 1 else f"{count} steps"
+    with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
+        st.dataframe(behind_table(steps), hide_index=True, height=280)
+
+
+def _facts(found: Explanation) -> str:
+    tokens = f"{found.prompt_tokens} prompt and {found.output_tokens} output tokens"
+    where = f"{tokens}, scheduled at {found.scheduled_s:.3f} s on replica {found.replica}"
+    return " ".join(map(_sentence, [where, *neighbour_lines(found)]))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1e3 * seconds, 1)

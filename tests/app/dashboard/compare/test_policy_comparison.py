@@ -1,0 +1,115 @@
+"""Policies compared: tables and sentences of hand-made summaries, and links to the timeline."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from app.dashboard.compare.policy_comparison import (
+    OWN_LABEL,
+    comparison_frame,
+    differences_table,
+    figures_table,
+    gains_sentence,
+    largest_gains_and_losses,
+    policy_labels,
+    request_gains,
+    scenario_under,
+    timeline_links,
+)
+from app.dashboard.metrics_row import ScenarioSummaries
+from app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
+from workloads.errors import PolicyError
+
+
+def summary(ttft_s: float, goodput: float) -> dict[str, Any]:
+    return {
+        "ttft_s": {"p90": ttft_s}, "tpot_s": {"p90": 0.02}, "goodput_per_s": goodput,
+        "output_throughput_tokens_per_s": 1000.0, "slo_attainment": 0.5,
+    }  # fmt: skip
+
+
+def two_sides() -> dict[str, ScenarioSummaries]:
+    draws = [summary(0.1 + 0.01 * r, 5.0) for r in range(5)]
+    slower = [summary(0.2 + 0.01 * r, 5.0) for r in range(5)]
+    return {"a": ScenarioSummaries(draws[0], draws), "b": ScenarioSummaries(slower[0], slower)}
+
+
+def test_tables_have_intervals_and_paired_differences() -> None:
+    values, differences = figures_table(two_sides()), differences_table(two_sides())
+    assert values["TTFT p90, ms"].tolist() == ["100 [102, 138]", "200 [202, 238]"]
+    assert differences["policy"].tolist() == ["b"]
+    assert differences["TTFT p90, ms"].tolist() == ["+100 [+100, +100] worse"]
+    assert differences["goodput, requests/s"].tolist() == ["+0.00 [+0.00, +0.00] may be none"]
+
+
+def test_a_side_without_replications_has_values_only() -> None:
+    sides = {"a": ScenarioSummaries(summary(0.1, 5.0)), "b": ScenarioSummaries(summary(0.05, 8.0))}
+    assert figures_table(sides)["TTFT p90, ms"].tolist() == ["100", "50"]
+    assert differences_table(sides)["goodput, requests/s"].tolist() == ["+3.00"]
+    undefined = {"a": ScenarioSummaries({**summary(0.1, 5.0), "ttft_s": {"p90": None}})}
+    assert figures_table(undefined)["TTFT p90, ms"].tolist() == ["-"]
+
+
+def test_numbers_are_for_files() -> None:
+    found = comparison_frame(two_sides())
+    (row,) = found[(found["policy"] == "b") & (found["metric"] == "TTFT p90, ms")].to_dict(
+        "records"
+    )
+    assert row["value"] == pytest.approx(200)
+    assert row["difference_p5"] == pytest.approx(100)
+    assert len(found) == 10
+
+
+def requests(latencies_s: list[float | None]) -> pd.DataFrame:
+    done = [f is not None for f in latencies_s]
+    return pd.DataFrame(
+        {
+            "request_id": [f"r{place}" for place in range(len(latencies_s))],
+            "status": ["finished" if one else "refused" for one in done],
+            "scheduled_s": [10.0 - place for place in range(len(latencies_s))],
+            "e2e_s": [float("nan") if f is None else f for f in latencies_s],
+        }
+    )
+
+
+def test_gains_are_by_request_and_of_those_that_finished_twice() -> None:
+    found = request_gains(requests([1.0, 2.0, 3.0, None]), requests([0.5, 2.0, 4.0, 1.0]))
+    assert found["request_id"].tolist() == ["r2", "r1", "r0"]
+    assert found["difference"].tolist() == [1.0, 0.0, -0.5]
+    gained, lost = largest_gains_and_losses(found)
+    assert (gained["request_id"].tolist(), lost["request_id"].tolist()) == (["r0"], ["r2"])
+    said = gains_sentence(found, "a", "b")
+    assert said.startswith("From a to b: faster 1, slower 1 of 3 requests; E2E latency changes")
+    assert "+167 ms" in said
+    assert "No request" in gains_sentence(found.iloc[:0], "a", "b")
+
+
+def test_every_offered_side_can_be() -> None:
+    for label in policy_labels():
+        scenario_under(ScenarioFile(), label).settled()
+    assert scenario_under(ScenarioFile(), OWN_LABEL) == ScenarioFile()
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("vllm-v2", "did you mean 'vllm-v1'"),
+        ("max_seqs=many", "max_seqs: 'many' is not a whole number"),
+        ("batching=mine.py:Mine", "batching: 'mine.py:Mine' is not offered here"),
+        ("router=mine.py:Mine", "router: 'mine.py:Mine' is not offered here"),
+    ],
+)
+def test_a_bad_side_says_why(label: str, message: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        scenario_under(ScenarioFile(), label)
+    assert message in str(error.value)
+
+
+def test_links_to_the_timeline_hold_the_scenario_of_that_side() -> None:
+    file = scenario_under(parse_scenario("workload: {rate_per_s: 20}", "t"), "static+max_seqs=8")
+    assert timeline_links(file, ["generated:7"]) == [
+        "timeline?rate=20.0&batching=static&max_seqs=8&timeline_request=generated%3A7"
+    ]
+    uploaded = file.model_copy(update={"workload": Workload(source="mine.csv")})
+    assert timeline_links(uploaded, ["r"]) is None

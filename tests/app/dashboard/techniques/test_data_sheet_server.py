@@ -1,0 +1,35 @@
+"""A server of data sheets with techniques on and off."""
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+pytest.importorskip("plotly", reason="figures need plotly")
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
+from app.dashboard.techniques.effects import (
+    texts,
+)
+from app.scenario.scenario_file import ScenarioFile, parse_scenario
+from sim.techniques.registry import TECHNIQUES
+from workloads.errors import PolicyError
+
+
+def test_a_technique_that_is_on_is_judged_against_the_server_without_it() -> None:
+    server = DataSheetServer(techniques=("fp8", "weight-offload:resident=0.5"))
+    assert "weight-offload:resident=0.5" in texts(server)
+    assert texts(server, ["kernels"]) == [
+        name for name, technique in TECHNIQUES.items() if technique.family == "kernels"
+    ]
+    assert server.without("weight-offload").techniques == ("fp8",)
+    changed = server.with_technique("fp8")
+    assert changed.techniques == ("weight-offload:resident=0.5", "fp8")
+    with pytest.raises(PolicyError, match="unknown parameter"):
+        server.with_technique("fp8:bits=4")
+
+
+def test_the_scenario_keeps_all_but_its_server() -> None:
+    file = parse_scenario("workload: {rate_per_s: 3}\npolicies: {max_seqs: 7}", "test")
+    assert DataSheetServer.of(file) is None
+    found = DataSheetServer("llama-2-7b", "a100-80gb").with_technique("fp8").in_scenario(file)
+    assert DataSheetServer.of(found) == DataSheetServer("llama-2-7b", "a100-80gb", ("fp8",))
+    assert found.model_copy(update={"server": file.server}) == file
+    assert ScenarioFile.model_validate(found.model_dump()) == found

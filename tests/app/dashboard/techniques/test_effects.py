@@ -1,0 +1,50 @@
+"""Effects of techniques in tables."""
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+pytest.importorskip("plotly", reason="figures need plotly")
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
+from app.dashboard.techniques.effects import (
+    HEADS,
+    change_text,
+    changes_frame,
+    effects_table,
+    measure,
+)
+from sim.techniques.effects import METRICS, Change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change("ttft_alone", -0.123, -0.127, -0.119), "better -12.3 % ±0.4"),
+        (Change("throughput", -0.5, -0.6, -0.4), "worse -50.0 % ±10.0"),
+        (Change("throughput", 12.5, 10.0, 15.0), "better +1250 % ±250"),
+        (Change("memory", 0.005, 0.004, 0.006), "none"),
+        (Change("tps_alone", 0.05, -0.05, 0.15), "unsure +5.0 % ±10.0"),
+        (Change("tps_alone", None, None, None), "undefined"),
+    ],
+)
+def test_changes_in_words(change: Change, words: str) -> None:
+    assert change_text(change) == words
+
+
+def test_an_effect_is_that_of_the_command_line() -> None:
+    server = DataSheetServer("llama-2-7b", "a100-80gb")
+    effect = measure(server, "weight-int4")
+    assert effect.of("memory").sign == effect.of("tps_alone").sign == "+"
+    refused = measure(server, "expert-parallel")
+    assert "no experts" in (refused.refused or "")
+    table = effects_table(
+        ["weight-int4", "expert-parallel", "awq"],
+        {"weight-int4": effect, "expert-parallel": refused},
+    ).set_index("technique")
+    heads = [head for head, _ in HEADS.values()]
+    assert str(table.loc["weight-int4", "memory"]).startswith("better -")
+    assert set(table.loc["expert-parallel", heads]) == {"not here"}
+    assert set(table.loc["awq", heads]) == {""}
+    assert table.loc["awq", "answers"] == "may change"
+    changes = changes_frame([effect, refused])
+    assert len(changes) == len(METRICS) + 1
+    assert changes["refused"].notna().sum() == 1

@@ -1,0 +1,45 @@
+"""What fits into the memory of a device."""
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+pytest.importorskip("plotly", reason="figures need plotly")
+from app import figures
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.memory import DeviceMemory
+from sim.techniques.build import build_setup
+
+
+def deployment(techniques: tuple[str, ...] = (), model: str = "llama-3-8b") -> Deployment:
+    return build_setup(model, "h100", techniques).deployment
+
+
+@pytest.mark.parametrize(
+    ("techniques", "context"), [((), 2048), (("kv-quantisation",), 4096), (("fp8",), 512)]
+)
+def test_what_fits_is_what_the_simulated_server_has_room_for(
+    techniques: tuple[str, ...], context: int
+) -> None:
+    setup = build_setup("llama-3-8b", "h100", techniques)
+    memory = DeviceMemory.of(setup.deployment, context)
+    assert memory.sequences == setup.scenario().policies.kv_tokens // context
+    parts = memory.parts(memory.sequences)
+    assert sum(parts.values()) == pytest.approx(memory.capacity)
+    assert parts["weights"] == pytest.approx(setup.deployment.resident_weight_bytes())
+
+
+def test_windows_and_states_bound_what_a_sequence_takes() -> None:
+    windowed = deployment(("sliding-window:window_tokens=1024",))
+    assert DeviceMemory.of(windowed, 1024) == DeviceMemory.of(windowed, 8192)
+    state = DeviceMemory.of(deployment(("state-space",)), 8192)
+    assert state.kv_per_sequence == 0 < state.state_per_sequence
+
+
+def test_weights_that_do_not_fit_leave_room_for_nobody() -> None:
+    found = Deployment(find_model("llama-2-70b"), find_hardware("h100"))
+    memory = DeviceMemory.of(found, 2048)
+    assert memory.sequences == 0
+    figure = figures.device_memory({"here": memory.parts(1)}, memory.capacity)
+    assert sum(trace.x[0] for trace in figure.data) > memory.capacity / 1e9
+    assert figure.layout.xaxis.title.text.startswith("memory, GB")

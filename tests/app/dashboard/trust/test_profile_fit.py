@@ -1,0 +1,47 @@
+"""What a profile keeps of its calibration, and the step times that it gives."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from app.dashboard.trust.profile_fit import (
+    coefficient_table,
+    decode_curve,
+    fit_sentence,
+    prompt_curve,
+    residuals,
+)
+from policies.batch import BatchShape
+from sim.step_times.profile import StepTimeFit, load_profile
+
+CPU = load_profile("base-cpu").layouts["paged"]
+
+
+def test_curves_are_the_fit_and_end_where_measuring_ended() -> None:
+    decodes, prompts = decode_curve(CPU), prompt_curve(CPU)
+    for curve in (decodes, prompts):
+        assert curve["x"].is_monotonic_increasing
+        assert (curve["low_s"] < curve["seconds"]).all()
+        assert (curve["seconds"] < curve["high_s"]).all()
+    assert decodes.loc[decodes["measured"], "x"].max() == 16
+    assert prompts.loc[prompts["measured"], "x"].max() <= 1000  # 501,000 pairs of a prompt
+    n = int(prompts["x"].iloc[7])
+    expected = CPU.model().seconds(BatchShape(0, 0, 0, ((0, n),)))[0]
+    assert prompts["seconds"].iloc[7] == pytest.approx(expected)
+
+
+def test_coefficients_have_standard_errors_of_their_covariance() -> None:
+    table = coefficient_table(CPU).set_index("feature")
+    expected_us = 1e6 * np.std(CPU.draws, axis=0, ddof=1)
+    assert table["standard error, µs"].to_numpy() == pytest.approx(expected_us, rel=1e-3)
+    assert table.loc["decode_sequences", "measured up to"] == 16
+    assert fit_sentence("paged", CPU).startswith("paged: fitted to 893 steps; the median error")
+
+
+def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
+    computed = load_profile("llama-3-8b-h100")
+    fit: StepTimeFit = computed.layouts["paged"]
+    assert residuals(computed) == {}
+    assert "computed, not measured" in fit_sentence("paged", fit)
+    assert list(coefficient_table(fit)) == ["feature", "µs per unit"]
+    assert decode_curve(fit)["measured"].all()

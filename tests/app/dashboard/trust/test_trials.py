@@ -1,0 +1,105 @@
+"""Trials: the bundled one, those that are found, and their errors."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from app import figures
+from app.dashboard.trust.trials import (
+    EXAMPLE,
+    error_rows,
+    find_trials,
+    profile_of,
+    requests_of,
+    verdict_table,
+    when_and_where,
+)
+from loadtest.report.comparison import MetricComparison
+from sim.experiments.predict import Interval
+from sim.records.metrics import figure
+from sim.step_times.profile import load_profile
+from tests.support.figure_frames import load_test
+
+NAME = "example-bundled-engine-2026-11-21"
+
+
+REPORTED = {
+    "output_throughput_tokens_per_s": (-0.1, 0.0),
+    "tpot_s.mean": (-5.3, 11.5),
+    "ttft_s.mean": (-6.7, 10.5),
+    "ttft_s.p90": (-6.2, 11.2),
+}
+"""Error and noise floor in per cent, as README and results page report them."""
+
+
+def test_the_bundled_trial_is_the_one_that_was_reported(tmp_path: Path) -> None:
+    trial = find_trials(tmp_path).found[NAME]
+    rows = {row.metric: row for row in trial.comparison.metrics}
+    summaries = [named.run.summary() for named in trial.measured]
+    for name, (error, noise) in REPORTED.items():
+        row = rows[name]
+        assert row.error is not None
+        assert row.noise is not None
+        assert [100 * row.error, 100 * row.noise] == pytest.approx([error, noise], abs=0.05)
+        values = [value for one in summaries if (value := figure(one, name)) is not None]
+        assert row.measured == pytest.approx(np.mean(values))
+    assert "2026-11-21" in when_and_where(trial)
+    runs = {f"{NAME}/{folder}" for folder in ("predicted", "measured-1", "measured-2")}
+    assert set(requests_of(trial)["run"]) == runs
+
+
+def test_the_bundled_trial_names_no_place_outside() -> None:
+    for path in EXAMPLE.rglob("*"):
+        if path.is_file():
+            assert not re.search(rb"/(tmp|work|home|root)/", path.read_bytes()), path
+
+
+def test_trials_are_found_and_damaged_folders_named(tmp_path: Path) -> None:
+    measured = load_test(8)
+    measured.save(tmp_path / "tested")
+    predicted = load_test(8)
+    predicted.kind = "simulation"
+    predicted.save(tmp_path / "replayed")
+    (tmp_path / "empty").mkdir()
+    load_test(3).save(tmp_path / "broken")
+    (tmp_path / "broken" / "summary.json").write_text("{")
+    trials = find_trials(tmp_path)
+    assert list(trials.found) == ["replayed", NAME]
+    assert [named.name for named in trials.found["replayed"].measured] == ["tested"]
+    assert len(trials.problems) == 1
+    assert trials.problems[0].startswith("broken: not a readable run folder")
+    assert list(find_trials(tmp_path / "nowhere").found) == [NAME]
+
+
+def test_the_profile_of_a_verification_lies_beside_its_runs(tmp_path: Path) -> None:
+    assert profile_of(tmp_path, NAME) == EXAMPLE / NAME / "profile.json"
+    assert profile_of(tmp_path, "replayed") is None
+    (tmp_path / "outside" / "at-50").mkdir(parents=True)
+    load_profile("base-cpu").save(tmp_path / "outside" / "profile.json")
+    assert profile_of(tmp_path, "outside/at-50") == tmp_path / "outside" / "profile.json"
+
+
+METRIC = MetricComparison(
+    "ttft_s.mean", Interval(0.11, 0.09, 0.13), 0.10, 0.1, noise=0.08, limit=0.1, holds=True
+)
+
+
+def test_errors_are_relative_to_what_was_measured() -> None:
+    row = error_rows([METRIC]).iloc[0]
+    assert row["metric"] == "TTFT mean"
+    found = row[["error", "low", "high", "noise", "allowed"]].tolist()
+    assert found == pytest.approx([10, -10, 30, 8, 16])  # twice the noise is more than the limit
+    drawn = figures.errors_with_intervals(error_rows([METRIC]))
+    point = next(trace for trace in drawn.data if trace.type == "scatter")
+    assert [point.error_x.array[0], point.error_x.arrayminus[0]] == pytest.approx([20, 20])
+    assert figures.alt_text(drawn) == "Error of the prediction: TTFT mean +10.0 %."
+
+
+def test_a_metric_that_is_not_known_is_left_out() -> None:
+    unknown = MetricComparison("tpot_s.mean", None, None, None, None, 0.05, False)
+    assert error_rows([unknown]).empty
+    assert verdict_table([METRIC, unknown])["verdict"].tolist() == ["✓ holds"]
+    assert verdict_table([METRIC])["predicted"].tolist() == pytest.approx([110])

@@ -1,0 +1,75 @@
+"""The verdict on a scenario: what it says, and the facts that it is made of."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.dashboard.simulations import simulate
+from app.dashboard.what_if.verdict import VerdictFacts, facts, judge
+from app.scenario.scenario_file import parse_scenario
+from policies.config import PolicyConfig
+from sim.experiments.predict import Interval
+from sim.explain.bottleneck import Bottleneck
+
+CALM = Bottleneck(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
+
+
+POLICIES = PolicyConfig(max_seqs=64, token_budget=512)
+
+
+FINE = VerdictFacts("TTFT ≤ 500 ms", 0.999, None, {"TTFT": 0.001}, 0.0, 2.0, 1, POLICIES, CALM)
+
+
+def under(cause: Any, **policies: Any) -> VerdictFacts:
+    """Overloaded, with most waiting for ``cause``."""
+    pressed = Bottleneck(15.0, 5.0, 30.0, cause, 0.9, 1.0, 64, 0.98)
+    bad = replace(FINE, attainment=0.2, missed={"TTFT": 0.8}, bottleneck=pressed)
+    return replace(bad, policies=PolicyConfig(**policies) if policies else POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "words"),
+    [
+        (FINE, "holds", ["Holds the SLO (TTFT ≤ 500 ms)", "99.9 %", "99 % are wanted", "Nothing"]),
+        (FINE, "holds", ["busy 50 %", "31 of 64 places", "12 % of the KV memory"]),
+        (replace(FINE, attainment=0.9, missed={"TTFT": 0.1}), "fails", ["by 10 %", "step time"]),
+        (replace(FINE, interval=Interval(0.995, 0.98, 1.0)), "unsure", ["98 % to 100 %", "May or"]),
+        (replace(FINE, interval=Interval(0.995, 0.99, 1.0)), "holds", ["90 % interval 99 %"]),
+        (replace(FINE, interval=Interval(0.9, 0.8, 0.98)), "fails", ["Does not hold"]),
+        (replace(FINE, refused=0.25, attainment=0.75), "fails", ["25 % are refused"]),
+        (replace(FINE, limits="", attainment=None), "none", ["No SLO is set."]),
+        (
+            under("places"), "fails",
+            ["Overloaded: the queue grows.", "15 requests arrive per second and about 10 are",
+             "50 % too many", "places in the batch", "90 % of the waiting", "than 64",
+             "about 2 replicas instead of 1"],
+        ),
+        (under("memory"), "fails", ["KV memory** is full", "more KV memory", "98 % of the KV"]),
+        (under("memory", kv="contiguous"), "fails", ["paged KV memory"]),
+        (under("prompts"), "fails", ["prompts** fill", "larger token budget than 512"]),
+        (under("batch"), "fails", ["static batch", "continuous batching"]),
+        (under("filling"), "fails", ["until it is full", "continuous batching"]),
+        (replace(under("places"), limits="", attainment=None), "fails", ["Overloaded", "No SLO"]),
+    ],
+)  # fmt: skip
+def test_the_verdict_says_what_and_why(found: VerdictFacts, kind: str, words: list[str]) -> None:
+    verdict = judge(found)
+    assert verdict.kind == kind
+    for said in words:
+        assert said in verdict.text
+    assert not (verdict.helps and kind == "holds")
+
+
+def test_facts_are_those_of_the_run() -> None:
+    found = facts(simulate(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")), None)
+    assert found.limits == "TTFT ≤ 500 ms, TPOT ≤ 50 ms"
+    assert found.attainment == 1.0
+    assert judge(found).kind == "holds"
+
+
+def test_all_refused_is_a_verdict_too() -> None:
+    text = "workload: {requests: 20, prompt_tokens: 4000, prompt_cv: 0.05}\npolicies: {kv_tokens: "
+    found = facts(simulate(parse_scenario(f"{text}320}}", "t")), None)
+    assert (found.refused, judge(found).kind) == (1.0, "fails")
+    assert "100 % are refused" in judge(found).text

@@ -1,0 +1,65 @@
+"""Figures of a grid of scenarios: the frontier and the heat map."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+
+from app import figures
+from app.dashboard.frontier.frontier_grid import (
+    Y_TITLES,
+    frontier_points,
+)
+from app.dashboard.jobs.scenario_grid import (
+    points_frame,
+)
+from sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
+from sim.experiments.sweep import PROBLEM
+
+
+def grid_frame() -> pd.DataFrame:
+    points = frontier_points({"rate": "1, 2", "max_seqs": "4, 8"})
+    rows = {
+        place: {INTERACTIVITY: x, GOODPUT: y, "slo_attainment": a, "ttft_s_p99": 0.1, PROBLEM: ""}
+        for place, (x, y, a) in enumerate(
+            [(60.0, 1.0, 1.0), (40.0, 1.9, 0.992), (60.0, 1.0, 1.0), (30.0, 2.0, 0.7)]
+        )
+    }
+    frame = points_frame(points, rows)
+    return frame.assign(on_front=on_front(frame, INTERACTIVITY, GOODPUT))
+
+
+def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
+    frame = grid_frame()
+    figure = figures.frontier(
+        frame, GOODPUT, Y_TITLES[GOODPUT], figures.looks(frame["series"]),
+        share=0.99, best=1, tpot_limit_s=0.02,
+    )  # fmt: skip
+    assert figure.layout.xaxis.title.text == "speed for a user, tokens/s (1 / median TPOT)"
+    assert figure.layout.yaxis.title.text == Y_TITLES[GOODPUT]
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces) == ["Pareto front", "4 sequences", "8 sequences", "best within the SLO"]
+    assert traces["8 sequences"].marker.symbol[1].endswith("-open")
+    assert not traces["4 sequences"].marker.symbol[1].endswith("-open")
+    assert traces["4 sequences"].customdata == (0, 1)
+    assert "99.2 % within the SLO" in traces["4 sequences"].text[1]
+    assert list(traces["best within the SLO"].x) == [40.0]
+    (region,) = figure.layout.shapes
+    assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
+    assert "Best is 4 sequences at 2 requests/s" in figures.alt_text(figure)
+    empty = figures.frontier(
+        frame.iloc[:0], THROUGHPUT, Y_TITLES[THROUGHPUT], {}, share=0.99, tpot_limit_s=0.02
+    )
+    assert [len(trace.x) for trace in empty.data] == [0]
+
+
+def test_the_heat_map_has_categories_and_its_values_in_words() -> None:
+    shares = pd.DataFrame([[1.0, 0.5], [np.nan, 0.25]], ["<b>a", "b"], [2.0, 16.0])
+    figure = figures.heat_map(shares, "requests per second", "SLO attainment, %")
+    (cells,) = figure.data
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "category"
+    assert (cells.x, cells.y) == (("2", "16"), ("&lt;b>a", "b"))
+    assert [list(row) for row in cells.text] == [["100.0", "50.0"], ["", "25.0"]]
+    assert (cells.zmin, cells.zmax) == (0, 100)
+    assert "25.0 at 16" in figures.alt_text(figure)

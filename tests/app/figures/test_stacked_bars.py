@@ -1,0 +1,29 @@
+"""Stacked bars: parts add up, and are named."""
+
+import pytest
+
+pytest.importorskip("plotly", reason="figures need plotly")
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+
+from app import figures
+from tests.support.figure_frames import requests_frame, steps_frame
+
+
+def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
+    drawn = figures.provenance_bar({"interpolated": 0.75, "extrapolated": 0.25})
+    assert [bar.x[0] for bar in drawn.data] == [75, 25]
+    assert [bar.text for bar in drawn.data] == ["interpolated 75.0%", "extrapolated 25.0%"]
+    assert "interpolated 75.0%, extrapolated 25.0%." in figures.alt_text(drawn)
+    assert figures.alt_text(figures.provenance_bar({})).endswith("no step was run.")
+
+
+A, B = requests_frame(seed=1), requests_frame(seed=2)
+
+
+def test_memory_parts_add_up_and_have_known_names() -> None:
+    with pytest.raises(KeyError, match="heap: a memory bar has weights"):
+        figures.memory_bar({"A": {"heap": 1.0}}, "GiB")
+    kv = {"live": 60, "reserved": 10, "cached": 5, "internal_waste": 3, "external_waste": 2}
+    steps = steps_frame().assign(**{f"{k}_tokens": v for k, v in kv.items()}, free_tokens=20)
+    parts = figures.mean_kv_parts(steps)
+    assert parts == pytest.approx({"live": 60, "reserved": 10, "cached": 5, "waste": 5, "free": 20})
