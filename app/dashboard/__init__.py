@@ -1,1 +1,1 @@
-"""The what-if dashboard: Streamlit draws, ``sim`` computes, ``app.figures`` makes the figures."""
+"""The what-if dashboard: Streamlit draws, ``sim`` simulates, ``app.figures`` makes the figures."""

@@ -1,4 +1,4 @@
-"""A figure on a page: its alternative text, its place, no buttons that nobody needs."""
+"""A figure on a page, with its alternative text and without needless buttons."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every page's data as files."""
+"""Download buttons for the data of a page."""
 
 from io import BytesIO
 
@@ -7,7 +7,7 @@ import streamlit as st
 
 
 def downloads(frame: pd.DataFrame, name: str) -> None:
-    """Two buttons: ``frame`` as CSV and as Parquet; made when they are pressed."""
+    """Draw buttons for ``frame`` as CSV and as Parquet; a file is made when it is pressed."""
     with st.container(horizontal=True):
         st.download_button(
             "Data as CSV", lambda: _csv(frame), f"{name}.csv", "text/csv",

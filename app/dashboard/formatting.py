@@ -1,4 +1,4 @@
-"""Texts of users on a page: without Markdown, bounded; and numbers."""
+"""Format text that users gave (bounded, without Markdown) and numbers."""
 
 from math import floor, log10
 
@@ -7,22 +7,22 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>$~:"})
 
 
 def plain(text: object) -> str:
-    """Letters, digits and harmless signs; others are shown as ``?``."""
+    """Return letters, digits and harmless signs; others become ``?``."""
     return "".join(c if c.isalnum() or c in " .,:=+-_'" else "?" for c in str(text)[:_MOST])
 
 
 def escaped(problem: object) -> str:
-    """An error that may quote a file, its Markdown without effect."""
+    """Return an error that may quote a file, with its Markdown escaped."""
     return str(problem)[:_MOST_OF_ERROR].translate(_MARKUP)
 
 
 def three_digits(value: float) -> str:
-    """Three digits that count; whole from a thousand on."""
+    """Return a number with three significant digits; whole from a thousand on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def signed(value: float, beside: float) -> str:
-    """A difference with its sign, to the third digit of the larger of the two."""
+    """Return a difference with its sign, to the third digit of the larger of the two."""
     largest = max(abs(value), abs(beside))
     places = max(0, 2 - floor(log10(largest))) if largest else 0
     return f"{value:+,.{places}f}"

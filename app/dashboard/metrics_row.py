@@ -1,4 +1,4 @@
-"""The figures of a run beside each other: value, interval, difference to a baseline."""
+"""The metrics of a run in a row: value, interval, difference to a baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", 
 
 @dataclass(frozen=True, slots=True)
 class ShownMetric:
-    """A figure of a summary: ``part`` (mean, p90 ...) of a metric, or the metric itself."""
+    """A figure that pages show: ``part`` (mean, p90 ...) of a metric, or the metric itself."""
 
     metric: str
     part: str | None
@@ -27,32 +27,32 @@ class ShownMetric:
 
     @property
     def path(self) -> str:
-        """As ``sim.records.metrics.figure`` wants it."""
+        """Return the path that ``sim.records.metrics.figure`` takes."""
         return f"{self.metric}.{self.part}" if self.part else self.metric
 
     @property
     def label(self) -> str:
-        """``TTFT p90, ms``."""
+        """Return a label with its unit, such as ``TTFT p90, ms``."""
         metric = METRICS[self.metric]
         label = f"{metric.label} {self.part}" if self.part else metric.label
         return f"{label}, {metric.unit}".replace("throughput, tokens", "tokens")
 
     @property
     def factor(self) -> float:
-        """From a summary's unit to the label's."""
+        """Return the factor from a summary's unit to the label's."""
         return METRICS[self.metric].factor
 
     def value(self, summary: Summary) -> float | None:
-        """In the label's unit; None where it is undefined."""
+        """Return the value in the label's unit; None where it is undefined."""
         found = figure(summary, self.path)
         return None if found is None else found * self.factor
 
     def interval(self, summaries: Sequence[Summary]) -> Interval | None:
-        """Over replications, in the label's unit."""
+        """Return the 90 % interval over replications, in the label's unit."""
         return _scaled(interval(summaries, self.path), self.factor)
 
     def difference(self, a: Sequence[Summary], b: Sequence[Summary]) -> Interval | None:
-        """Of b - a, replication by replication; None where they do not come in pairs."""
+        """Return the interval of b - a over pairs of replications; None where they are no pairs."""
         if len(a) != len(b):
             return None
         return _scaled(difference(a, b, self.path), self.factor)
@@ -69,14 +69,14 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummaries:
-    """One scenario's figures: its summary, and those of its replications, if they are there."""
+    """A scenario's summary, and the summaries of its replications, if these have run."""
 
     summary: Summary
     replications: Sequence[Summary] = ()
 
 
 def metrics_row(now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> None:
-    """One metric per column; below each its 90 % interval, once there are replications."""
+    """Draw one metric per column, each with its 90 % interval once there are replications."""
     with st.container(horizontal=True):
         for shown in SHOWN:
             with st.container(width=_WIDTH_PX, gap="xxsmall"):
@@ -84,12 +84,12 @@ def metrics_row(now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> N
 
 
 def between(found: Interval) -> str:
-    """``37.1 to 38.2``."""
+    """Return the bounds of an interval, such as ``37.1 to 38.2``."""
     return f"{three_digits(found.low)} to {three_digits(found.high)}"
 
 
 def excludes_zero(found: Interval) -> bool:
-    """Whether nine of ten replications agree on the sign of a difference."""
+    """Return whether the 90 % interval of a difference lies on one side of zero."""
     return not found.low <= 0 <= found.high
 
 

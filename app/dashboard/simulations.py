@@ -1,7 +1,7 @@
-"""Scenarios simulated, each once: what was found is shared by all pages and all users.
+"""Simulations of scenarios, each run once and shared by all pages and all users.
 
-What is cached is never changed. An uploaded trace belongs to a session; the digest of its file
-keeps its results apart from those of another file of that name. The SLO changes nothing that is
+A cached result is never changed. An uploaded trace belongs to a session; the digest of its file
+keeps its results apart from another file of the same name. The SLO changes nothing that is
 simulated, only what is counted.
 """
 
@@ -30,7 +30,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedScenario:
-    """A scenario with what came of it; ``summary`` with its SLO."""
+    """A scenario with its run; ``summary`` is computed with its SLO."""
 
     file: ScenarioFile
     digest: str
@@ -41,12 +41,15 @@ class SimulatedScenario:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its replications differ: by their workloads, or by what is not certain."""
+        """Return whether its replications differ, by their workloads or by random choices."""
         return self.file.workload.is_generated or not self.scenario.is_repeatable()
 
 
 def simulate(file: ScenarioFile) -> SimulatedScenario:
-    """One simulation with the fitted coefficients; raises ``ServetwinError`` of the scenario."""
+    """Return one simulation with the fitted coefficients.
+
+    Raises ``ServetwinError`` where the scenario cannot run.
+    """
     require_all_offered(file)
     given = uploads().get(file.workload.source)
     digest, trace = (given.digest, given.trace) if given else ("", None)
@@ -55,7 +58,7 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
 
 
 def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
-    """``simulate``; where that cannot be, the page says why and ends."""
+    """Return ``simulate(file)``; where the scenario cannot run, show why and end the page."""
     try:
         return simulate(file)
     except ServetwinError as error:
@@ -64,10 +67,10 @@ def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
 
 
 def replications(outcome: SimulatedScenario) -> Iterator[Summary]:
-    """Summaries over drawn coefficients and noise, and over draws of a generated workload.
+    """Yield summaries over drawn coefficients and noise, and over draws of a generated workload.
 
-    They come one by one, and are kept once all are there. Replication r of a seed draws the same
-    in every scenario: what two of them share cancels in the difference.
+    They are kept once all are there. Replication r of a seed draws the same in every scenario
+    (common random numbers), so that common variation cancels in a difference.
     """
     kept, key = _kept(), (outcome.file.model_dump_json(), outcome.digest)
     if key in kept:
@@ -87,14 +90,14 @@ def replications(outcome: SimulatedScenario) -> Iterator[Summary]:
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
-    """All ``replications`` that are kept; none where they are not all there yet."""
+    """Return all kept ``replications``; none where they are not all there yet."""
     return _kept().get((outcome.file.model_dump_json(), outcome.digest), [])
 
 
 def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
-    """The steps again, with where the KV memory's tokens are (``policies.protocols.KVUsage``).
+    """Return the steps with the use of the KV memory (``policies.protocols.KVUsage``).
 
-    To look that up takes longer than to simulate, so it is done only for who asks.
+    Looking that up takes longer than simulating, so only pages that show it call this.
     """
     return _usage(_without_slo(outcome.file), outcome.digest, outcome)
 

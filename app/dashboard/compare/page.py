@@ -1,4 +1,4 @@
-"""Compare: any set of policies on the same requests, with the same random numbers."""
+"""Compare: any set of policies on the same requests, with common random numbers."""
 
 from collections.abc import Mapping
 
@@ -26,9 +26,9 @@ from workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
 _MEANING = (
-    f"Value of one run [low, high: nine of ten of {REPLICATIONS} replications]. All policies meet "
-    "the same draws of workload and server (common random numbers), so a difference is surer than "
-    "the figures themselves."
+    f"Value of one run [90 % interval over {REPLICATIONS} replications]. All policies get the same "
+    "draws of workload and server (common random numbers), so a difference is more certain than "
+    "the values themselves."
 )
 _DEFINITIONS = "\n".join(
     f"- **{shown.label}**: {METRICS[shown.metric].definition}" for shown in SHOWN
@@ -62,12 +62,12 @@ def page() -> None:
 
 
 def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
-    """A scenario per policy that can be; below the box is what is wrong with the others."""
+    """Return a scenario per valid policy, and show below the box what is wrong with the others."""
     labels = st.multiselect(
-        "Policies; the others are compared with the first", policy_comparison.policy_labels(),
+        "Policies (the first is the baseline)", policy_comparison.policy_labels(),
         list(policy_comparison.DEFAULT_LABELS), key="compare_policies", bind="query-params",
         accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
-        help="Also typed, as for --compare: chunked+max_seqs=64, vllm-v1+replicas=2",
+        help="Choose, or type as for `replay --compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
     )  # fmt: skip
     files = {}
     for label in labels:
@@ -79,11 +79,11 @@ def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
 
 
 def _work_bar(work: DeltaGenerator, key: Key) -> DeltaGenerator:
-    """Progress with a Stop; once stopped, how to go on."""
+    """Draw the progress with a button to stop, or, once stopped, a button to go on."""
     with work.container(horizontal=True, vertical_alignment="center"):
         if _is_stopped(key):
             st.button("Go on", on_click=_stop, args=(None,))
-            return st.caption("Stopped: what was simulated until then is shown.")
+            return st.caption("Stopped. The results so far are shown.")
         bar = st.progress(0.0, "simulating")
         st.button("Stop", on_click=_stop, args=(key,))
     return bar
@@ -100,7 +100,7 @@ def _is_stopped(key: Key) -> bool:
 def _simulate(
     bar: DeltaGenerator, files: Mapping[str, ScenarioFile], key: Key
 ) -> dict[str, SimulatedScenario]:
-    """One simulation each; where the work was stopped, only those that were there."""
+    """Simulate each scenario once; where the work was stopped, return only earlier results."""
     done: set[str] = st.session_state.setdefault(_FOUND, set())
     done &= set(key)
     found = {}
@@ -137,10 +137,10 @@ def _tables(table: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) ->
     sides = _sides(outcomes)
     first = escaped(next(iter(sides)))
     with table.container():
-        st.markdown("**Figures**", help=_DEFINITIONS)
+        st.markdown("**Metrics**", help=_DEFINITIONS)
         st.table(policy_comparison.figures_table(sides).set_index("policy"))
         if len(sides) > 1:
-            st.markdown(f"**Differences to {first}**")
+            st.markdown(f"**Differences from {first}**")
             st.table(policy_comparison.differences_table(sides).set_index("policy"))
         st.caption(_MEANING)
 
@@ -158,15 +158,15 @@ def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:
 
 
 def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
-    """Who gains and loses, request by request, on one run of both."""
+    """Draw which requests get faster and slower, on one run of each policy."""
     first, *others = outcomes
-    st.markdown("**Who gains and who loses**")
+    st.markdown("**Faster and slower requests**")
     other = st.selectbox(f"From {first} to", others, key="compare_other")
     a, b = outcomes[first], outcomes[other]
     found = policy_comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(policy_comparison.gains_sentence(found, escaped(first), escaped(other)))
     chart(figures.gains_over_time(found, first, other), "compare_gains")
-    titles = ("Fastest gains", "Largest losses")
+    titles = ("Largest gains", "Largest losses")
     columns = st.columns(2)
     for column, title, frame in zip(
         columns, titles, policy_comparison.largest_gains_and_losses(found), strict=True
@@ -193,6 +193,6 @@ def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
     if links:
         shown["timeline"] = links
     column = st.column_config.LinkColumn(
-        display_text="why?", help="Opens the Timeline of the other policies at this request."
+        display_text="why?", help="Open the Timeline under the second policy at this request."
     )
     st.dataframe(shown, hide_index=True, column_config={"timeline": column})

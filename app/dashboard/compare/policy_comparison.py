@@ -1,5 +1,4 @@
-"""Policies beside each other on the same requests: their figures, how surely they differ, and who
-gains and loses."""
+"""Policies compared on the same requests: metrics, paired differences, gains of single requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,12 +25,12 @@ _LABELS = (
 
 
 def policy_labels() -> list[str]:
-    """What can be chosen; any other label that ``--compare`` takes can be typed."""
+    """Return the labels to choose from; any other label of ``--compare`` can be typed."""
     return [OWN_LABEL, *_LABELS, *PRESETS]
 
 
 def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
-    """The scenario under what a label names.
+    """Return the scenario under the policies that a label names.
 
     Raises ``ServetwinError`` where the label is unknown, or names what is not offered here.
     """
@@ -43,7 +42,7 @@ def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
 
 
 def figures_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
-    """A row per policy: value and 90 % interval of each metric, as text."""
+    """Return a row per policy: value and 90 % interval of each metric, as text."""
     rows = [
         {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in SHOWN}}
         for name, of in sides.items()
@@ -52,7 +51,7 @@ def figures_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
 
 
 def differences_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
-    """A row per policy but the first: how it differs from that, as text with the verdict."""
+    """Return a row per policy but the first: its differences from it, as text with verdicts."""
     first, *others = sides.values()
     rows = [
         {"policy": escaped(name), **{shown.label: _difference(shown, first, of) for shown in SHOWN}}
@@ -62,7 +61,7 @@ def differences_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
 
 
 def comparison_frame(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
-    """All figures of both tables as numbers, a row per policy and metric."""
+    """Return both tables as numbers, a row per policy and metric."""
     first = next(iter(sides.values()))
     return pd.DataFrame(
         {
@@ -78,8 +77,11 @@ def comparison_frame(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
 
 
 def request_gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Requests that finished on both sides: ``request_id``, ``scheduled_s``, E2E latency ``a`` and
-    ``b`` and ``difference`` (b - a), in seconds, by arrival."""
+    """Return requests that finished in both runs, by arrival.
+
+    Columns: ``request_id``, ``scheduled_s``, E2E latency ``a`` and ``b``, and ``difference``
+    (b - a), in seconds.
+    """
     found = request_differences([a], [b]).drop(columns="seeds")
     arrivals = a[["request_id", "scheduled_s"]]
     return arrivals.merge(found, on="request_id").sort_values("scheduled_s", ignore_index=True)
@@ -88,16 +90,16 @@ def request_gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 def largest_gains_and_losses(
     found: pd.DataFrame, most: int = 5
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Those who gained most, and those who lost most."""
+    """Return the requests with the largest gains, and those with the largest losses."""
     gained = found[found["difference"] < 0].nsmallest(most, "difference")
     lost = found[found["difference"] > 0].nlargest(most, "difference")
     return gained, lost
 
 
 def gains_sentence(found: pd.DataFrame, a: str, b: str) -> str:
-    """One sentence: how many gain and lose from ``a`` to ``b``, and how much on average."""
+    """Return how many requests get faster and slower from ``a`` to ``b``, and the mean change."""
     if found.empty:
-        return "No request finished on both sides."
+        return "No request finished under both policies."
     difference = found["difference"]
     gain, lose = int((difference < 0).sum()), int((difference > 0).sum())
     mean_ms = 1000 * float(difference.mean())
@@ -108,8 +110,8 @@ def gains_sentence(found: pd.DataFrame, a: str, b: str) -> str:
 
 
 def timeline_links(scenario: ScenarioFile, requests: Sequence[str]) -> list[str] | None:
-    """Links to the Timeline page of that scenario, a request each; None where a link cannot hold
-    the scenario."""
+    """Return links to the Timeline page of that scenario, one per request; None where a link cannot
+    hold the scenario."""
     if scenario.workload.source not in (GENERATED, SAMPLE):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The grid of the page Frontier: rates times the settings of one server, and its conclusion."""
+"""The grid of the Frontier page: rates times the settings of one server, and its conclusion."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -30,9 +30,9 @@ _WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "r
 
 
 def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A point per combination of what the fields of the axes list; an empty field varies nothing.
+    """Return a point per combination of the values in the fields; an empty field varies nothing.
 
-    A point has its values by axis, ``series`` (all but the rate, in words) and ``label``. Raises
+    A point has its values by axis, ``series`` (a name without the rate) and ``label``. Raises
     ``ScenarioError`` naming the field, or where there are too many.
     """
     listed = {axis: parse_numbers(texts.get(axis, ""), axis) for axis in AXES}
@@ -44,12 +44,12 @@ def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def values_of(point: Mapping[str, Any]) -> dict[str, float]:
-    """The values of a point, by axis."""
+    """Return the values of a point, by axis."""
     return {axis: point[axis] for axis in AXES if axis in point and pd.notna(point[axis])}
 
 
 def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
-    """One sentence: the best point, or how near the grid comes."""
+    """Return one sentence on the best point, or on the nearest where none keeps the SLO."""
     best = best_point(points, y, share)
     if best is not None:
         row = points.loc[[best]].iloc[0]
@@ -69,7 +69,7 @@ def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
 
 
 def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
-    """The highest ``y`` at each level of interactivity, and which point gives it, for people."""
+    """Return the highest ``y`` at each level of interactivity, and the point that gives it."""
     found = at_interactivity(points, levels, y)
     return pd.DataFrame(
         {
@@ -89,7 +89,7 @@ def _named(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _by_series(values: Mapping[str, float]) -> list[float]:
-    """One series after the other, each from the lowest rate on."""
+    """Return a sort key: one series after the other, each from the lowest rate on."""
     return [values[axis] for axis in (*_WORDS, "rate") if axis in values]
 
 

@@ -1,4 +1,4 @@
-"""Frontier: a grid run on the spot; how much a replica serves against how fast a user is served."""
+"""Frontier: a grid of scenarios; throughput of a replica against the speed for a user."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,13 +49,13 @@ _Y = {"goodput": GOODPUT, "output throughput": THROUGHPUT}
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Which scenario a job varies, and how."""
+    """The scenario that a job varies, and its points."""
 
     base: ScenarioFile
     points: Sequence[Mapping[str, Any]]
 
     def is_of(self, scenario: ScenarioFile) -> bool:
-        """Whether it is of this scenario, or of what a click on one of its points made of it."""
+        """Return whether it varies this scenario, or one that a click on a point has loaded."""
         values = values_of(self.points[0])
         return with_values(self.base, values) == with_values(scenario, values)
 
@@ -64,8 +64,8 @@ def page() -> None:
     """Draw the page."""
     st.title("Frontier")
     st.caption(
-        "What one replica serves against how fast each user is served. Every point is a simulation "
-        "of the scenario at the side with the values below. Click a point to load its scenario."
+        "Throughput of one replica against the speed for a user. Every point is a simulation of "
+        "the scenario at the side with the values below. Click a point to load its scenario."
     )
     base = current_scenario()
     with st.form("frontier_form"):
@@ -77,9 +77,7 @@ def page() -> None:
     if job is None:
         return
     if not job.note.is_of(base):
-        st.info(
-            "The scenario has changed since this grid was run. Run it again to see the new one."
-        )
+        st.info("The scenario has changed since this grid was run. Run it again to update it.")
     share, y = _shown_choices()
     watch_job(_JOB, lambda job: _draw(job, share, y))
 
@@ -110,14 +108,14 @@ def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
 def _shown_choices() -> tuple[float, str]:
     with st.container(horizontal=True, gap="large"):
         name = st.segmented_control(
-            "Upwards, per replica", list(_Y), default="goodput", required=True, key="frontier_y",
-            bind="query-params", width=280,
+            "Vertical axis, per replica", list(_Y), default="goodput", required=True,
+            key="frontier_y", bind="query-params", width=280,
             help="; ".join(f"{name}: {Y_DEFINITIONS[y]}" for name, y in _Y.items()),
         )  # fmt: skip
         share = st.number_input(
             "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, key="frontier_share",
             bind="query-params", width=300,
-            help="A point that keeps the SLO for fewer is drawn open.",
+            help="A point below this share is drawn as an open symbol.",
         )  # fmt: skip
     return share / 100, _Y[name]
 
@@ -141,8 +139,9 @@ def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
     chart(figure, _CHART if options else f"{_CHART}_so_far", **options)
     st.caption(
-        f"Filled: within the SLO for {100 * share:g} % of the requests. Open: not. Along a "
-        "line the rate grows. The grey line is the Pareto front: nothing else is better in both."
+        f"Filled symbols: at least {100 * share:g} % of the requests are within the SLO; open "
+        "symbols: fewer. Along a line the rate grows. The grey line is the Pareto front: no other "
+        "point is better in both."
     )
     if not job.is_running:
         _levels(found, y)
@@ -160,7 +159,7 @@ def _levels(found: pd.DataFrame, y: str) -> None:
 
 
 def _load() -> None:
-    """Show the scenario of the point that was clicked."""
+    """Show the scenario of the clicked point at the side."""
     job = find_job(_JOB)
     picked = st.session_state[_CHART]["selection"]["points"]
     if job is None or not picked or "customdata" not in picked[0]:

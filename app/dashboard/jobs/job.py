@@ -1,4 +1,4 @@
-"""Long work on processes that all users share, each user's jobs in its own session.
+"""Long work on processes that all users share; each job belongs to the session of one user.
 
 A job has at most as many items under way as there are processes, so that jobs take turns.
 """
@@ -23,10 +23,9 @@ _JOBS = "jobs"
 
 
 class Job(Generic[Item, Result]):
-    """``function`` of every item; ``results`` by the item's place, as they end.
+    """``function`` applied to every item; ``results`` come by the item's place, as they end.
 
-    ``note`` is whatever the page wants to find beside them later. A job that nobody holds any more
-    stops.
+    ``note`` is kept for the page. A job stops once nothing refers to it any more.
     """
 
     def __init__(
@@ -40,33 +39,33 @@ class Job(Generic[Item, Result]):
 
     @property
     def results(self) -> dict[int, Result]:
-        """What has ended so far."""
+        """Return the results so far, by place."""
         return dict(sorted(self._feed.results.copy().items()))
 
     @property
     def is_running(self) -> bool:
-        """Whether results may still come."""
+        """Return whether results may still come."""
         return self._feed.is_running
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it ended before its end."""
+        """Return whether it was stopped before all items had ended."""
         return self._feed.stopped
 
     @property
     def problem(self) -> str | None:
-        """Why it ended before its end, where nobody stopped it."""
+        """Return the error that ended it early, or None."""
         return self._feed.problem
 
     def stop(self) -> None:
-        """Begin nothing more and end what runs; results stay."""
+        """Begin no more items and end the running ones; results stay."""
         self._feed.stop()
 
 
 def start_job(
     name: str, function: Callable[[Item], Result], items: Sequence[Item], note: Any = None
 ) -> "Job[Item, Result]":
-    """Begin this session's job ``name``; one of that name that runs is stopped.
+    """Begin this session's job ``name``; a running job of that name is stopped first.
 
     ``function`` and ``items`` travel to other processes: a function of a module, plain data.
     """
@@ -78,13 +77,15 @@ def start_job(
 
 
 def find_job(name: str) -> "Job[Any, Any] | None":
-    """This session's job of that name, running or not."""
+    """Return this session's job of that name, running or not."""
     return _jobs().get(name)
 
 
 def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:
-    """Draw the job ``name`` where there is one; while it runs, again and again, with its progress
-    and a button that stops it."""
+    """Draw the job ``name`` where there is one.
+
+    While it runs it is drawn twice a second, with its progress and a button that stops it.
+    """
     job = find_job(name)
     if job is None:
         return
@@ -123,7 +124,10 @@ def _jobs() -> dict[str, "Job[Any, Any]"]:
 
 
 class _Feed:
-    """Keeps the processes busy with one job; called from the threads of the session and pool."""
+    """The items of one job on their way to the processes and back.
+
+    Its methods are called from the threads of the session and of the pool.
+    """
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.results: dict[int, Any] = {}
@@ -149,7 +153,7 @@ class _Feed:
                 self._pool.flags[self._flag] = 1
 
     def go_on(self) -> None:
-        """Submits without holding the lock: a pool that breaks calls back with locks of its own."""
+        """Submit items without the lock: a pool that breaks calls back with locks of its own."""
         while work := self._next():
             place, item = work
             try:
@@ -178,7 +182,7 @@ class _Feed:
             self.go_on()
 
     def _end(self, error: Exception | None) -> None:
-        """One item less is under way; after an error no other begins."""
+        """Count one item less under way; after an error begin no other."""
         with self._lock:
             self.under_way -= 1
             if error is None:

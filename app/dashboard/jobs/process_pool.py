@@ -1,7 +1,7 @@
-"""The processes that simulate for all users of a dashboard; what they do can be stopped.
+"""The processes that simulate for all users of a dashboard; their work can be stopped.
 
-Each piece of work has a flag. Its process looks at it on a timer, and ends the work within a tenth
-of a second. Nothing of Streamlit is loaded in there.
+Each job has a flag. A process looks at the flag on a timer, and ends the work within a tenth of a
+second. Streamlit is not loaded in these processes.
 """
 
 import os
@@ -19,12 +19,12 @@ from typing import Any
 from sim.experiments.parallel_map import end_with_parent
 
 _FLAGS = 1024
-"""As many jobs at a time; one more shares the flag of the oldest."""
+"""Most jobs at a time; one more would share the flag of the oldest."""
 _LOOK_EVERY_S = 0.1
 
 
 class Pool:
-    """The processes and the flags by which their work is stopped."""
+    """The processes, and the flags by which their work is stopped."""
 
     def __init__(self) -> None:
         context = _Context()
@@ -34,23 +34,23 @@ class Pool:
         self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self.flags,))
 
     def free_flag(self) -> int:
-        """One for a new job."""
+        """Return the flag of a new job."""
         flag = next(self._numbers) % _FLAGS
         self.flags[flag] = 0
         return flag
 
     def submit(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
-        """``function(item)``; raises ``Stopped`` in there once the flag is set."""
+        """Run ``function(item)`` in a process; it raises ``Stopped`` once the flag is set."""
         return self._executor.submit(_stoppable, flag, function, item)
 
 
 _pools: list[Pool] = []
-"""The one that works, once there is one."""
+"""The working pool, once there is one."""
 _starting = Lock()
 
 
 def shared_pool() -> Pool:
-    """The one of this dashboard."""
+    """Return the pool of this dashboard, started on the first call."""
     with _starting:
         if not _pools:
             _pools.append(Pool())
@@ -58,7 +58,7 @@ def shared_pool() -> Pool:
 
 
 def forget_pool(pool: Pool) -> None:
-    """A broken one; the next job starts another."""
+    """Drop a broken pool; the next job starts another."""
     with _starting:
         if pool in _pools:
             _pools.remove(pool)
@@ -89,7 +89,7 @@ def _nothing_in_main() -> Iterator[None]:
 
 
 class Stopped(Exception):
-    """Its job was stopped."""
+    """The work ended because its job was stopped."""
 
 
 _flags: Any = None

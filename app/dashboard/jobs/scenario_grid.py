@@ -1,4 +1,4 @@
-"""Grids of scenarios: the points, and what a process makes of one (no Streamlit in there)."""
+"""Grids of scenarios: their points, and the simulation of one in a process without Streamlit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ AXES = {
 
 @dataclass(frozen=True, slots=True)
 class GridScenario:
-    """A scenario and, where it needs one, the trace that was uploaded for it."""
+    """A scenario and, where it needs one, its uploaded trace."""
 
     file: ScenarioFile
     given: Trace | None = None
@@ -46,7 +46,7 @@ def simulate_point(scene: GridScenario) -> Row:
 
 
 def parse_numbers(text: str, axis: str) -> list[float]:
-    """Reads ``2, 4, 8``: values that the control ``axis`` takes, without those named twice.
+    """Return the numbers in ``2, 4, 8``, each once, as the control ``axis`` takes them.
 
     Raises ``ScenarioError`` naming the value and what is wrong with it.
     """
@@ -59,7 +59,7 @@ def parse_numbers(text: str, axis: str) -> list[float]:
 
 
 def with_values(base: ScenarioFile, values: Mapping[str, float]) -> ScenarioFile:
-    """``base`` with a value for some of the axes."""
+    """Return ``base`` with a value for some of the axes."""
     policies = {axis: values[axis] for axis in _POLICIES if axis in values}
     cluster = {axis: values[axis] for axis in ("replicas",) if axis in values}
     file = base.over(policies, cluster)
@@ -80,7 +80,7 @@ def require_few(count: int) -> None:
 
 
 def points_frame(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]) -> pd.DataFrame:
-    """The points that have ended, with their figures; labelled by their place in the grid."""
+    """Return the points that have ended, with their figures, by their place in the grid."""
     columns = [*dict.fromkeys(name for p in points for name in p), *FIGURE_MEANINGS, PROBLEM]
     rows = [{**points[place], **row} for place, row in results.items()]
     frame = pd.DataFrame(rows, index=list(results), columns=columns)

@@ -1,4 +1,4 @@
-"""The runs of a folder, read once as long as they stay as they are, and their figures."""
+"""Runs of the folder, read again only when they have changed, with their facts and figures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ Found = tuple[list[NamedRun], list[Trial]]
 
 
 def opened(root: Path, names: tuple[str, ...]) -> Found:
-    """The runs in children of ``root``, and the trials among them.
+    """Return the runs in children of ``root``, and the trials among them.
 
     Raises ``RunError`` naming a folder that is no run, is damaged, or leads elsewhere.
     """
@@ -32,7 +32,7 @@ def opened(root: Path, names: tuple[str, ...]) -> Found:
 
 
 def facts(run: Run) -> list[str]:
-    """What ran, how it ended, what it rests on or whether the load was delivered, and when."""
+    """Return lines on what ran, how it ended, its provenance or delivered load, and when."""
     summary = run.summary()
     lines = [what_ran(run), counts_line(summary["requests"])]
     lines += error_lines(run.requests["error"].dropna())
@@ -47,7 +47,7 @@ def facts(run: Run) -> list[str]:
 
 
 def latency_frame(run: Run) -> pd.DataFrame:
-    """A row per metric of single requests, in the units of ``METRICS``."""
+    """Return a row per metric of single requests, in the units of ``METRICS``."""
     return pd.DataFrame(
         {
             "metric": METRICS[name].title,
@@ -59,7 +59,7 @@ def latency_frame(run: Run) -> pd.DataFrame:
 
 
 def drawn(named: NamedRun, slo: SLO) -> Iterator[tuple[str, Figure]]:
-    """Titles and figures of one run."""
+    """Yield titles and figures of one run."""
     name, run = named.name, named.run
     looks, requests = figures.looks([name]), {name: run.requests}
     for metric in LATENCIES:

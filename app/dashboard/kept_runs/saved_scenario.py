@@ -1,4 +1,4 @@
-"""From a scenario to a run folder, and from a run folder back to a scenario."""
+"""Save a simulated scenario as a run folder, and rebuild the scenario of a run folder."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -14,11 +14,12 @@ from sim.records.run import RunError, machine_facts
 from workloads.sample import sample_trace
 
 FILE = "scenario_file"
-"""Beside what ``replay --out`` records: the whole scenario as the dashboard has it."""
+"""The key of the whole scenario, beside what ``replay --out`` records."""
 
 
 def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
-    """Write what ``replay --out`` would; raises ``RunError`` for a bad name, or a full disk."""
+    """Write the run folder that ``replay --out`` would; raises ``RunError`` for a bad name, or a
+    full disk."""
     folder = new_child(root, name)
     servers = outcome.file.server.options().record()
     record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
@@ -29,9 +30,9 @@ def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
 def rebuilt(
     record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str] = ()
 ) -> tuple[ScenarioFile, str]:
-    """The scenario of a simulated run, and what of it could not be known again.
+    """Return the scenario of a simulated run, and a note on what of it is not kept.
 
-    A run that the dashboard saved has all of it. Any other has its server and its policies; its
+    A run that the dashboard saved keeps all of it. Any other keeps its server and its policies; its
     trace must be the bundled one or an uploaded one, or the workload stays that of ``now``. Raises
     ``ServetwinError`` where its server is not offered here, or has no controls.
     """
@@ -69,9 +70,9 @@ def _from_record(
 
 
 def _server(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the names that are offered here: no path of a run folder is read."""
+    """Return the server, of names that are offered here: no path of a run folder is read."""
     if record.get("tables"):
-        raise RunError("it rests on tables, which have no controls here")
+        raise RunError("its step times are tables, which have no controls here")
     if isinstance(record.get("profile"), list):
         raise RunError("it has pools of several profiles, which have no controls here")
     server = {name: record.get(name) for name in Server.model_fields}
@@ -83,7 +84,7 @@ def _server(record: Mapping[str, Any]) -> dict[str, Any]:
 def _workload(
     record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str]
 ) -> tuple[dict[str, Any], str]:
-    """Its own trace where that is here; a run does not keep how much of it, or how fast."""
+    """Return its trace where it is here; a run does not keep how much of it, or how fast."""
     trace, workload = str(record.get("trace", "")), now.workload.model_dump()
     plain, notes = trace.rpartition("/")[2], tuple(record.get("notes", ()))
     is_sample = notes[:1] == sample_trace().notes[:1]

@@ -1,7 +1,7 @@
 """A load test that the dashboard started: the command line in a process of its own.
 
-Its own process, so that drawing pages never makes the client late. Its folder holds the trace, the
-prediction, what it says, and its run.
+In its own process drawing pages never makes the client late. Its folder holds the trace, the
+prediction, its output, and its run.
 """
 
 import json
@@ -30,7 +30,7 @@ _STATE = {"elapsed_s": 0.0, "total": 0, "sent": 0, "ended": 0, "failed": 0}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Whom to ask, and how; the key goes into the process' environment and nowhere else."""
+    """The endpoint to test; the key goes into the process' environment and nowhere else."""
 
     url: str
     model: str = ""
@@ -38,7 +38,7 @@ class Endpoint:
     api_key: str = field(default="", repr=False)
 
     def options(self) -> list[str]:
-        """As the command line takes them."""
+        """Return the options of the command line."""
         named = {"--model": self.model, "--dialect": self.dialect}
         return [part for option, value in named.items() if value for part in (option, value)]
 
@@ -55,16 +55,16 @@ class LoadTestProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
+        """Return whether it is running."""
         return self.process.poll() is None
 
     def stop(self) -> None:
-        """As Ctrl-C does: what has finished is kept."""
+        """Stop it as Ctrl-C does: finished requests are kept."""
         if self.running:
             self.process.send_signal(signal.SIGINT)
 
     def refresh(self) -> None:
-        """Read what it has told since."""
+        """Read the progress written since the last call."""
         path = self.folder / "live.jsonl"
         if not path.exists():
             return
@@ -76,30 +76,30 @@ class LoadTestProcess:
                     self._take(json.loads(line))
 
     def answered(self) -> pd.DataFrame:
-        """The answers so far."""
+        """Return the answers so far."""
         return pd.DataFrame(self.answers, columns=_ANSWER_COLUMNS)
 
-    def said(self) -> str:
-        """All that it printed."""
-        path = self.folder / "said.txt"
+    def output(self) -> str:
+        """Return all that it printed."""
+        path = self.folder / "output.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def complaint(self) -> str | None:
-        """Why it ended with an error; None where it did not."""
+    def failure(self) -> str | None:
+        """Return why it ended with an error; None where it did not."""
         if self.running or self.process.returncode == 0:
             return None
-        lines = [line for line in self.said().splitlines() if line.startswith("servetwin: ")]
+        lines = [line for line in self.output().splitlines() if line.startswith("servetwin: ")]
         code = self.process.returncode
         return lines[-1].removeprefix("servetwin: ") if lines else f"ended with exit code {code}"
 
     @property
     def has_run(self) -> bool:
-        """Whether there is a run folder to look at."""
+        """Return whether there is a run folder."""
         return (self.folder / MEASURED / "summary.json").exists()
 
-    def _take(self, told: dict[str, Any]) -> None:
-        self.answers += told.pop("answers")
-        self.state = told
+    def _take(self, progress: dict[str, Any]) -> None:
+        self.answers += progress.pop("answers")
+        self.state = progress
 
 
 def start(
@@ -130,7 +130,7 @@ def _launch(folder: Path, endpoint: Endpoint, options: Sequence[str]) -> "subpro
         environment["OPENAI_API_KEY"] = endpoint.api_key
     else:
         environment.pop("OPENAI_API_KEY", None)  # Not sent to whatever a browser names.
-    with (folder / "said.txt").open("wb") as said:
+    with (folder / "output.txt").open("wb") as output:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
         )

@@ -21,7 +21,7 @@ from workloads.errors import ServetwinError
 
 _TEST, _OUTCOME = "load_test", "load_test_outcome"
 _EVERY_S = 1.0
-_RECOGNISED = "as recognised"
+_RECOGNISED = "detected"
 _LATENCIES = ("ttft_s", "tpot_s")
 
 
@@ -34,8 +34,8 @@ def page() -> None:
     if test is None:
         st.caption(
             "Start an engine with `servetwin serve`, `servetwin serve --mock` or `servetwin serve "
-            "--simulated`, or give the address of any OpenAI-compatible server. The prediction "
-            "beside it is of the scenario at the side: choose the profile of that server."
+            "--simulated`, or give the address of any OpenAI-compatible server. The prediction is "
+            "that of the scenario at the side: choose the profile of that server there."
         )
     elif test.running:
         _watched()
@@ -56,7 +56,7 @@ def _form(outcome: SimulatedScenario, busy: bool) -> None:
         dialect = right.selectbox("Dialect", [_RECOGNISED, *DIALECTS], key="load_test_dialect")
         key = st.text_input(
             "API key", type="password", key="load_test_key", autocomplete="off",
-            help="Given to this load test alone, and never stored.",
+            help="Passed to this load test alone, and never stored.",
         )  # fmt: skip
         wanted = st.form_submit_button("Start", type="primary", disabled=busy)
     if wanted and not busy:
@@ -78,10 +78,10 @@ def _start(endpoint: Endpoint, outcome: SimulatedScenario) -> None:
 
 
 def _problem(endpoint: Endpoint) -> str | None:
-    """What of the form cannot be: texts that a command line would take for something else."""
+    """Return what is wrong with the form, as an option would be misread by the command line."""
     parts = urlsplit(endpoint.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "Endpoint: wants an address such as http://127.0.0.1:8000"
+        return "Endpoint: give an address such as http://127.0.0.1:8000"
     if endpoint.model.startswith("-"):
         return "Model: a name does not begin with '-'"
     return None
@@ -96,7 +96,7 @@ def _slo_option(outcome: SimulatedScenario) -> list[str]:
 
 @st.fragment(run_every=_EVERY_S)
 def _watched() -> None:
-    """Redrawn every second; the whole page once it has ended."""
+    """Draw the running load test every second, and the whole page once it has ended."""
     test: LoadTestProcess = st.session_state[_TEST]
     outcome: SimulatedScenario = st.session_state[_OUTCOME]
     test.refresh()
@@ -138,20 +138,20 @@ def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
         limit_s = getattr(slo, metric)
         figure = figures.live_latency(answers, outcome.run.requests, metric, looks, limit_s)
         with column:
-            st.caption(f"{METRICS[metric].label}: each answer, and the prediction")
+            st.caption(f"{METRICS[metric].label} of each answer, and the prediction")
             chart(figure, f"load_test_{metric}")
 
 
 def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
     test.refresh()
-    if complaint := test.complaint():
-        st.error(escaped(complaint[:1].upper() + complaint[1:]))
+    if failure := test.failure():
+        st.error(escaped(failure[:1].upper() + failure[1:]))
     if test.has_run:
         _result(test)
     elif test.answers:
         _charts(test.answered(), outcome)
-    with st.expander("What the load test said"):
-        st.code(test.said(), language=None)
+    with st.expander("Output of the load test"):
+        st.code(test.output(), language=None)
 
 
 def _result(test: LoadTestProcess) -> None:
@@ -163,9 +163,9 @@ def _result(test: LoadTestProcess) -> None:
     kinds = {named.run.kind: named.run for named in runs}
     measured = kinds["loadtest"]
     counts = measured.requests["status"].value_counts()
-    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    ended = ", ".join(f"{count} {status}" for status, count in counts.items())
     verdict = measured.extra["delivered"]["verdict"]
-    st.markdown(f"**{said}; {verdict}.** Kept as `{test.folder.name}` among the runs.")
+    st.markdown(f"**{ended}; {verdict}.** Kept as `{test.folder.name}` among the runs.")
     if trials:
         st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
     looks = figures.looks(("predicted", "measured"))

@@ -1,4 +1,4 @@
-"""Policies: which policies keep the SLO at which rate."""
+"""Policies: the SLO attainment of each policy at each rate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
 _RATES = "4, 8, 16, 24, 32, 36, 40, 48"
 _HELP = (
-    "As replay --compare takes them: presets, labels, settings, joined by + or spaces: "
+    "Presets, labels and settings as for `replay --compare`, joined by + or spaces: "
     "chunked+paged max_seqs=64 queue_order=sjf"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """What a job was asked for."""
+    """The scenario, table and rates of a job, and its points."""
 
     base: ScenarioFile
     table: pd.DataFrame
@@ -47,7 +47,7 @@ class _Grid:
     points: Sequence[Mapping[str, Any]]
 
     def is_of(self, base: ScenarioFile, table: pd.DataFrame, rates: str) -> bool:
-        """Whether the page asks for the same now."""
+        """Return whether the page shows the same scenario, table and rates now."""
         return (self.base, self.rates) == (base, rates) and self.table.equals(table)
 
 
@@ -55,8 +55,8 @@ def page() -> None:
     """Draw the page."""
     st.title("Policies")
     st.caption(
-        "How many requests keep the SLO, for each policy at each rate, on the same requests. "
-        "Everything that a row does not name is as at the side."
+        "Share of requests within the SLO, for each policy at each rate, on the same requests. "
+        "Settings that a row does not name are as in the scenario at the side."
     )
     base = current_scenario()
     table = _edited_table()
@@ -80,7 +80,7 @@ def page() -> None:
 
 
 def _edited_table() -> pd.DataFrame:
-    """The table; what was edited is there again after a visit to another page."""
+    """Draw the table; edits survive a visit to another page."""
     if _EDITOR not in st.session_state:
         st.session_state[_SHOWN] = st.session_state.get(_KEPT, DEFAULT_TABLE)
     table: pd.DataFrame = st.data_editor(

@@ -1,4 +1,4 @@
-"""The grid of the page Policies: an edited table of policies times rates, and who is best where."""
+"""The grid of the Policies page: an edited table of policies times rates, and the best of them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -19,11 +19,11 @@ DEFAULT_TABLE = pd.DataFrame(
     }
 )
 _SAME = 0.0005
-"""Attainments this near are the same in words: 0.05 percentage points."""
+"""Attainments as near as 0.05 percentage points count as equal."""
 
 
 def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, ScenarioFile]:
-    """Each row over ``base``, by its name (or else its policies); empty rows are left out.
+    """Return ``base`` under each row, by its name (or else its policies), without empty rows.
 
     Raises ``ScenarioError`` naming the row, from 1 on, and what is wrong with it.
     """
@@ -43,9 +43,9 @@ def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, Scenar
 
 
 def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
-    """``base`` under policies as ``replay --compare`` takes them, joined by ``+`` or spaces.
+    """Return ``base`` under policies as for ``replay --compare``, joined by ``+`` or spaces.
 
-    Raises ``ServetwinError``; no policy of a file is taken that this dashboard does not offer.
+    Raises ``ServetwinError``, also for a policy in a file that this dashboard does not offer.
     """
     parts = text.replace("+", " ").split()
     try:
@@ -60,7 +60,7 @@ def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
 def policy_points(
     base: ScenarioFile, table: pd.DataFrame, rates: str
 ) -> tuple[list[dict[str, Any]], list[ScenarioFile]]:
-    """The points, name and rate, and their scenarios: all rates of a row, then the next row.
+    """Return the points (name and rate) and their scenarios: all rates of a row, then the next row.
 
     Raises ``ScenarioError``.
     """
@@ -73,7 +73,7 @@ def policy_points(
 
 
 def best_per_rate(points: pd.DataFrame, share: float) -> list[str]:
-    """A sentence per rate: who keeps the SLO for most requests."""
+    """Return a sentence per rate on the policies that keep the SLO for most requests."""
     defined = points.dropna(subset=["slo_attainment"])
     return [
         _best_line(rate, dict(zip(at[NAME], at["slo_attainment"], strict=True)), share)
@@ -82,7 +82,7 @@ def best_per_rate(points: pd.DataFrame, share: float) -> list[str]:
 
 
 def highest_rates(points: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Per policy, the highest rate up to which every tried one is within the SLO for ``share``."""
+    """Return, per policy, the highest rate up to which every tried one keeps the SLO."""
     names = dict.fromkeys(points[NAME])
     tops = [_highest(points[points[NAME] == name], share) for name in names]
     return pd.DataFrame({"policies": list(names), "keeps the SLO up to, requests/s": tops})

@@ -1,4 +1,4 @@
-"""What lies in the folder of runs; a folder that is no run is named with its reason."""
+"""The list of the folder of runs; a folder that is no run is listed with the reason."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _VERDICT = "verdict.json"
 
 @dataclass(frozen=True, slots=True)
 class ListedFolder:
-    """A child of the folder: one run, a folder of runs, or a ``problem`` that says why not."""
+    """A child of the folder: one run, a folder of runs, or a ``problem`` why it is neither."""
 
     name: str
     row: Mapping[str, Any]
@@ -29,7 +29,7 @@ class ListedFolder:
 
 
 def listed_runs(root: Path) -> list[ListedFolder]:
-    """The children of ``root``, newest first."""
+    """Return the children of ``root``, newest first."""
     if not root.is_dir():
         return []
     children = [found for found in root.iterdir() if found.is_dir() or found.is_symlink()]
@@ -38,7 +38,7 @@ def listed_runs(root: Path) -> list[ListedFolder]:
 
 
 def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
-    """A row per child that is one."""
+    """Return a row per run or folder of runs."""
     return pd.DataFrame([{"name": run.name, **run.row} for run in runs])
 
 
@@ -67,8 +67,8 @@ def _run_row(folder: Path) -> dict[str, Any]:
             **{_head(path): _figure(summary, path) for path in _FIGURES},
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise RunError(f"{folder.name}: not a readable run folder ({said})") from error
+        reason = " ".join(str(error).split())
+        raise RunError(f"{folder.name}: not a readable run folder ({reason})") from error
 
 
 def _group_row(folder: Path) -> dict[str, Any]:

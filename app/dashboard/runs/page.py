@@ -1,4 +1,4 @@
-"""Runs: what was kept, opened, compared, saved and deleted."""
+"""Runs: save, open, compare, download and delete run folders."""
 
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ def page() -> None:
     """Draw the page."""
     st.title("Runs")
     root, file = runs_folder(), current_scenario()
-    _tell()
+    _show_message()
     _saving(root, file)
     found = listed_runs(root)
     runs = [run for run in found if not run.problem]
@@ -44,8 +44,8 @@ def page() -> None:
         _opened(root, name, file)
 
 
-def _tell() -> None:
-    """What the last button did."""
+def _show_message() -> None:
+    """Show what the last button did."""
     if message := st.session_state.pop(_MESSAGE, None):
         kind, text = message
         (st.error if kind == "error" else st.success)(escaped(text))
@@ -57,12 +57,12 @@ def _saving(root: Path, file: ScenarioFile) -> None:
         name = st.text_input("Name of the run", free, key="runs_name", max_chars=80)
         st.button(
             "Simulate and save", on_click=_save, args=(root, name, file),
-            help="The folder holds what `servetwin replay --out` writes.",
+            help="Writes the same folder as `servetwin replay --out`.",
         )  # fmt: skip
 
 
 def _free_name(root: Path, file: ScenarioFile) -> str:
-    """Of the server, with the first number that is not taken."""
+    """Return the server's name with the first number that is not taken."""
     server = Path(file.server.model or file.server.profile or "run").stem
     return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
 
@@ -86,13 +86,13 @@ def _listing(root: Path, runs: list[ListedFolder]) -> None:
         )
         return
     frame = runs_table(runs)
-    st.dataframe(frame, hide_index=True, placeholder="-", alt="The runs that are kept.")
+    st.dataframe(frame, hide_index=True, placeholder="-", alt="The kept runs.")
     downloads(frame, "runs")
 
 
 def _problems(runs: list[ListedFolder]) -> None:
     if runs:
-        with st.expander(f"Not a run: {len(runs)}, and why"):
+        with st.expander(f"Folders that are no runs: {len(runs)}"):
             st.text("\n".join(run.problem for run in runs))
 
 
@@ -109,7 +109,7 @@ def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
 
 
 def _report(root: Path, names: tuple[str, ...], file: ScenarioFile, key: str) -> None:
-    """The report of ``servetwin report``, with the limits of the scenario at the side."""
+    """Offer the report of ``servetwin report``, with the SLO of the scenario at the side."""
     try:
         found, trials = opened(root, names)
     except ServetwinError as error:
@@ -156,7 +156,7 @@ def _as_zip(root: Path, name: str) -> None:
 
 def _deleting(root: Path, name: str) -> None:
     with st.popover("Delete ..."):
-        st.text(f"Delete {name} and all that is in it? It cannot be had back.")
+        st.text(f"Delete {name} and all its files? This cannot be undone.")
         st.button("Delete for good", type="primary", on_click=_delete, args=(root, name))
 
 

@@ -1,4 +1,4 @@
-"""What techniques are tried on: the model and device of a scenario, or those chosen on the page."""
+"""A server of data sheets, on which techniques are tried: a model and a device."""
 
 from dataclasses import dataclass, replace
 
@@ -22,24 +22,24 @@ class DataSheetServer:
 
     @classmethod
     def of(cls, file: ScenarioFile) -> "DataSheetServer | None":
-        """That of a scenario; None where it rests on a calibrated profile."""
+        """Return the server of a scenario; None where its step times are a calibrated profile."""
         server = file.server
         if server.model is None or server.hardware is None:
             return None
         return cls(server.model, server.hardware, server.techniques, server.efficiency)
 
     def setup(self) -> Setup:
-        """All of it built; raises ``ServetwinError`` where that makes no sense, or names a file."""
+        """Build the server; raises ``ServetwinError`` where parts do not fit, or name a file."""
         require_all_offered(self.in_scenario(ScenarioFile()))
         efficiency = parse_efficiency(self.efficiency or "")
         return build_setup(self.model, self.hardware, self.techniques, efficiency)
 
     def text_of(self, name: str) -> str | None:
-        """A technique that is on, with its parameters; None where it is off."""
+        """Return a technique that is on, with its parameters; None where it is off."""
         return next((text for text in self.techniques if _name(text) == name), None)
 
     def with_technique(self, text: str) -> "DataSheetServer":
-        """The same with the technique on, after the others; its parameters replace older ones.
+        """Return the same with the technique on, after the others, with these parameters.
 
         Raises ``PolicyError`` for an unknown technique or parameter.
         """
@@ -48,12 +48,12 @@ class DataSheetServer:
         return replace(self, techniques=(*others, text))
 
     def without(self, name: str) -> "DataSheetServer":
-        """The same with the technique off."""
+        """Return the same with the technique off."""
         kept = tuple(text for text in self.techniques if _name(text) != name)
         return replace(self, techniques=kept)
 
     def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
-        """``file`` with this server; all else as it was."""
+        """Return ``file`` with this server; all else as it was."""
         server = Server(
             model=self.model,
             hardware=self.hardware,

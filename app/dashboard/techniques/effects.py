@@ -1,4 +1,4 @@
-"""The effects of techniques as tables: words first, then the change with its interval."""
+"""The effects of techniques as tables: a verdict, then the change with its interval."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -25,7 +25,7 @@ HEADS = {
     "memory": ("memory", "weights, and the most KV that requests alone hold"),
 }
 EXPLAINED = (
-    f"better or worse, none: less than {DEAD_BAND:.0%}, unsure: the interval holds 0. Changes are "
+    f"none: less than {DEAD_BAND:.0%}; unsure: the interval includes 0. Changes are "
     f"relative to the server without the technique, ± half of the 95 % interval over "
     f"{REPLICATIONS} draws of load and engine."
 )
@@ -48,7 +48,7 @@ def measure(item: Item) -> Effect:
 
 
 def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:
-    """The techniques of some families, or of all; those that are on with their parameters."""
+    """Return the techniques of some families, or all; active ones with their parameters."""
     chosen = set(families)
     return [
         server.text_of(name) or name
@@ -58,23 +58,23 @@ def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:
 
 
 def effects_table(names: Iterable[str], effects: Mapping[str, Effect]) -> pd.DataFrame:
-    """A row per technique text; what is not measured yet is empty."""
+    """Return a row per technique text; cells not measured yet are empty."""
     return pd.DataFrame([_row(text, effects.get(text)) for text in names])
 
 
 def changes_frame(effects: Iterable[Effect]) -> pd.DataFrame:
-    """A row per technique and metric, unrounded; a refused one has a row with its reason."""
+    """Return a row per technique and metric, unrounded; one row with the reason where refused."""
     return pd.DataFrame([row for effect in effects for row in _changes(effect)])
 
 
 def parameters(technique: type[Technique]) -> str:
-    """``ways=2``: every parameter at its default, as they are typed."""
+    """Return every parameter at its default as it is typed, such as ``ways=2``."""
     fields = technique.model_fields.items()
     return ", ".join(f"{key}={field.default}" for key, field in fields)
 
 
 def change_text(change: Change) -> str:
-    """``better -12.3 % ±0.4``; inside the dead band only ``none``."""
+    """Return a change such as ``better -12.3 % ±0.4``; inside the dead band ``none``."""
     word = WORDS[change.sign]
     if change.sign in ("", "0") or change.low is None or change.high is None:
         return word
@@ -83,7 +83,7 @@ def change_text(change: Change) -> str:
 
 @lru_cache(maxsize=1)
 def _laboratory() -> Laboratory:
-    """One per process: a server that several techniques are compared with runs once."""
+    """Return one per process: the baseline server of several techniques runs once."""
     return Laboratory(SEED, REPLICATIONS)
 
 
@@ -98,7 +98,7 @@ def _percent(share: float) -> str:
 def _row(text: str, effect: Effect | None) -> dict[str, Any]:
     technique = find_technique(text)
     changes = {c.metric: change_text(c) for c in effect.changes} if effect else {}
-    unknown = "not here" if effect and effect.refused else ""
+    unknown = "not applicable" if effect and effect.refused else ""
     return {
         "technique": text,
         **{HEADS[metric][0]: changes.get(metric, unknown) for metric in METRICS},

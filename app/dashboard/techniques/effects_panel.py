@@ -1,4 +1,4 @@
-"""The effect table of the Techniques page: measure, read, switch on."""
+"""The Effects panel of the Techniques page: measure, read, turn on."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -41,10 +41,10 @@ _COLUMNS = {
 
 
 def effects_panel(server: DataSheetServer, setup: Setup) -> None:
-    """What every technique changes here, and one of them in full."""
+    """Draw what every technique changes on this server, and one technique in full."""
     families = st.pills(
         "Families", get_args(Family), selection_mode="multi", key="techniques_families",
-        help="None chosen: all.",
+        help="All families where none is chosen.",
     )  # fmt: skip
     names = texts(server, families)
     job = _job_of(server)
@@ -75,17 +75,17 @@ def _table(server: DataSheetServer, names: Sequence[str]) -> None:
     st.dataframe(
         frame.style.map(_colour, subset=[head for head, _ in HEADS.values()]),
         hide_index=True, column_config=_COLUMNS, height=460, key="techniques_table",
-        alt="What each technique changes, in words and per cent.",
+        alt="What each technique changes, as a verdict and in per cent.",
     )  # fmt: skip
     refused = [effects[name] for name in names if name in effects and effects[name].refused]
     if refused:
-        with st.expander(f"Not here: {len(refused)} techniques, and why"):
+        with st.expander(f"Not applicable: {len(refused)} techniques, with reasons"):
             for effect in refused:
                 st.text(f"{effect.technique.name}: {effect.refused}")
 
 
 def _one(server: DataSheetServer, names: Sequence[str]) -> None:
-    """One technique: its formula, its source, its changes, its switch."""
+    """Draw one technique: its formula, source, changes and switch."""
     st.subheader("One technique")
     plain = list(dict.fromkeys(find_technique(text).name for text in names))
     name = st.selectbox("Technique", plain, key=_CHOSEN, bind="query-params")
@@ -118,7 +118,7 @@ def _with_parameters(server: DataSheetServer, technique: type[Technique]) -> str
 
 
 def _switch(server: DataSheetServer, name: str, text: str) -> None:
-    """Measure it, turn it on or off; a reason where it makes no sense here."""
+    """Draw buttons to measure it and turn it on or off, or why it does not apply."""
     try:
         changed = server.with_technique(text)
         changed.setup().scenario()
@@ -133,7 +133,7 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
             label = "Change its parameters in the scenario" if is_on else "Turn on in the scenario"
             st.button(
                 label, on_click=show_scenario, args=(changed.in_scenario(file),),
-                help="The scenario's server becomes this model and device by their data sheets.",
+                help="The scenario's server becomes this model and device, by their data sheets.",
             )  # fmt: skip
         if is_on:
             off = server.without(name).in_scenario(file)
@@ -142,7 +142,7 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
 
 def _changes(effect: Effect) -> None:
     if effect.refused:
-        st.warning(f"Not here: {effect.refused}")
+        st.warning(f"Not applicable: {effect.refused}")
         return
     st.table(
         pd.DataFrame(

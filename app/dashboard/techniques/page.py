@@ -1,4 +1,4 @@
-"""Techniques: what each does to a server, where its operators are on the roofline, its memory."""
+"""Techniques: their effects on a server, its operators on the roofline, its memory."""
 
 import streamlit as st
 
@@ -22,7 +22,7 @@ _PANELS = {
 def page() -> None:
     """Draw the page."""
     st.title("Techniques")
-    server = _subject(current_scenario())
+    server = _chosen_server(current_scenario())
     setup = _built(server)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     shown = st.segmented_control(
@@ -32,14 +32,14 @@ def page() -> None:
     _PANELS[shown](server, setup)
 
 
-def _subject(file: ScenarioFile) -> DataSheetServer:
-    """The scenario's own; where it rests on a calibrated profile, what is chosen here."""
+def _chosen_server(file: ScenarioFile) -> DataSheetServer:
+    """Return the scenario's server, or, where it is calibrated, the one chosen on this page."""
     server = DataSheetServer.of(file)
     if server:
         return server
     st.info(
-        "The scenario's step times are calibrated: a measured server cannot be taken apart. "
-        "Choose a model and a device by their data sheets."
+        "The scenario's step times are calibrated: techniques change only servers that are "
+        "computed from data sheets. Choose a model and a device."
     )
     choices = offered()
     left, right = st.columns(2)

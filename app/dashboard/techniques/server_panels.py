@@ -36,7 +36,7 @@ _OPERATOR_COLUMNS = {
 
 
 def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Operators of a decode step and of a prompt under the device's roof."""
+    """Draw the operators of a decode step and of a prompt under the device's roof."""
     deployment = setup.deployment
     sequences, context_tokens = _load()
     steps = breakdowns(deployment, sequences, context_tokens)
@@ -46,18 +46,19 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
     peaks = peaks_flops_per_s(deployment)
     chart(figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s), "techniques_dots")
     st.caption(
-        "Decode (filled): a step of so many sequences at this context. Prefill (open): one prompt "
-        "of that length. A dot's size is its share of the step; left of the ridge an operator is "
-        "memory-bound, right of it compute-bound. Dots lie below the roof by what kernels achieve "
-        f"of it: {deployment.efficiency.compute:.0%} of FLOP/s and "
-        f"{deployment.efficiency.memory:.0%} of bandwidth are assumed. Drafting is left out."
+        "Filled symbols: a decode step of these sequences at this context. Open symbols: the "
+        "prefill of one prompt of that length. A larger symbol takes a larger share of the step. "
+        "Left of the ridge an operator is memory-bound, right of it compute-bound. Symbols lie "
+        "below the roof, "
+        f"for kernels are assumed to achieve {deployment.efficiency.compute:.0%} of FLOP/s and "
+        f"{deployment.efficiency.memory:.0%} of bandwidth. Drafting is left out."
     )
     st.dataframe(frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-")
     downloads(frame, "operators")
 
 
 def memory_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Weights, KV and states against the device's memory, and how many sequences fit."""
+    """Draw weights, KV and states in the device's memory, and how many sequences fit."""
     sequences, context_tokens = _load()
     memories = {"This server": DeviceMemory.of(setup.deployment, context_tokens)}
     if server.techniques:
@@ -79,7 +80,7 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
 
 
 def tables_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Intensities, work per token and decode latencies by the textbook's formulas."""
+    """Draw intensities, work per token and decode latencies by the textbook's formulas."""
     st.caption(
         f"The formulas alone, for {server.model} in bf16 on one {server.hardware} at its data "
         "sheet: no techniques, no overhead. `servetwin techniques intensity` and `latency` print "
@@ -145,13 +146,13 @@ def _load() -> tuple[int, int]:
 
 def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: int) -> None:
     most = memory.sequences
-    said = f"{name}: fits {most:,} sequences of {context_tokens:,} tokens"
+    fits = f"{name}: {most:,} sequences of {context_tokens:,} tokens fit"
     if memory.weights >= memory.usable:
-        st.error(f"{name}: the weights alone do not fit; use more devices or a smaller format")
+        st.error(f"{name}: the weights alone do not fit; use more devices or a smaller format.")
     elif most < sequences:
-        st.warning(f"{said}, not the {sequences} asked for")
+        st.warning(f"{fits}, fewer than the chosen {sequences}.")
     else:
-        st.success(f"{said}; the {sequences} asked for are among them")
+        st.success(f"{fits}, enough for the chosen {sequences}.")
 
 
 def _gb(size_bytes: float) -> str:

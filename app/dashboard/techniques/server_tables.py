@@ -20,11 +20,11 @@ PRODUCTS = {
     "attention, scores on the chip": ("attention", False),
     "FFN": ("FFN", True),
 }
-"""What an intensity table can be of: (kind, whether scores travel through memory)."""
+"""Products of an intensity table: (kind, whether scores go through memory)."""
 
 
 def breakdowns(deployment: Deployment, sequences: int, context_tokens: int) -> dict[str, Breakdown]:
-    """A step of so many decodes at this context, and a step with one prompt of that length."""
+    """Return a step of ``sequences`` decodes at this context, and a prefill step of that length."""
     return {
         "decode": decode_breakdown(deployment, sequences, context_tokens),
         "prefill": prefill_breakdown(deployment, context_tokens),
@@ -32,12 +32,12 @@ def breakdowns(deployment: Deployment, sequences: int, context_tokens: int) -> d
 
 
 def operators_frame(steps: Mapping[str, Breakdown]) -> pd.DataFrame:
-    """A row per phase and operator, as ``app.figures.roofline`` wants it, and one of the rest."""
+    """Return a row per phase and operator for ``app.figures.roofline``, and one of the overhead."""
     return pd.DataFrame([row for phase, step in steps.items() for row in _rows(phase, step)])
 
 
 def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
-    """The peaks that the operators meet, by the format that they compute in."""
+    """Return the peaks of the operators' number formats, by format."""
     forms = [(form.compute, max(1.0, form.compute_share)) for form in
              (deployment.prefill, deployment.decode)]  # fmt: skip
     hardware = deployment.hardware
@@ -48,7 +48,7 @@ def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
 
 
 def step_sentence(phase: str, step: Breakdown) -> str:
-    """How long a step takes, what of it is bound by memory and by compute, and its longest part."""
+    """Return a sentence on a step: its time, memory- and compute-bound shares, longest operator."""
     longest = max(step.operators, key=lambda placed: placed.step_s)
     shares = ", ".join(f"{step.share(bound):.0%} {bound}-bound" for bound in ("memory", "compute"))
     return (
@@ -59,7 +59,7 @@ def step_sentence(phase: str, step: Breakdown) -> str:
 
 
 def intensity_grid(report: dict[str, Any], product: str) -> pd.DataFrame:
-    """n across, l down; undefined where n > l. Empty where the model has no such product."""
+    """Return n across, l down; undefined where n > l. Empty where the model has no such product."""
     cells = [
         cell for cell in report["intensity"]
         if (cell["kind"], cell["scores_in_memory"]) == PRODUCTS[product]
@@ -73,7 +73,7 @@ def intensity_grid(report: dict[str, Any], product: str) -> pd.DataFrame:
 
 
 def work_frame(report: dict[str, Any]) -> pd.DataFrame:
-    """FLOPs and elements moved per token by position, in units of 2^20."""
+    """Return FLOPs and elements moved per token by position, in units of 2^20."""
     kinds = ("projections", "attention", "FFN", "total")
     return pd.DataFrame(
         {
@@ -90,7 +90,7 @@ def work_frame(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def latency_frame(report: dict[str, Any]) -> pd.DataFrame:
-    """A row per batch (and number of KV heads): latency is bytes over bandwidth."""
+    """Return a row per batch (and number of KV heads): latency is bytes over bandwidth."""
     return pd.DataFrame(
         {
             "batch": row["batch"],

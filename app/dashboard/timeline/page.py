@@ -51,7 +51,7 @@ def page() -> None:
 
 
 def _run() -> TimelineRun:
-    """The run that was chosen; the page ends where there is none."""
+    """Return the chosen run; end the page where it cannot be read."""
     kept = kept_runs(runs_folder())
     name = st.selectbox(
         "Run", [_THIS, *kept], key="timeline_run", bind="query-params",
@@ -70,7 +70,7 @@ def _run() -> TimelineRun:
 
 
 def _forget_window() -> None:
-    """Another run has another busiest moment."""
+    """Forget the window: another run has another busiest moment."""
     st.session_state.pop("timeline_window", None)
 
 
@@ -85,7 +85,7 @@ def _of_folder(name: str, changed: float) -> TimelineRun:
 
 
 def _requested(shown_run: TimelineRun) -> int | None:
-    """The row of the request to explain."""
+    """Return the row of the request to explain."""
     name = st.text_input(
         "Request to explain", key="timeline_request", bind="query-params",
         placeholder="its id, or click on its bar below",
@@ -123,7 +123,7 @@ def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
     st.session_state["timeline_window"] = round(start_s, 2), round(end_s, 2)
     shown: Any = st.slider(
         "Window, s", low, high, step=0.01, key="timeline_window", bind="query-params",
-        help="At first: about the request to explain, or when most requests are there.",
+        help="At first around the request to explain, or around the busiest moment.",
     )  # fmt: skip
     return shown[0], shown[1]
 
@@ -137,8 +137,8 @@ def _chart(shown_run: TimelineRun, choice: VisibleRequests, row: int | None) -> 
     )  # fmt: skip
     joined = " Batches that begin close to each other are joined."
     st.caption(
-        f"{choice.said}.{joined if len(shown.steps) > MOST_BATCHES else ''} Drag over a chart to "
-        "zoom into its time, double-click to zoom out."
+        f"{choice.description}.{joined if len(shown.steps) > MOST_BATCHES else ''} Drag over a "
+        "chart to zoom in, double-click to zoom out."
     )
 
 

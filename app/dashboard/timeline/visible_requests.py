@@ -1,4 +1,4 @@
-"""What a timeline shows of a run: which requests, and what ran meanwhile."""
+"""Which requests a timeline shows, in which window, and what ran meanwhile."""
 
 from dataclasses import dataclass
 
@@ -12,22 +12,22 @@ from app.figures.sampling import evenly
 
 MOST_LINES = 120
 _ARRIVALS = 60
-"""Requests that come within the window that a page begins with."""
+"""Requests that arrive within the window that a page begins with."""
 
 Window = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleRequests:
-    """The rows of requests to draw, from the top; ``said`` are they in words."""
+    """The rows of requests to draw, from the top, and a ``description`` of them."""
 
     rows: npt.NDArray[np.int64]
     window_s: Window
-    said: str
+    description: str
 
 
 def busiest_window(watched: TimelineRun) -> Window:
-    """A window about the moment when most requests were there, long enough for 60 to come."""
+    """Return a window around the moment with most requests, long enough for 60 arrivals."""
     requests = watched.run.requests
     whole_s = watched.end_s - watched.start_s
     length_s = whole_s * min(1.0, _ARRIVALS / max(len(requests), 1))
@@ -37,7 +37,7 @@ def busiest_window(watched: TimelineRun) -> Window:
 
 
 def in_window(watched: TimelineRun, window_s: Window, chosen: int | None = None) -> VisibleRequests:
-    """Requests that were there between two times, by arrival, evenly sampled; ``chosen`` is one."""
+    """Return requests present between two times, by arrival, evenly sampled, and ``chosen``."""
     requests = watched.run.requests
     start_s, end_s = window_s
     left_s = requests["last_token_s"].fillna(requests["scheduled_s"])
@@ -51,7 +51,7 @@ def in_window(watched: TimelineRun, window_s: Window, chosen: int | None = None)
 
 
 def slowest(watched: TimelineRun, count: int) -> VisibleRequests:
-    """The finished requests of the longest E2E latency, the slowest on top, and all their time."""
+    """Return the finished requests of longest E2E latency, slowest first, with all their time."""
     requests = watched.run.requests
     e2e_s = requests.loc[requests["status"] == "finished", "e2e_s"]
     rows = e2e_s.nlargest(count).index.to_numpy(np.int64)
@@ -67,7 +67,7 @@ def slowest(watched: TimelineRun, count: int) -> VisibleRequests:
 
 
 def timeline_data(watched: TimelineRun, choice: VisibleRequests) -> TimelineData:
-    """What the figure draws."""
+    """Return the data of the figure."""
     start_s, end_s = choice.window_s
     requests = watched.run.requests.iloc[choice.rows]
     spans = [
@@ -81,7 +81,7 @@ def timeline_data(watched: TimelineRun, choice: VisibleRequests) -> TimelineData
 
 
 def window_around(watched: TimelineRun, row: int) -> Window:
-    """All of a request's time, and some before and after."""
+    """Return all of a request's time, and some before and after."""
     request = watched.run.requests.iloc[row]
     start_s = float(request["scheduled_s"])
     end_s = float(request["last_token_s"]) if request["status"] == "finished" else start_s

@@ -1,4 +1,4 @@
-"""The error of a prediction by how busy the server was when a request came."""
+"""The error of a prediction by the number of requests in flight when a request arrived."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,9 @@ _COLUMNS = ["least", "most", "requests", "measured_s", "error", "low", "high", "
 def error_by_band(
     predicted: pd.DataFrame, measured: Sequence[pd.DataFrame], metric: str, bands: int = BANDS
 ) -> pd.DataFrame:
-    """The relative error of the mean of ``metric`` in bands of about as many requests each.
+    """Return the relative error of the mean of ``metric`` in bands of about as many requests each.
 
-    A band holds requests that found ``least`` to ``most`` others in flight as they came, on average
+    Requests of a band found ``least`` to ``most`` others in flight as they arrived, on average
     over the measured runs. ``low`` and ``high`` are the 90 % interval of the error by a bootstrap
     over the band's requests, ``noise`` is (max - min) / mean of the band's means in the measured
     runs, undefined for a single one. Only requests that finished everywhere count.
@@ -32,7 +32,7 @@ def error_by_band(
 
 
 def in_flight(requests: pd.DataFrame) -> FloatArray:
-    """How many others had been scheduled and were not done when each request was scheduled."""
+    """Return how many others were scheduled and not done when each request was scheduled."""
     done = requests["last_token_s"].notna()
     comes_s = np.sort(requests.loc[done, "scheduled_s"].to_numpy(float))
     goes_s = np.sort(requests.loc[done, "last_token_s"].to_numpy(float))
@@ -42,7 +42,7 @@ def in_flight(requests: pd.DataFrame) -> FloatArray:
 
 
 def _joined(predicted: pd.DataFrame, measured: Sequence[pd.DataFrame], metric: str) -> pd.DataFrame:
-    """By request: ``predicted``, a column per measured run, ``in_flight`` on average."""
+    """Return by request ``predicted``, a column per measured run, and ``in_flight`` on average."""
     columns = [_finished(predicted, metric).rename("predicted")]
     loads = []
     for number, frame in enumerate(measured):
@@ -59,7 +59,7 @@ def _finished(requests: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def _bands(load: pd.Series, bands: int) -> npt.NDArray[np.int64]:
-    """A number per request; equal loads are in the same band."""
+    """Return the band of each request; equal loads are in the same band."""
     edges = np.unique(np.quantile(load, np.arange(1, bands) / bands))
     return np.searchsorted(edges, load.to_numpy(float))
 

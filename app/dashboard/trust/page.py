@@ -1,4 +1,4 @@
-"""Trust: what the scenario rests on, predicted against measured, and how well the profile fits."""
+"""Trust: the evidence of the scenario, predicted against measured, and the fit of the profile."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +57,7 @@ def page() -> None:
 
 
 def _scenario(scenario: ScenarioFile) -> None:
-    st.subheader("What the scenario at the side rests on")
+    st.subheader("Evidence for the scenario at the side")
     try:
         outcome = simulate(scenario)
     except ServetwinError as error:
@@ -73,11 +73,11 @@ def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, A
         st.warning(escaped(warning.removeprefix("warning: ")))
     elif "roofline" in provenance["shares"]:
         st.info(
-            "Its step times are a formula with the figures of a data sheet: nobody measured them "
-            "on an engine, and its error is not known. Calibrate one to know it."
+            "Its step times are computed from data sheets and were not measured on an engine, so "
+            "their error is unknown. Calibrate an engine to know it."
         )
     else:
-        st.success("Every step of it lies within what its profile measured.")
+        st.success("Every step lies within the range that its profile measured.")
 
 
 def _trial() -> tuple[str, Trial]:
@@ -87,8 +87,8 @@ def _trial() -> tuple[str, Trial]:
         st.warning(escaped(f"Left out: {problem}"))
     name = st.selectbox(
         "Trial", list(trials.found), key="trust_trial", bind="query-params",
-        help="Folders of `servetwin verify --out`, and replays and load tests of the same requests,"
-        " among the runs that this dashboard keeps; and a bundled one.",
+        help="Folders of `servetwin verify --out`, and replays with load tests of the same "
+        "requests, among the runs that this dashboard keeps; and a bundled trial.",
     )  # fmt: skip
     return name, trials.found[name]
 
@@ -128,12 +128,12 @@ def _errors(trial: Trial) -> None:
     measured = {named.name.rpartition("/")[2]: named.run.requests for named in trial.measured}
     left, right = st.columns(2)
     with left:
-        st.markdown("**Percentile by percentile**")
+        st.markdown("**By percentile**")
         looks = figures.looks(measured)
         found = figures.predicted_against_measured(predicted, measured, metric, looks)
         chart(found, "trust_percentiles")
     with right:
-        st.markdown("**By how busy the server was**")
+        st.markdown("**By requests in flight**")
         bands = error_by_band(predicted, list(measured.values()), metric)
         chart(figures.error_per_band(bands, metric), "trust_bands")
 
@@ -144,7 +144,7 @@ def _calibration(trial: str) -> None:
     choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
     name = st.selectbox(
         "Profile", choices, key="trust_profile", bind="query-params",
-        help="What a calibration learned about an engine on a machine.",
+        help="The result of a calibration: step times of an engine on a machine.",
     )  # fmt: skip
     try:
         profile = load_profile(str(path) if name == _OF_TRIAL else name)
@@ -190,7 +190,7 @@ def _fits(profile: Profile) -> None:
 def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
     left = residuals(profile)
     if not left:
-        st.info("None: it was computed, not measured.")
+        st.info("No residuals: this profile was computed, not measured.")
         return
     chart(figures.residual_cdf(left, looks), "trust_residuals")
     st.caption("A profile keeps quantiles of its residuals, not the measured steps.")

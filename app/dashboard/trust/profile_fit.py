@@ -1,4 +1,4 @@
-"""What a profile keeps of its calibration: coefficients, residuals, ranges; and its step times."""
+"""The fit of a profile: coefficients, residuals and ranges of its calibration, and step times."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
 
 
 def fit_sentence(layout: str, fit: StepTimeFit) -> str:
-    """How well it fits, in a sentence; of a computed one, that nobody measured."""
+    """Return a sentence on how well a layout fits, or that it was computed."""
     if not fit.steps:
         return f"{layout}: computed, not measured; there are no residuals."
     return (
@@ -27,13 +27,13 @@ def fit_sentence(layout: str, fit: StepTimeFit) -> str:
 
 
 def residuals(profile: Profile) -> dict[str, list[float]]:
-    """Quantiles of measured / fitted by KV layout, of layouts that were measured."""
+    """Return quantiles of measured / fitted by KV layout, of measured layouts."""
     return {layout: fit.noise for layout, fit in profile.layouts.items() if fit.steps}
 
 
 def coefficient_table(fit: StepTimeFit) -> pd.DataFrame:
-    """Coefficients; their standard errors (bootstrap over steps) and the largest values measured,
-    where these are known."""
+    """Return coefficients, with standard errors (bootstrap over steps) and largest measured values
+    where they are known."""
     errors = _standard_errors_s(fit)
     rows = []
     for place, (feature, seconds) in enumerate(fit.coefficients.items()):
@@ -50,7 +50,7 @@ def coefficient_table(fit: StepTimeFit) -> pd.DataFrame:
 
 
 def decode_curve(fit: StepTimeFit) -> pd.DataFrame:
-    """A step of decodes alone over their number, each with the mean context of the calibration."""
+    """Return steps of decodes alone over their number, at the mean context of the calibration."""
     most = fit.ranges.get("decode_sequences", _UNMEASURED_SEQUENCES)
     context = fit.ranges.get("decode_context_tokens", 512.0 * most) / most
     sizes = _sizes(fit, most)
@@ -59,7 +59,7 @@ def decode_curve(fit: StepTimeFit) -> pd.DataFrame:
 
 
 def prompt_curve(fit: StepTimeFit) -> pd.DataFrame:
-    """A step of one prompt alone over its tokens."""
+    """Return steps of one prompt alone over its tokens."""
     most = _most_rows(fit)
     sizes = _sizes(fit, most)
     shapes = [BatchShape(0, 0, 0, ((0, int(n)),)) for n in sizes]
@@ -72,7 +72,7 @@ def _sizes(fit: StepTimeFit, most: float) -> list[int]:
 
 
 def _most_rows(fit: StepTimeFit) -> float:
-    """The longest prompt whose rows and pairs were both measured."""
+    """Return the longest prompt whose rows and pairs were both measured."""
     largest = MeasuredRange.of(fit.ranges)
     if not np.isfinite(largest.rows):
         return _UNMEASURED_TOKENS
@@ -105,6 +105,6 @@ def _is_measured(shape: BatchShape, ranges: Mapping[str, float]) -> bool:
 
 
 def _standard_errors_s(fit: StepTimeFit) -> list[float]:
-    """Of the coefficients in their order; none where the calibration kept no covariance."""
+    """Return standard errors by coefficient; none where the calibration kept no covariance."""
     variances = np.diagonal(fit.covariance) if fit.covariance else ()
     return [float(np.sqrt(variance)) for variance in variances]

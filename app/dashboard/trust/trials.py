@@ -1,4 +1,4 @@
-"""Predictions that were held against load tests: of this dashboard's folder, and a bundled one."""
+"""Trials: predictions compared with load tests, of this dashboard's folder and a bundled one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Trials:
 
 
 def find_trials(root: Path) -> Trials:
-    """The trials among the runs under ``root``, then the bundled one."""
+    """Return the trials among the runs under ``root``, then the bundled one."""
     problems: list[str] = []
     own = _trials(_readable(root, problems))
     example = _trials(_folders(EXAMPLE))
@@ -33,14 +33,14 @@ def find_trials(root: Path) -> Trials:
 
 
 def profile_of(root: Path, name: str) -> Path | None:
-    """The profile that a verification wrote beside its runs, of a trial of that name."""
+    """Return the profile that a verification wrote beside the runs of a trial, or None."""
     folders = [base / part for base in (root, EXAMPLE) for part in (name, Path(name).parent)]
     found = [path for folder in folders if (path := folder / "profile.json").is_file()]
     return found[0] if found else None
 
 
 def when_and_where(trial: Trial) -> str:
-    """Date and machine of the load tests, as far as they are kept."""
+    """Return date and machine of the load tests, as far as they are kept."""
     said = []
     for named in trial.measured:
         meta = named.run.meta
@@ -50,7 +50,7 @@ def when_and_where(trial: Trial) -> str:
 
 
 def requests_of(trial: Trial) -> pd.DataFrame:
-    """The requests of all its runs, by the name of the ``run``."""
+    """Return the requests of all runs of a trial; ``run`` names the run."""
     frames = [
         named.run.requests.drop(columns="chunk_s", errors="ignore").assign(run=named.name)
         for named in (trial.predicted, *trial.measured)
@@ -59,17 +59,17 @@ def requests_of(trial: Trial) -> pd.DataFrame:
 
 
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """What ``errors_with_intervals`` draws: of the metrics that were measured."""
+    """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
     rows = [_error_row(row) for row in metrics if row.predicted and row.measured]
     columns = ["metric", "error", "low", "high", "noise", "allowed"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """Predicted, measured, error, noise floor and verdict of each metric, in its unit."""
-    words = {True: "✓ holds", False: "✗ fails", None: "informs only"}
+    """Return predicted, measured, error, noise floor and verdict of each metric, in its unit."""
+    verdicts = {True: "✓ holds", False: "✗ fails", None: "not judged"}
     return pd.DataFrame(
-        [{**_figures(row), "verdict": words[row.holds]} for row in metrics if row.predicted]
+        [{**_figures(row), "verdict": verdicts[row.holds]} for row in metrics if row.predicted]
     )
 
 
@@ -109,7 +109,7 @@ def _label(metric: str, with_unit: bool = False) -> str:
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:
-    """Folders under ``root`` that hold runs; of a damaged one, why not."""
+    """Return folders under ``root`` that hold runs; add to ``problems`` why others do not."""
     good = []
     for folder in _folders(root):
         try:
@@ -131,7 +131,7 @@ def _trials(folders: Sequence[Path]) -> Iterator[Trial]:
 
 
 def _name(trial: Trial) -> str:
-    """The folder that all its runs are in, or the prediction's own name."""
+    """Return the folder that all runs of a trial are in, or the prediction's own name."""
     predicted = trial.predicted.name
     parents = {named.name.rpartition("/")[0] for named in (trial.predicted, *trial.measured)}
     return parents.pop() if len(parents) == 1 and "" not in parents else predicted

@@ -1,4 +1,4 @@
-"""What if: one scenario, its verdict, its figures and distributions, beside a pinned baseline."""
+"""What if: one scenario with its verdict, metrics and distributions, beside a pinned baseline."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def page() -> None:
-    """Draw the page: what is known at once first, then what takes longer."""
+    """Draw the page: the first simulation at once, then what takes longer."""
     started_s = time.perf_counter()
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
@@ -57,20 +57,20 @@ def page() -> None:
 
 
 def interval_sentence(outcome: SimulatedScenario) -> str:
-    """What the intervals hold, and what they do not."""
+    """Return what the intervals cover, and what they do not."""
     generated, certain = outcome.file.workload.is_generated, outcome.scenario.is_certain()
-    unknown = "its step times were computed, and nobody knows their error"
+    unknown = "the error of its computed step times is unknown"
     if not outcome.is_drawn:
-        return f"No intervals: the trace is as it is, and of this server {unknown}."
-    drawn = ["its own draw of the workload"] if generated else []
+        return f"No intervals: a recorded trace does not vary, and {unknown}."
+    drawn = ["a new draw of the workload"] if generated else []
     if not certain:
-        drawn.append("what is uncertain about the server")
+        drawn.append("a new draw of the uncertain step times")
     elif not generated:
-        drawn.append("the choices of a router that draws")
-    missing = f" What is not in them: {unknown}." if certain else ""
-    one = f" The large figures are of one draw, seed {outcome.file.seed}." if generated else ""
+        drawn.append("new choices of the random router")
+    missing = f" They do not cover the server: {unknown}." if certain else ""
+    one = f" The large numbers are from one draw, seed {outcome.file.seed}." if generated else ""
     return (
-        f"Intervals hold nine of ten of {REPLICATIONS} replications, each with "
+        f"Intervals cover nine of ten of {REPLICATIONS} replications, each with "
         f"{' and '.join(drawn)}.{one}{missing}"
     )
 
@@ -100,9 +100,9 @@ def bars_of_one_unit(
 def _answer(
     place: DeltaGenerator | None, outcome: SimulatedScenario, baseline: SimulatedScenario | None
 ) -> DeltaGenerator:
-    """Verdict and figures, with intervals where the replications are there; returns their place.
+    """Draw verdict and metrics, with intervals once there are replications; return the place.
 
-    All is computed before anything is drawn: what is replaced must not be gone for a moment.
+    All is computed before anything is drawn, so that nothing disappears for a moment.
     """
     summaries = finished_replications(outcome)
     attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
@@ -132,7 +132,7 @@ def _box(found: Verdict) -> None:
 def _replicate(
     words: DeltaGenerator, outcome: SimulatedScenario, baseline: SimulatedScenario | None
 ) -> None:
-    """Simulate the replications that are missing; the page answers meanwhile."""
+    """Simulate the missing replications; the page stays usable meanwhile."""
     for one in filter(None, (outcome, baseline)):
         if not finished_replications(one):
             for done, _ in enumerate(replications(one), start=1):
@@ -141,7 +141,7 @@ def _replicate(
 
 
 def _changed(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> list[str]:
-    """Against which baseline, and what the differences are."""
+    """Return what has changed since the baseline, and how differences are computed."""
     if not baseline:
         return []
     changed = changes(baseline.file, outcome.file).items()
@@ -159,7 +159,7 @@ def _shown(value: object) -> str:
 def _pinning(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
     st.button(
         "Pin as baseline", on_click=_pin, args=(outcome,),
-        help="Keep these figures and show the differences to them.",
+        help="Keep these results and show differences to them.",
     )  # fmt: skip
     if baseline:
         st.button("Back to the baseline", on_click=show_scenario, args=(baseline.file,))
@@ -177,7 +177,7 @@ def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
     limits_s = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s}
     for column, (metric, limit_s) in zip(st.columns(2), limits_s.items(), strict=True):
         with column:
-            st.markdown(f"**How {figures.METRICS[metric].label} is distributed**")
+            st.markdown(f"**Distribution of {figures.METRICS[metric].label}**")
             chart(figures.latency_cdf(requests, metric, looks, limit_s), f"what_if_{metric}")
 
 
@@ -192,6 +192,6 @@ def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
 
 def _memory(outcomes: Mapping[str, SimulatedScenario]) -> None:
     found = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
-    st.markdown("**What the memory of a replica holds, on average over time**")
+    st.markdown("**Memory of a replica, mean over time**")
     for unit, bars in bars_of_one_unit(found):
         chart(figures.memory_bar(bars, unit), f"what_if_memory_{unit}")

@@ -1,5 +1,4 @@
-"""The verdict on a scenario, in words: does it hold its SLO, can it keep up, what is short, and
-what would help."""
+"""The verdict on a scenario: whether it meets its SLO, its bottleneck, and what would help."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,17 +13,17 @@ from sim.explain.queue_cause import QueueCause
 from sim.records.metrics import LATENCIES, SLO
 
 WANTED = 0.99
-"""Share of the requests within the SLO that makes it hold."""
+"""Share of the requests within the SLO from which on the scenario meets it."""
 _WORTH_NAMING = 0.001
 _WAIT_WORTH_NAMING = 0.1
-"""A mean wait below this share of the mean latency is not what is short."""
+"""A mean wait below this share of the mean latency is no bottleneck."""
 
 Kind = Literal["holds", "unsure", "fails", "none"]
 
 _SHORT: dict[QueueCause, str] = {
     "memory": "**KV memory** is full",
     "places": "all **places in the batch** are taken",
-    "prompts": "**prompts** fill the steps (compute, token budget)",
+    "prompts": "**prompts** fill the steps (compute or token budget)",
     "batch": "the **static batch** must end before others join",
     "filling": "the **static batch** waits until it is full",
     "step": "a **step** is always running",
@@ -33,7 +32,7 @@ _SHORT: dict[QueueCause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictFacts:
-    """What a verdict is made of; ``missed`` are shares of all requests by limit."""
+    """What a verdict is made of; ``missed`` is the share of all requests that miss each limit."""
 
     limits: str
     attainment: float | None
@@ -48,7 +47,7 @@ class VerdictFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Sentences of Markdown; ``reason`` says how far from the SLO and from keeping up."""
+    """Sentences of Markdown; ``reason`` has the shares and rates behind the headline."""
 
     kind: Kind
     headline: str
@@ -58,13 +57,13 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """Return the whole verdict."""
         helps = (f"**What would help:** {self.helps}",) if self.helps else ()
         return "\n\n".join([f"**{self.headline}** {self.reason}", self.bottleneck, *helps])
 
 
 def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFacts:
-    """Those of a simulated scenario; ``attainment`` over its replications, if there are any."""
+    """Return the facts of a simulated scenario; ``attainment`` is over its replications, if any."""
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
     requests = outcome.run.requests
     return VerdictFacts(
@@ -81,7 +80,7 @@ def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFac
 
 
 def judge(found: VerdictFacts) -> Verdict:
-    """The verdict on these facts."""
+    """Return the verdict on these facts."""
     reason = " ".join([*_attainment(found), *_load(found)])
     return Verdict(_kind(found), _headline(found), reason, _bottleneck(found), _helps(found))
 
@@ -93,7 +92,7 @@ def _limits(slo: SLO) -> str:
 
 
 def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
-    """The share of all requests that finished too late, by limit."""
+    """Return the share of all requests that finished too late, by limit."""
     return {
         label: float((requests[name] > limit).mean())
         for label, name in zip(("TTFT", "TPOT", "E2E"), LATENCIES, strict=True)
@@ -114,9 +113,9 @@ def _kind(found: VerdictFacts) -> Kind:
 
 def _headline(found: VerdictFacts) -> str:
     words = {
-        "holds": f"Holds the SLO ({found.limits}).",
-        "fails": f"Does not hold the SLO ({found.limits}).",
-        "unsure": f"May or may not hold the SLO ({found.limits}).",
+        "holds": f"Meets the SLO ({found.limits}).",
+        "fails": f"Misses the SLO ({found.limits}).",
+        "unsure": f"May or may not meet the SLO ({found.limits}).",
         "none": "No SLO is set.",
     }
     said = words[_kind(found)] if found.limits else "No SLO is set."
@@ -134,7 +133,7 @@ def _attainment(found: VerdictFacts) -> list[str]:
     if found.refused > _WORTH_NAMING:
         missed.append(f"{_percent(found.refused)} are refused")
     reason = f"; missed: {', '.join(missed)}" if missed else ""
-    return [f"{within}, {_percent(WANTED)} are wanted{reason}."]
+    return [f"{within}, {_percent(WANTED)} are required{reason}."]
 
 
 def _load(found: VerdictFacts) -> list[str]:
@@ -158,10 +157,10 @@ def _bottleneck(found: VerdictFacts) -> str:
     )
     if cause := _short(found):
         share = _percent(pressed.cause_share)
-        return f"**Bottleneck:** {_SHORT[cause]} for {share} of the waiting. {state}"
+        return f"**Bottleneck:** {_SHORT[cause]} during {share} of the waiting time. {state}"
     if _too_slow(found):
-        return f"**Bottleneck:** the **step time** itself; hardly anybody waits. {state}"
-    return f"**Nothing is short.** {state}"
+        return f"**Bottleneck:** the **step time** itself; hardly any request waits. {state}"
+    return f"**No bottleneck.** {state}"
 
 
 def _memory(found: VerdictFacts) -> str:
@@ -170,7 +169,7 @@ def _memory(found: VerdictFacts) -> str:
 
 
 def _short(found: VerdictFacts) -> QueueCause | None:
-    """What those who wait are waiting for, where waiting matters."""
+    """Return what waiting requests wait for, where waiting matters."""
     waits = found.bottleneck.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
     return found.bottleneck.cause if waits or found.bottleneck.overloaded else None
 
@@ -199,7 +198,7 @@ _FASTER = (
 
 def _help_for(cause: QueueCause, policies: PolicyConfig) -> str:
     if cause == "memory" and policies.kv == "contiguous":
-        return "paged KV memory, which reserves nothing that is not used"
+        return "paged KV memory, which reserves only what is used"
     if cause in ("batch", "filling"):
         return "continuous batching, in which requests join and leave at every step"
     return {

@@ -1,9 +1,5 @@
 """Figures along the run: points, medians, differences and throughput."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,30 +9,15 @@ from hypothesis import strategies as st
 pytest.importorskip("plotly", reason="figures need plotly")
 
 from app import figures
-from app.dashboard.compare.policy_comparison import (
-    request_gains,
-)
-from app.dashboard.load_test.load_test_process import LoadTestProcess
-from app.dashboard.simulations import SimulatedScenario, simulate
 from app.figures.over_time import token_rates_per_s
-from app.scenario.scenario_file import parse_scenario
 from tests.support.figure_frames import requests_frame
 
 
-def requests(latencies_s: list[float | None]) -> pd.DataFrame:
-    done = [f is not None for f in latencies_s]
-    return pd.DataFrame(
-        {
-            "request_id": [f"r{place}" for place in range(len(latencies_s))],
-            "status": ["finished" if one else "refused" for one in done],
-            "scheduled_s": [10.0 - place for place in range(len(latencies_s))],
-            "e2e_s": [float("nan") if f is None else f for f in latencies_s],
-        }
-    )
-
-
 def test_gains_figure_has_a_trace_per_direction() -> None:
-    found = request_gains(requests([1.0, 2.0, 3.0]), requests([0.5, 2.0, 4.0]))
+    found = pd.DataFrame(
+        {"request_id": ["r2", "r1", "r0"], "scheduled_s": [8.0, 9.0, 10.0],
+         "difference": [1.0, 0.0, -0.5]}
+    )  # fmt: skip
     figure = figures.gains_over_time(found, "a", "b")
     assert [trace.name for trace in figure.data] == ["faster under b", "slower under b"]
     assert [list(trace.y) for trace in figure.data] == [[-500.0], [1000.0]]
@@ -46,27 +27,15 @@ def test_gains_figure_has_a_trace_per_direction() -> None:
     assert "1 are faster, 1 slower" in figures.alt_text(figure)
 
 
-FEW = """
-workload: {requests: 30, rate_per_s: 30, prompt_tokens: 20, prompt_cv: 0.2, output_tokens: 8,
-           output_cv: 0.2}
-"""
-
-
-def outcome_of(text: str) -> SimulatedScenario:
-    return simulate(parse_scenario(text, "test"))
-
-
-def test_the_figure_has_both_sides_and_the_limit(tmp_path: Path) -> None:
-    outcome = outcome_of(FEW)
-    test = LoadTestProcess(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
-    test.answers = [{"sent_s": 0.5, "ttft_s": 0.1, "tpot_s": None, "failure": None}]
+def test_live_answers_stand_beside_the_predicted_median_and_the_limit() -> None:
+    answers = pd.DataFrame({"sent_s": [0.5], "ttft_s": [0.1]})
     looks = figures.looks(("predicted", "measured"))
-    figure = figures.live_latency(test.answered(), outcome.run.requests, "ttft_s", looks, 0.5)
+    figure = figures.live_latency(answers, requests_frame(30), "ttft_s", looks, 0.5)
     assert [trace.name for trace in figure.data] == ["measured so far", "predicted, running median"]
     assert list(figure.data[0].y) == [100.0]
     assert figure.layout.yaxis.title.text == "TTFT, ms"
     assert "median 100 ms" in figures.alt_text(figure)
-    test.process.wait(10)
+    assert figure.layout.annotations[0].text == "SLO 500 ms"
 
 
 @given(st.integers(1, 80), st.integers(0, 1000))

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from app import figures
-from app.dashboard.techniques.operators import (
+from app.dashboard.techniques.server_tables import (
     breakdowns,
     operators_frame,
     peaks_flops_per_s,

@@ -86,7 +86,7 @@ def test_long_work_can_be_stopped(user: Browser) -> None:
     page.get_by_role("button", name="Stop").click(timeout=60_000)
     expect(page.get_by_role("button", name="Go on")).to_be_visible(timeout=60_000)
     user.settle()
-    expect(page.get_by_text("Stopped: what was simulated")).to_be_visible()
+    expect(page.get_by_text("Stopped. The results so far")).to_be_visible()
     user.assert_sound()
 
 

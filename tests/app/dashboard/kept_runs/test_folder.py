@@ -14,9 +14,8 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 
 from app.dashboard.kept_runs import folder as runs_folder
-from app.dashboard.kept_runs.folder import child, delete, new_child, zip_problem, zipped
+from app.dashboard.kept_runs.folder import child, delete, kept_runs, new_child, zip_problem, zipped
 from app.dashboard.kept_runs.opened_runs import opened
-from app.dashboard.timeline.timeline_run import kept_runs
 from sim.records.run import RunError
 from tests.support.figure_frames import load_test
 

@@ -70,7 +70,7 @@ def test_a_run_of_the_command_line_opens_with_its_server_and_policies(root: Path
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tables": ["ops.csv"]}, "rests on tables"),
+        ({"tables": ["ops.csv"]}, "step times are tables"),
         (
             {"model": None, "hardware": None, "techniques": [], "profile": ["base-cpu", "x"]},
             "pools",

@@ -32,7 +32,7 @@ def end_of(test: LoadTestProcess) -> LoadTestProcess:
 def test_a_test_keeps_trace_prediction_and_measurement(tmp_path: Path) -> None:
     with mocked(plan(ttft_ms=10, itl_ms=1)) as (server,):
         test = end_of(start(tmp_path, Endpoint(server.url), outcome_of(FEW), []))
-    assert test.has_run, test.said()
+    assert test.has_run, test.output()
     assert test.state["ended"] == test.state["total"] == 30
     predicted, measured = (load_run(test.folder / name) for name in ("predicted", "measured"))
     assert set(predicted.requests["request_id"]) == set(measured.requests["request_id"])
@@ -55,7 +55,7 @@ def test_a_key_reaches_the_endpoint_and_no_file(tmp_path: Path) -> None:
 def test_nobody_at_the_other_end_is_said(tmp_path: Path) -> None:
     test = end_of(start(tmp_path, Endpoint("http://127.0.0.1:9"), outcome_of(FEW), []))
     assert not test.has_run
-    assert "127.0.0.1:9" in (test.complaint() or "")
+    assert "127.0.0.1:9" in (test.failure() or "")
 
 
 def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_stop_keeps_what_has_finished(tmp_path: Path) -> None:
             test.refresh()
         test.stop()
         end_of(test)
-    assert "interrupted" in (test.complaint() or "")
+    assert "interrupted" in (test.failure() or "")
     statuses = load_run(test.folder / "measured").requests["status"]
     assert 10 <= (statuses == "finished").sum() < 400
 

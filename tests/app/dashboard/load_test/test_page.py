@@ -28,10 +28,10 @@ SMALL_LINK = "load-test?requests={}&rate={}&prompt_tokens=20&output_tokens=8&pro
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "wants an address"),
-        ("localhost", "wants an address"),
-        ("file:///etc/passwd", "wants an address"),
-        ("--help", "wants an address"),
+        ("", "give an address"),
+        ("localhost", "give an address"),
+        ("file:///etc/passwd", "give an address"),
+        ("--help", "give an address"),
     ],
 )
 def test_an_impossible_address_is_said_beside_the_form(url: str, said: str) -> None:

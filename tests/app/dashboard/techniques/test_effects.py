@@ -32,9 +32,9 @@ def test_changes_in_words(change: Change, words: str) -> None:
 
 def test_an_effect_is_that_of_the_command_line() -> None:
     server = DataSheetServer("llama-2-7b", "a100-80gb")
-    effect = measure(server, "weight-int4")
+    effect = measure((server, "weight-int4"))
     assert effect.of("memory").sign == effect.of("tps_alone").sign == "+"
-    refused = measure(server, "expert-parallel")
+    refused = measure((server, "expert-parallel"))
     assert "no experts" in (refused.refused or "")
     table = effects_table(
         ["weight-int4", "expert-parallel", "awq"],
@@ -42,7 +42,7 @@ def test_an_effect_is_that_of_the_command_line() -> None:
     ).set_index("technique")
     heads = [head for head, _ in HEADS.values()]
     assert str(table.loc["weight-int4", "memory"]).startswith("better -")
-    assert set(table.loc["expert-parallel", heads]) == {"not here"}
+    assert set(table.loc["expert-parallel", heads]) == {"not applicable"}
     assert set(table.loc["awq", heads]) == {""}
     assert table.loc["awq", "answers"] == "may change"
     changes = changes_frame([effect, refused])

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques.frames import PRODUCTS, intensity_grid, latency_frame, work_frame
-from app.dashboard.techniques.operators import (
+from app.dashboard.techniques.server_tables import (
+    PRODUCTS,
     breakdowns,
+    intensity_grid,
+    latency_frame,
     step_sentence,
+    work_frame,
 )
 from app.text.technique_reports import intensity_report, latency_report
 from policies.batch import BatchShape

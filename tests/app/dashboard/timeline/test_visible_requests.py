@@ -27,11 +27,11 @@ def test_a_window_has_who_was_there_by_arrival() -> None:
 def test_many_are_sampled_and_the_chosen_one_is_among_them() -> None:
     whole_s = busy_run().start_s, busy_run().end_s
     sampled = in_window(busy_run(), whole_s)
-    assert f"300 requests in this window; {MOST_LINES} of them drawn" in sampled.said
+    assert f"300 requests in this window; {MOST_LINES} of them drawn" in sampled.description
     left_out = next(row for row in range(300) if row not in sampled.rows)
     choice = in_window(busy_run(), whole_s, left_out)
     assert set(choice.rows) == {*sampled.rows, left_out}
-    assert in_window(busy_run(), (1e6, 2e6), left_out).said == "0 requests in this window"
+    assert in_window(busy_run(), (1e6, 2e6), left_out).description == "0 requests in this window"
 
 
 def test_the_busiest_window_is_about_the_peak() -> None:

@@ -27,7 +27,7 @@ def test_the_page_shows_the_bundled_trial_on_a_first_visit(page: Any) -> None:
     assert [title.value for title in page.title] == ["Trust"]
     assert page.selectbox(key="trust_trial").value == NAME
     assert "The prediction holds: 240 requests, 2 load tests." in page.success[-1].value
-    assert any("formula" in info.value for info in page.info)
+    assert any("computed from data sheets" in info.value for info in page.info)
 
 
 def test_the_page_says_what_was_extrapolated(page: Any) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from app.dashboard.metrics_row import SHOWN
 from app.dashboard.simulations import simulate
-from app.dashboard.what_if.memory import bars_of_one_unit, memory_parts
-from app.dashboard.what_if.page import interval_sentence
+from app.dashboard.what_if.page import bars_of_one_unit, interval_sentence, memory_parts
 from app.scenario.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, page_test
 
@@ -20,15 +19,15 @@ _LOG = logging.getLogger(__name__)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["its own draw of the workload", "seed 0", "nobody knows their error"]),
-        ("workload: {source: sample}", ["No intervals", "the trace is as it is"]),
+        ("", ["a new draw of the workload", "seed 0", "step times is unknown"]),
+        ("workload: {source: sample}", ["No intervals", "a recorded trace does not vary"]),
         (
             "workload: {source: sample}\nserver: {profile: base-cpu}",
-            ["nine of ten of 20 replications", "what is uncertain about the server"],
+            ["nine of ten of 20 replications", "a new draw of the uncertain step times"],
         ),
         (
             "workload: {source: sample}\ncluster: {replicas: 2, router: random}",
-            ["the choices of a router that draws"],
+            ["new choices of the random router"],
         ),
     ],
 )
@@ -61,7 +60,7 @@ def small() -> Any:
 def test_page_has_verdict_figures_and_intervals() -> None:
     at = small().run()
     assert not at.exception
-    assert at.success[0].value.startswith("**Holds the SLO")
+    assert at.success[0].value.startswith("**Meets the SLO")
     assert len(at.metric) == len(SHOWN)
     assert all(metric.delta == "" for metric in at.metric)
     captions = [caption.value for caption in at.caption]
@@ -88,7 +87,7 @@ def test_another_slo_is_counted_anew() -> None:
     at = small().run()
     at.session_state["ttft_ms"] = 1.0
     at.run()
-    assert at.error[0].value.startswith("**Does not hold the SLO (TTFT ≤ 1 ms")
+    assert at.error[0].value.startswith("**Misses the SLO (TTFT ≤ 1 ms")
     assert at.metric[4].value == "0"
 
 

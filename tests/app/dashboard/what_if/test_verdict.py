@@ -31,18 +31,18 @@ def under(cause: Any, **policies: Any) -> VerdictFacts:
 @pytest.mark.parametrize(
     ("found", "kind", "words"),
     [
-        (FINE, "holds", ["Holds the SLO (TTFT ≤ 500 ms)", "99.9 %", "99 % are wanted", "Nothing"]),
+        (FINE, "holds", ["Meets the SLO (TTFT ≤ 500 ms)", "99.9 %", "are required", "No bott"]),
         (FINE, "holds", ["busy 50 %", "31 of 64 places", "12 % of the KV memory"]),
         (replace(FINE, attainment=0.9, missed={"TTFT": 0.1}), "fails", ["by 10 %", "step time"]),
         (replace(FINE, interval=Interval(0.995, 0.98, 1.0)), "unsure", ["98 % to 100 %", "May or"]),
         (replace(FINE, interval=Interval(0.995, 0.99, 1.0)), "holds", ["90 % interval 99 %"]),
-        (replace(FINE, interval=Interval(0.9, 0.8, 0.98)), "fails", ["Does not hold"]),
+        (replace(FINE, interval=Interval(0.9, 0.8, 0.98)), "fails", ["Misses the SLO"]),
         (replace(FINE, refused=0.25, attainment=0.75), "fails", ["25 % are refused"]),
         (replace(FINE, limits="", attainment=None), "none", ["No SLO is set."]),
         (
             under("places"), "fails",
             ["Overloaded: the queue grows.", "15 requests arrive per second and about 10 are",
-             "50 % too many", "places in the batch", "90 % of the waiting", "than 64",
+             "50 % too many", "places in the batch", "90 % of the waiting time", "than 64",
              "about 2 replicas instead of 1"],
         ),
         (under("memory"), "fails", ["KV memory** is full", "more KV memory", "98 % of the KV"]),
