@@ -31,6 +31,7 @@ def dashboard(
     _require_streamlit()
     from app.dashboard.scenario.allowed_choices import Additions
     from sim.step_times.profile import load_profile
+    from workloads.child_process import python_command, python_environment
 
     for path in profile or ():
         load_profile(str(path))
@@ -38,12 +39,12 @@ def dashboard(
         tuple(str(path.resolve()) for path in profile or ()), tuple(batching or ()),
         tuple(kv or ()), str(runs.resolve()),
     )  # fmt: skip
-    command = [
-        sys.executable, "-m", "streamlit", "run", str(MAIN),
+    command = python_command(
+        "-m", "streamlit", "run", str(MAIN),
         "--server.port", str(port), "--server.address", host,
         "--server.headless", str(headless).lower(), "--", added.as_argument(),
-    ]  # fmt: skip
-    os.execv(sys.executable, command)  # Whoever ends us ends it.
+    )  # fmt: skip
+    os.execve(sys.executable, command, python_environment())  # Whoever ends us ends it.
 
 
 def _require_streamlit() -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads.child_process import python_command, python_environment
+
 SHAPES = ("llama-0.6b", "llama-1b", "llama-8b")
 POLICIES = (
     "static+contiguous",
@@ -124,7 +126,8 @@ def run_part(part: Part, limit_s: float) -> Done:
     began_s = time.monotonic()
     try:
         process = subprocess.run(
-            [sys.executable, *part.arguments],
+            python_command(*part.arguments),
+            env=python_environment(),
             capture_output=True,
             text=True,
             timeout=limit_s,

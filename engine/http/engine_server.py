@@ -1,13 +1,12 @@
 """A served engine in a process of its own, for as long as a ``with`` block lasts."""
 
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from engine.serve_options import ServeOptions
+from workloads.child_process import python_command, python_environment
 from workloads.errors import EngineError
 
 _STOP_GRACE_S = 15.0
@@ -35,16 +34,14 @@ class EngineServer:
         return self._process
 
     def __enter__(self) -> "EngineServer":
-        root = str(Path(__file__).parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "engine", self.options.as_json()],
+            python_command("-m", "engine", self.options.as_json()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=python_environment(),
         )
         assert self._process.stdout is not None
         try:

@@ -9,7 +9,6 @@ import asyncio
 import math
 import os
 import pickle
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_rep
 from loadtest.run.stop_signals import stop_signals
 from loadtest.run.worker import LENGTH, WorkerJob, packed
 from loadtest.run.worker_client import WorkerResult
+from workloads.child_process import python_command, python_environment
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
@@ -106,12 +106,10 @@ class _Worker:
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start the process and wait until it is ready or has died."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "loadtest.run.worker",
+            *python_command("-m", "loadtest.run.worker"),
             stdin=PIPE,
             stdout=PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=python_environment(),
             start_new_session=True,  # Ctrl-C in a terminal reaches the parent alone.
         )
         self.send(WorkerJob(endpoint, self._trace, options))

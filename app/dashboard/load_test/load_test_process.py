@@ -5,10 +5,8 @@ prediction, its output, and its run.
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from app.dashboard.kept_runs.folder import new_child
 from app.dashboard.kept_runs.saved_scenario import save_run
 from app.dashboard.simulations import SimulatedScenario
 from sim.records.run import RunError
+from workloads.child_process import python_command, python_environment
 from workloads.native import write_trace
 
 MEASURED, PREDICTED = "measured", "predicted"
@@ -120,12 +119,12 @@ def start(
 
 
 def _launch(folder: Path, endpoint: Endpoint, options: Sequence[str]) -> "subprocess.Popen[bytes]":
-    command = [
-        sys.executable, "-m", "app.cli", "loadtest", endpoint.url, *endpoint.options(), *options,
+    command = python_command(
+        "-m", "app.cli", "loadtest", endpoint.url, *endpoint.options(), *options,
         "--trace", str(folder / "trace.jsonl"), "--out", str(folder / MEASURED),
         "--against", str(folder / PREDICTED), "--live", str(folder / "live.jsonl"),
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    )  # fmt: skip
+    environment = python_environment()
     if endpoint.api_key:
         environment["OPENAI_API_KEY"] = endpoint.api_key
     else:

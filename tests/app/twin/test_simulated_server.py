@@ -392,7 +392,10 @@ async def _leave_early(url: str) -> None:
         (["--technique", "int4"], "--technique: needs --model and --hardware"),
         (["--simulated", "base-cpu", "--threads", "2"], "--device, --dtype, --threads: say how"),
         (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),
-        (["--simulated", "base-cpu", "--batching", "statik"], "batching: unknown policy 'statik'"),
+        (
+            ["--simulated", "base-cpu", "--batching", "statik"],
+            "unknown scheduler 'statik'",
+        ),
         (["--simulated", "base-cpu", "--set", "victim=x"], "victim: 'x' is not possible"),
     ],
 )

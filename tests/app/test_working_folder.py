@@ -1,0 +1,126 @@
+"""Children are this program's own, whatever modules stand in the folder that it runs in."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine.http.engine_server import EngineServer
+from engine.serve_options import ServeOptions
+from loadtest.mock.plan import MockPlan
+from policies.config import PolicyConfig
+from tests.support.command import servetwin
+from tests.support.mock_endpoint import mocked
+from tests.support.paths import ROOT, SAMPLE
+from workloads.child_process import python_command, python_environment
+
+NAMES = ("workloads", "policies", "sim", "engine", "loadtest", "app", "simpy", "streamlit")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with modules of our names, which leave a mark and fail."""
+    folder = tmp_path / "hostile"
+    for name in NAMES:
+        (folder / name).mkdir(parents=True)
+        mark = f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})"
+        (folder / name / "__init__.py").write_text(f"{mark}\nraise SystemExit('hostile')\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def assert_nothing_imported(folder: Path) -> None:
+    assert not (folder.parent / "imported").exists()
+
+
+def test_a_child_that_searches_the_working_folder_would_import_it(hostile: Path) -> None:
+    command = [sys.executable, "-c", "import simpy"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    assert (hostile.parent / "imported").exists()
+
+
+def test_sweep(hostile: Path) -> None:
+    options = ("--limit", 20, "--slo", "ttft=500ms", "--vary", "max_seqs=2,4", "--processes", 2)
+    done = servetwin("sweep", SAMPLE, *options)
+    assert (done.code, "max_seqs" in done.out) == (0, True), done.err
+    assert_nothing_imported(hostile)
+
+
+def test_loadtest(hostile: Path) -> None:
+    with mocked(MockPlan()) as (server,):
+        done = servetwin(
+            "loadtest", server.url, "--trace", SAMPLE, "--limit", 6, "--processes", 2,
+            "--out", hostile.parent / "run",
+        )  # fmt: skip
+    assert done.code == 0, done.err
+    assert_nothing_imported(hostile)
+
+
+def test_the_engine_of_calibrate_and_verify(hostile: Path) -> None:
+    pytest.importorskip("torch")
+    with EngineServer(ServeOptions(model="tiny", policies=PolicyConfig(kv_tokens=1024))) as server:
+        assert httpx.get(f"{server.url}/v1/models", trust_env=False).status_code == 200
+    assert_nothing_imported(hostile)
+
+
+@pytest.mark.parametrize(
+    ("command", "health"),
+    [
+        (("serve", "--model", "tiny", "--port"), "/v1/models"),
+        (("dashboard", "--headless", "--port"), "/_stcore/health"),
+    ],
+    ids=["serve", "dashboard"],
+)
+def test_servers(command: tuple[str, ...], health: str, hostile: Path) -> None:
+    pytest.importorskip("torch" if "serve" in command else "streamlit")
+    port = free_port()
+    server = subprocess.Popen(
+        python_command("-m", "app.cli", *command, str(port)),
+        env=python_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert answers(f"http://127.0.0.1:{port}{health}", server)
+    finally:
+        server.terminate()
+        server.wait(30)
+    assert_nothing_imported(hostile)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def answers(url: str, server: "subprocess.Popen[bytes]") -> bool:
+    for _ in range(600):
+        try:
+            return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            assert server.poll() is None, "the server ended"
+            time.sleep(0.1)
+    return False
+
+
+def test_the_environment_names_our_root_and_no_relative_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", "lib", "/opt/theirs", str(ROOT)]))
+    paths = python_environment()["PYTHONPATH"].split(os.pathsep)
+    assert paths == [str(ROOT), "/opt/theirs"]
+
+
+def test_an_installed_program_adds_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("workloads.child_process._ROOT", tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert "PYTHONPATH" not in python_environment()
