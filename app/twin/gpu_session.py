@@ -212,7 +212,7 @@ def card() -> str:
 
 
 def has_cuda() -> bool:
-    """Whether torch sees a CUDA device, asked in a process that gives its memory back."""
+    """Whether torch sees a CUDA device, found out in a process that gives its memory back."""
     code = "import torch; raise SystemExit(not torch.cuda.is_available())"
     return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -1,15 +1,15 @@
-"""Simulated steps in real time."""
+"""Let simulated steps take real time."""
 
 import logging
 import time
 from collections.abc import Callable
 
 SPIN_S = 0.0003
-"""A sleep may end so much too late; the rest of the time is waited for without sleeping."""
+"""How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""
 MOST_HANDLING_S = 0.001
-"""What happens between two steps and takes longer is a disturbance, not work."""
+"""The longest time between two steps that counts as work of the core, in seconds."""
 MOST_LATE_S = 0.1
-"""What is later than this is not made up for: the machine stood still, and so did the server."""
+"""A step that is later than this (seconds) is not made up for: the machine stood still."""
 
 Clock = Callable[[], float]
 
@@ -31,7 +31,7 @@ class StepTimer:
         self._has_warned = False
 
     def begin(self, decided_s: float) -> None:
-        """A step is decided at ``decided_s``."""
+        """Note that a step is decided at ``decided_s``."""
         if self._due_s is None:
             self._due_s = decided_s
             return
@@ -41,7 +41,7 @@ class StepTimer:
             self._due_s = decided_s
 
     def rest(self) -> None:
-        """There was nothing to decide."""
+        """Note that there was nothing to decide."""
         self._due_s = None
 
     def wait(self, duration_s: float) -> None:

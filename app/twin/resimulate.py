@@ -1,4 +1,4 @@
-"""The simulator run again on what a load test really did: its send times, its lengths.
+"""Simulate again what a load test really sent: its send times, its lengths.
 
 A client is never quite on time, and a server may answer with other lengths than the trace asked
 for. Simulating what was sent, and measuring from when it was sent, takes both out of the
@@ -63,7 +63,7 @@ def resimulate_as_sent(predicted: Run, measured: Run, trace: Trace | None = None
 
 
 def mark_warm_up(predicted: Run, measured: Run) -> None:
-    """What a load test sent to warm up counts on neither side of a comparison."""
+    """Mark the warm-up requests of a load test in the prediction too, so that neither counts."""
     warm_up = measured.requests.get("warm_up")
     if warm_up is not None and warm_up.any():
         marked = measured.requests.loc[warm_up, "request_id"]
@@ -71,7 +71,7 @@ def mark_warm_up(predicted: Run, measured: Run) -> None:
 
 
 def scenario_of(record: Mapping[str, Any]) -> Scenario:
-    """The scenario that ``scenario.yaml`` of a simulated run describes.
+    """Build the scenario that ``scenario.yaml`` of a simulated run describes.
 
     Raises ``RunError`` for a run on tables (their rows are not recorded) or of another version,
     ``ServetwinError`` where a profile, model or policy is no longer there.
@@ -97,7 +97,7 @@ def scenario_of(record: Mapping[str, Any]) -> Scenario:
 
 
 def recorded_trace(measured: Run, trace: Trace | None = None) -> Trace:
-    """What a load test sent and got answered, at its send times, with its lengths.
+    """Return the answered requests of a load test, at their send times, with their lengths.
 
     Prefixes, sessions and priorities come from ``trace``, by request id. Raises ``RunError`` where
     nothing was answered.
@@ -118,20 +118,20 @@ def recorded_trace(measured: Run, trace: Trace | None = None) -> Trace:
 
 
 def _as_recorded(
-    asked: Request | None, request_id: str, sent_s: float, prompt_tokens: int, output_tokens: int
+    traced: Request | None, request_id: str, sent_s: float, prompt_tokens: int, output_tokens: int
 ) -> Request:
-    """A prompt of shared blocks keeps its length: they would not fit another."""
-    if asked is None:
+    """Return a request as it was recorded; a prompt of shared blocks keeps its length."""
+    if traced is None:
         return Request(request_id, sent_s, prompt_tokens, output_tokens)
-    length = asked.prompt_tokens if asked.prefix_block_ids else prompt_tokens
+    length = traced.prompt_tokens if traced.prefix_block_ids else prompt_tokens
     return replace(
-        asked, arrival_s=sent_s, prompt_tokens=length, output_tokens=output_tokens,
+        traced, arrival_s=sent_s, prompt_tokens=length, output_tokens=output_tokens,
         parent_id=None, delay_s=None,
     )  # fmt: skip
 
 
 def as_sent(measured: Run) -> Run:
-    """A load test with its latencies counted from when each request was sent."""
+    """Return a load test with its latencies counted from when each request was sent."""
     requests = measured.requests.copy()
     requests["scheduled_s"] = requests["sent_s"].fillna(requests["scheduled_s"])
     columns: pd.DataFrame = derive(requests)

@@ -25,32 +25,32 @@ from sim.ticks import SECONDS_PER_TICK
 
 @dataclass(slots=True)
 class SimulatedAnswer:
-    """The tokens of one sequence, and where the next one comes from."""
+    """The tokens of one sequence, and the generator of the next ones."""
 
     token_ids: list[int]
     draws: np.random.Generator
 
 
 class Answers:
-    """Random words; equal prompts with equal seeds have equal answers. None ends by itself."""
+    """Random words as answers, equal for equal prompts and seeds; none ends early."""
 
     def __init__(self, vocab_size: int, seed: int = 0) -> None:
         self._vocab_size = vocab_size
         self._seed = seed
 
     def begin(self, token_ids: list[int], params: SamplingParams) -> SimulatedAnswer:
-        """The answer to a prompt."""
+        """Begin the answer to a prompt."""
         seeds = (self._seed, params.seed or 0, hash(tuple(token_ids)))
         entropy = np.random.SeedSequence([seed % (1 << 64) for seed in seeds])
         return SimulatedAnswer(token_ids, np.random.default_rng(entropy))
 
     def next_token(self, answer: SimulatedAnswer) -> int:
-        """Its next token: any word."""
+        """Draw the next token of an answer."""
         return int(answer.draws.integers(FIRST_WORD_ID, self._vocab_size))
 
 
 class SimulatedExecutor:
-    """Draws the tokens of a batch and takes its time; the simulator's clock says how long."""
+    """Draws the tokens of a batch and lasts as long as the simulator's clock says."""
 
     def __init__(
         self, answers: Answers, step_time: StepTime, noise: StepNoise | None, timer: StepTimer
@@ -62,7 +62,7 @@ class SimulatedExecutor:
         self._steps = 0
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
-        """The new token of every entry that samples; returns when the step is due."""
+        """Return the new token of every entry that samples, when the step is due."""
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
         tokens = {name: self._answers.next_token(states[name]) for name in sampled}
         self._timer.wait(self._seconds(batch))

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from sim.step_times.server_model import ServerModel
 
 VOCAB_SIZE = 32_000
-"""Of a model that is none of the engine's presets."""
+"""Vocabulary of a model that is none of the engine's presets."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEngine:
-    """All that the core's process is told.
+    """What the core's process needs to build a simulated core.
 
-    ``runner`` is what ``GET /servetwin/engine`` says of the machine, ``noise`` a sample of factors
-    on step durations.
+    ``runner`` is what ``GET /servetwin/engine`` answers about the machine, ``noise`` a sample of
+    factors on step durations.
     """
 
     model: str
@@ -43,7 +43,7 @@ class SimulatedEngine:
     step_log: Path | None = None
 
     def build(self) -> tuple[EngineCore, dict[str, Any]]:
-        """The core and the facts about it; to be called in the core's process.
+        """Return the core and the facts about it; call it in the core's process.
 
         Raises ``EngineError`` where the step log cannot be written.
         """
@@ -73,11 +73,11 @@ def simulated_engine(
     seed: int = 0,
     step_log: Path | None = None,
 ) -> SimulatedEngine:
-    """The engine that the options describe, with the policies on top of those that it brings.
+    """Return the engine that the options describe; ``policies`` win over those of its profile.
 
-    The API latency of a profile is left out: the HTTP process before the core is there in person.
-    Raises ``PolicyError`` for impossible policies, ``ProfileError`` where nothing is known of their
-    KV layout, ``EngineError`` for what a core cannot serve.
+    The API latency of a profile is left out: a real HTTP process stands before the core.
+    Raises ``PolicyError`` for impossible policies, ``ProfileError`` where their KV layout was not
+    measured, ``EngineError`` for what a core cannot serve.
     """
     base = servers.base()
     server, config = base.profile, policies.over(base.policies)
@@ -107,7 +107,7 @@ def simulated_engine(
 
 
 def _machine(server: "ServerModel") -> dict[str, Any]:
-    """What a profile says of the engine that it was measured on."""
+    """Return what a profile says of the engine that it was measured on."""
     from sim.step_times.profile import Profile
 
     return server.engine if isinstance(server, Profile) else {}

@@ -36,7 +36,7 @@ from workloads.trace import Trace
 
 LONE_PROMPTS = (8, 40, 100, 250, 700, 2000, 6000)
 LONE_PROMPT_STEPS = 3
-"""A lone prompt takes at most so many steps of the token budget."""
+"""The most steps of the token budget that a lone prompt takes."""
 LONE_OUTPUTS = 12
 GROUP_SIZES = (2, 4, 6, 8, 12, 16, 32, 64)
 GROUP_PROMPTS = (12, 160)
@@ -52,7 +52,7 @@ _AT_ONCE = LoadOptions(lead_s=0.02)
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a round of bursts showed: steps to fit, and latencies of the HTTP process."""
+    """The steps of a round, to fit, and the latencies of the HTTP process."""
 
     samples: list[StepSample]
     requests_in: list[tuple[int, float]]
@@ -62,7 +62,7 @@ class Observed:
 
 
 def bursts(config: PolicyConfig, longest: int, rng: np.random.Generator) -> list[list[Request]]:
-    """One round in random order; no request is longer than ``longest`` tokens."""
+    """Return one round in random order; no request is longer than ``longest`` tokens."""
     longest_lone = min(longest - LONE_OUTPUTS, LONE_PROMPT_STEPS * config.token_budget)
     lone = [[(p, LONE_OUTPUTS)] for p in LONE_PROMPTS if p <= longest_lone]
     sizes = [size for size in GROUP_SIZES if size <= config.max_seqs]
@@ -170,7 +170,7 @@ class StepLogCalibrator:
 
 
 def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
-    """The steps of a burst: all tokens are out, but the log may lag behind them a little."""
+    """Return the steps of a burst; its tokens are out, but the log may lag a little behind them."""
     prompts = _prompt_tokens(run)
     expected = int(run.requests["output_tokens"].sum())
     for _ in range(50):
@@ -188,7 +188,7 @@ def _prompt_tokens(run: Run) -> dict[str, int]:
 
 
 def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:
-    """Requests that got a token in a step of a run without preemption."""
+    """Return the requests that got a token in a step of a run without preemption."""
     return [
         name
         for name, start, tokens, _ in step.entries
@@ -197,7 +197,10 @@ def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:
 
 
 def step_samples(steps: list[StepRecord], round_: int) -> list[StepSample]:
-    """A step lasts until the next is decided; the last before a pause has no such end."""
+    """Return steps with their durations: each lasts until the next is decided.
+
+    The last step before a pause has no such end and is left out.
+    """
     return [
         StepSample(step.shape(), after.now_s - step.now_s, round_)
         for step, after in pairwise(steps)

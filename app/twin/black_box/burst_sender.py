@@ -1,4 +1,4 @@
-"""A calibration's bursts: bounded in time and requests, patient with a server that is busy."""
+"""Send the bursts of a calibration within limits of time and requests; wait for a busy server."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from sim.step_times.fit import fit_line
 from workloads.request import Request
 
 REFUSALS = 3
-"""So often a burst is tried again when the server answers 429."""
+"""How often a burst is sent again when the server answers 429."""
 LEAST_LEFT_S = 1.0
 LONGEST_SHARE = 0.5
 """Of the time left that a burst may take before it is given up."""
 
 
 class ProbeStopped(Exception):
-    """An experiment cannot go on, and why; ``final``: none can."""
+    """The reason why an experiment cannot go on; ``final``: no other can either."""
 
     def __init__(self, reason: str, final: bool = False) -> None:
         super().__init__(reason)
@@ -29,14 +29,14 @@ class ProbeStopped(Exception):
 
 
 class EndpointLost(ProbeStopped):
-    """Ctrl-C, or the endpoint is gone: the calibration is over, with what it has."""
+    """Ctrl-C, or an endpoint that is gone: the calibration ends with what it has."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, final=True)
 
 
 class RequestRejected(ProbeStopped):
-    """The server calls a request bad (4xx) or answers it with nothing, as one that is too long."""
+    """A request that the server calls bad (4xx) or answers with nothing: it may be too long."""
 
 
 class BurstRequest(NamedTuple):
@@ -86,7 +86,7 @@ class BurstSender:
         self.allowance = allowance
         self.rounds: list[list[list[ObservedRequest]]] = [[]]
         self.shorter = 0
-        self.untold = 0
+        self.without_usage = 0
         self.tokens_per_event = 1.0
         self._lone: list[tuple[int, float]] = []
         self._intervals: dict[int, list[float]] = {}
@@ -99,14 +99,14 @@ class BurstSender:
         """
         burst = self._patiently(self._named(requests))
         self.shorter += burst.shorter
-        self.untold += burst.untold
+        self.without_usage += burst.without_usage
         self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
         if keep:
             self._remember(burst.answers)
         return burst.answers
 
     def ttft_s(self, prompt_tokens: int) -> float:
-        """About how long a lone prompt takes."""
+        """Estimate the TTFT of a lone prompt, in seconds."""
         constant, slope = fit_line(self._lone)
         longest = max((answer for answer in self._lone), default=(0, 0.0))
         return max(
@@ -114,7 +114,7 @@ class BurstSender:
         )
 
     def itl_s(self, sequences: int) -> float:
-        """About how long a step of so many decodes takes.
+        """Estimate the time of a step of ``sequences`` decodes, in seconds.
 
         Raises ``ProbeStopped`` when no two tokens of any answer came apart.
         """
@@ -177,7 +177,7 @@ class BurstSender:
         self.allowance.used_s += seconds
         if self.allowance.left_s < LEAST_LEFT_S:
             raise ProbeStopped(
-                f"the server asks to wait {seconds:g} s: longer than the time limit allows"
+                f"the server wants a wait of {seconds:g} s: longer than the time limit allows"
             )
         self._sleep(seconds)
 

@@ -117,7 +117,7 @@ class BlackBoxCalibrator:
         """Return what was learned, read with the policies that were identified.
 
         The API's latency is what an idle server's first token takes beyond its steps: half of the
-        round trip is taken for the way out, which no client can tell from the way in. Raises
+        round trip is taken for the way out, which no client can separate from the way in. Raises
         ``ProfileError`` where too few steps were seen.
         """
         found = self._fit()
@@ -179,7 +179,7 @@ class BlackBoxCalibrator:
         find_kv_tokens(self._sender, self.limits, model)
 
     def _try(self, what: str, experiment: Callable[[], None], *names: str) -> None:
-        """Run an experiment, or say why what it would have settled stays open."""
+        """Run an experiment; where it fails, note why the settings ``names`` stay open."""
         if self._ended is None:
             self._report_progress(f"calibrating: {what}")
             try:
@@ -203,9 +203,9 @@ class BlackBoxCalibrator:
             limits.notes.append(
                 f"{sender.shorter} answers ended before the asked length: lengths cannot be forced"
             )
-        if sender.untold:
+        if sender.without_usage:
             limits.notes.append(
-                f"{sender.untold} answers came without usage: an event is taken for a token"
+                f"{sender.without_usage} answers came without usage: an event is taken for a token"
             )
         if sender.tokens_per_event > 1.05:
             limits.notes.append(

@@ -1,6 +1,6 @@
-"""Experiments that tell a server's policies and limits from the order of its tokens.
+"""Experiments that identify a server's policies and limits by the order of its tokens.
 
-Each raises ``ProbeStopped`` with a reason when it cannot tell; the caller notes it.
+Each raises ``ProbeStopped`` with a reason when it finds nothing out; the caller notes it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _LONE_SHARE = 0.05
 
 
 def find_context(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """Lone prompts, ever longer, to the server's limit or as far as there is time."""
+    """Send lone prompts, ever longer, to the server's limit or as far as the time allows."""
     limit = limits.longest if "max_model_len" in limits.identified else None
     taken = 0
     for prompt in _ladder(limit):
@@ -59,7 +59,7 @@ def _ladder(limit: int | None) -> list[int]:
 
 
 def _bisect(sender: BurstSender, taken: int, refused: int) -> tuple[int, int]:
-    """Narrow (longest taken, shortest refused)."""
+    """Narrow the longest prompt taken and the shortest refused, both in tokens."""
     for _ in range(BISECTIONS):
         middle = (taken + refused) // 2
         if middle in (taken, refused):
@@ -75,7 +75,7 @@ def _bisect(sender: BurstSender, taken: int, refused: int) -> tuple[int, int]:
 
 
 def find_batching(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """Newcomers beside a runner: do they wait for its end, pause it, or share its steps?"""
+    """Send newcomers beside a runner: they wait for its end, pause it, or share its steps."""
     itl_s = sender.itl_s(1)
     first_s = sender.ttft_s(SMALL_PROMPT) + 4 * itl_s
     every_s = sender.ttft_s(64) + 6 * itl_s
@@ -104,7 +104,7 @@ def _static_or_single(sender: BurstSender, limits: IdentifiedLimits) -> None:
 
 
 def find_budget(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """Long prompts beside two decodes: how many steps carry each of them?"""
+    """Send long prompts beside two decodes, and count the steps that carry each prompt."""
     if limits.identified.get("batching") != "continuous":
         raise ProbeStopped("decodes do not share steps with prompts here: pieces cannot be seen")
     if limits.identified.get("max_seqs") == 1:
@@ -126,13 +126,13 @@ def find_budget(sender: BurstSender, limits: IdentifiedLimits) -> None:
 
 
 def _pieces(sender: BurstSender, limits: IdentifiedLimits, prompt: int) -> tuple[int, int]:
-    """(steps with a piece of a newcomer's prompt, decodes beside it)."""
+    """Return the steps with a piece of a newcomer's prompt, and the decodes beside it."""
     runners = 1 if limits.identified.get("max_seqs") == 2 else 2
     itl_s, took_s = sender.itl_s(runners), sender.ttft_s(prompt)
     at_s = sender.ttft_s(2 * SMALL_PROMPT) + 6 * itl_s
     outputs = _bounded(ceil((at_s + 2 * took_s) / itl_s) + 8, limits)
-    asks = [*[BurstRequest(SMALL_PROMPT, outputs)] * runners, BurstRequest(prompt, 2, at_s)]
-    answers = sender.send(asks)
+    runner = BurstRequest(SMALL_PROMPT, outputs)
+    answers = sender.send([*[runner] * runners, BurstRequest(prompt, 2, at_s)])
     steps = observed_steps(answers)
     last = next(k for k, step in enumerate(steps) if runners in step.newcomers)
     if len(steps[last].decoders) < runners:
@@ -141,7 +141,10 @@ def _pieces(sender: BurstSender, limits: IdentifiedLimits, prompt: int) -> tuple
 
 
 def _carrying(steps: Sequence[ObservedStep], last: int, newcomer: ObservedRequest) -> int:
-    """Steps up to ``last`` that began after the send; the first only if as long as a piece."""
+    """Count the steps up to ``last`` that began after the send.
+
+    The first counts only if it took as long as one with a piece of a prompt.
+    """
     ends_s = [step.end_s for step in steps]
     took_s = [end - before for before, end in pairwise(ends_s)]
     first = next(k for k in range(1, last + 1) if k == last or ends_s[k - 1] >= newcomer.sent_s)
@@ -153,7 +156,7 @@ def _carrying(steps: Sequence[ObservedStep], last: int, newcomer: ObservedReques
 
 
 def roundest(low: float, high: float) -> int:
-    """The roundest whole number in [low, high): people choose powers of two, or multiples."""
+    """Return the roundest whole number in [low, high): people choose powers of two or multiples."""
     for unit in (2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1):
         powers = [p for p in (1 << k for k in range(24)) if low <= p < high]
         if powers:
@@ -165,7 +168,7 @@ def roundest(low: float, high: float) -> int:
 
 
 def find_filling(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """Four prompts of 0.6 budgets at once: are some cut to fill a step, so that two end in one?"""
+    """Send four prompts of 0.6 budgets at once: two end in one step if it is filled with parts."""
     if limits.identified.get("batching") != "continuous":
         return
     budget = limits.identified.get("token_budget")
@@ -184,7 +187,7 @@ def find_filling(sender: BurstSender, limits: IdentifiedLimits) -> None:
 
 
 def find_max_seqs(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """More and more small requests at once, until some wait for others to end."""
+    """Send more and more small requests at once, until some wait for others to end."""
     if "max_seqs" in limits.identified:
         return
     size, ran = 32, 0
@@ -203,35 +206,35 @@ def find_max_seqs(sender: BurstSender, limits: IdentifiedLimits) -> None:
 
 
 def at_once(answers: Sequence[ObservedRequest]) -> int:
-    """The most requests that were between their first and last token at one time."""
+    """Return the most requests that were between their first and last token at one time."""
     begins = [(a.stamps_s[0], 1) for a in answers if a.stamps_s]
     ends = [(a.stamps_s[-1], -1) for a in answers if a.stamps_s]
     return int(np.cumsum([change for _, change in sorted(begins + ends)]).max(initial=0))
 
 
 def waited_for_others(answers: Sequence[ObservedRequest]) -> bool:
-    """Whether somebody, sent before the first answer ended, began only after that."""
+    """Whether a request that was sent before the first answer ended began only after that."""
     first_end_s = min(a.stamps_s[-1] for a in answers)
     return any(a.sent_s < first_end_s < a.stamps_s[0] for a in answers)
 
 
 def find_prefix_cache(sender: BurstSender, limits: IdentifiedLimits) -> None:
-    """The same prompt twice: is the second first token faster, and by how many tokens?"""
+    """Send the same prompt twice: with a prefix cache, the second first token comes sooner."""
     prompt = _affordable(sender, limits.longest - 2, 2.0)
-    ratios, told = [], 0
+    ratios, cached_tokens = [], 0
     for _ in range(3):
         prefix = int(sender.rng.integers(1 << 62))
         again_s = 2 * sender.ttft_s(prompt) + 8 * sender.itl_s(1) + 0.2
-        asks = [BurstRequest(prompt, 2, 0.0, prefix), BurstRequest(prompt, 2, again_s, prefix)]
-        first, second = sender.send(asks, keep=False)
+        twice = [BurstRequest(prompt, 2, at_s, prefix) for at_s in (0.0, again_s)]
+        first, second = sender.send(twice, keep=False)
         ratios.append(second.ttft_s / first.ttft_s)
-        told = max(told, second.cached_tokens)
+        cached_tokens = max(cached_tokens, second.cached_tokens)
     ratio = float(np.median(ratios))
     times = f"the second of two equal prompts of {prompt} tokens took {ratio:.2f} times as long"
-    if told or ratio < 0.7:
+    if cached_tokens or ratio < 0.7:
         limits.found(prefix_cache=True)
-        says = f"the server says that it found {told} of them" if told else "it tells no count"
-        limits.notes.append(f"{times}; {says}")
+        reported = f"{cached_tokens} of them" if cached_tokens else "no count"
+        limits.notes.append(f"{times}; the server reports {reported} as found in its cache")
     elif ratio > 0.85:
         limits.found(prefix_cache=False)
     else:
@@ -239,7 +242,7 @@ def find_prefix_cache(sender: BurstSender, limits: IdentifiedLimits) -> None:
 
 
 def _affordable(sender: BurstSender, longest: int, seconds: float) -> int:
-    """The longest prompt, halving from ``longest``, that takes at most so long alone."""
+    """Return the longest prompt, halving from ``longest``, that takes at most ``seconds`` alone."""
     prompt = longest
     while prompt > 64 and sender.ttft_s(prompt) > seconds:
         prompt //= 2
@@ -247,9 +250,9 @@ def _affordable(sender: BurstSender, longest: int, seconds: float) -> int:
 
 
 def find_kv_tokens(sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime) -> None:
-    """Long requests at once: do fewer run than with unlimited memory, in a simulation?"""
+    """Send long requests at once: if memory binds, fewer run than in a simulation without limit."""
     if "max_seqs" not in limits.identified:
-        raise ProbeStopped("without a known max_seqs, memory cannot be told from it")
+        raise ProbeStopped("without a known max_seqs, a memory limit looks the same")
     policies = limits.policies()
     size = policies.max_seqs
     if size < 2:
@@ -275,7 +278,7 @@ def find_kv_tokens(sender: BurstSender, limits: IdentifiedLimits, step_time: Ste
 def _filling(
     sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime, size: int
 ) -> list[Request]:
-    """Equal requests, as long as the time allows, that would all run at once in free memory."""
+    """Return equal requests, as long as the time allows, that all run at once in free memory."""
     longest = limits.longest
     for share in (1.0, 0.5, 0.25, 0.125):
         total = int(share * longest)
@@ -310,7 +313,7 @@ def _free_memory(limits: IdentifiedLimits) -> PolicyConfig:
 
 
 def most_held(answers: Sequence[ObservedRequest]) -> int:
-    """The most tokens that running requests had in memory at one time: prompts and answers."""
+    """Return the most tokens of prompts and answers that running requests held at one time."""
     changes = []
     for answer in answers:
         first_s, *later_s = answer.stamps_s
@@ -321,5 +324,5 @@ def most_held(answers: Sequence[ObservedRequest]) -> int:
 
 
 def _bounded(outputs: int, limits: IdentifiedLimits) -> int:
-    """Output tokens that a small prompt may have."""
+    """Return the output tokens that a small prompt may have."""
     return max(2, min(outputs, limits.longest - 2 * SMALL_PROMPT))

@@ -25,19 +25,19 @@ class IdentifiedLimits:
     prompts: str | None = None
 
     def found(self, **settings: Any) -> None:
-        """Settle these."""
+        """Record settings that are identified."""
         self.identified.update(settings)
         for name in settings:
             self.not_identified.pop(name, None)
 
     def unknown(self, why: str, *names: str) -> None:
-        """Say why these stay open, unless they are settled."""
+        """Record why settings stay open, unless they are identified."""
         for name in names:
             if name not in self.identified:
                 self.not_identified[name] = why
 
     def policies(self) -> PolicyConfig:
-        """The identified policies; a limit that was never reached never binds."""
+        """Return the identified policies; a limit that was never reached never binds."""
         known = self.identified
         longest = known.get("max_model_len", self.longest)
         max_seqs = known.get("max_seqs") or LEAST_MAX_SEQS
@@ -54,7 +54,7 @@ class IdentifiedLimits:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For a profile's ``engine["identified"]``."""
+        """Return what a profile keeps as ``engine["identified"]``."""
         return {
             "identified": dict(self.identified),
             "not identified": dict(self.not_identified),
@@ -62,7 +62,7 @@ class IdentifiedLimits:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return lines for the console."""
         known = [f"  {name:<16}{value}" for name, value in self.identified.items()]
         open_ = [f"  {name:<16}{why}" for name, why in self.not_identified.items()]
         notes = [f"note: {note}" for note in self._all_notes()]

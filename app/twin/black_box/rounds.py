@@ -1,4 +1,4 @@
-"""Bursts for the fit: lone prompts, batches that shrink one by one, prompts that join decodes."""
+"""The bursts of a calibration round: lone prompts, shrinking batches, prompts that join decodes."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -15,7 +15,7 @@ _SHARE = 0.15
 
 
 def bursts(sender: BurstSender, limits: IdentifiedLimits) -> Iterator[list[BurstRequest]]:
-    """One round; each burst is planned with what the ones before it showed."""
+    """Yield the bursts of one round, each planned with the times that earlier ones took."""
     size = _most_at_once(sender, limits)
     yield from _lone(sender, limits)
     if limits.identified.get("batching") == "static":
@@ -81,7 +81,7 @@ def _joined(sender: BurstSender, limits: IdentifiedLimits, runners: int) -> list
 def _equal(
     sender: BurstSender, limits: IdentifiedLimits, size: int
 ) -> Iterator[list[BurstRequest]]:
-    """Batches of one length each: nobody's row is held after its end."""
+    """Batches of equal requests: a static batch holds no row beyond the end of its request."""
     sizes = sorted({n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n < size} | {size})
     for prompt in (SMALL_PROMPT, _long_prompt(sender, limits, size)):
         for n in sizes if prompt else ():

@@ -1,5 +1,6 @@
 """Send a burst to a live endpoint and keep what its clients saw."""
 
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from app.twin.black_box.prompt_counts import PROBED_WORDS, count_prompts
+from loadtest.dialects.native_event import count, fields_of
 from loadtest.endpoint import Endpoint, client_settings
 from loadtest.run.client import LoadOptions, run_load_test
 from sim.step_times.black_box_steps import ObservedRequest
@@ -20,6 +21,9 @@ from workloads.request import Request
 from workloads.trace import Trace
 
 ROUND_TRIPS = 10
+PROBED_WORDS = (4, 12, 36, 108)
+"""Lengths of the prompts that ask a server for its count of their tokens."""
+PROBE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +31,22 @@ class Burst:
     """Answers in the order of the requests (no stamps for a failed one), and the failures.
 
     ``messages`` has the first message of each kind of failure (``loadtest.http.exchange.Failure``);
-    ``shorter`` counts answers that ended before the asked length, ``untold`` those whose stream
-    told no usage, ``tokens_per_event`` is how many tokens came together in one event. ``probes``
-    were sent beside the requests.
+    ``shorter`` counts answers that ended before the asked length, ``without_usage`` answers whose
+    stream had no usage, ``tokens_per_event`` is how many tokens came together in one event.
+    ``probes`` requests were sent beside those of the burst.
     """
 
     answers: list[ObservedRequest]
     messages: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     shorter: int = 0
-    untold: int = 0
+    without_usage: int = 0
     tokens_per_event: float = 1.0
     probes: int = 0
 
     @property
     def retry_after_s(self) -> float | None:
-        """What a refusing server asks to wait."""
+        """How long a refusing server wants the client to wait, in seconds."""
         found = re.search(r"Retry-After: (\d+(\.\d+)?)", self.messages.get("http_429", ""))
         return float(found[1]) if found else None
 
@@ -81,18 +85,18 @@ class LiveSender:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._counts: list[tuple[int, float]] = []
-        """(words asked, prompt tokens counted by the server)."""
-        self._told_by = ""
+        """Pairs of words sent and prompt tokens counted by the server."""
+        self._counted_by = ""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
-        """One load test of a few requests."""
-        asked = [self.in_words(request) for request in requests]
+        """Send the requests as a load test of their own."""
+        worded = [self.in_words(request) for request in requests]
         options = LoadOptions(timeout_s=timeout_s, lead_s=0.02)
-        run = run_load_test(self._endpoint, Trace(tuple(asked), "burst"), options=options)
-        rows = run.requests.set_index("request_id").loc[[r.request_id for r in asked]]
+        run = run_load_test(self._endpoint, Trace(tuple(worded), "burst"), options=options)
+        rows = run.requests.set_index("request_id").loc[[r.request_id for r in worded]]
         finished = rows[rows["status"] == "finished"]
-        untold = finished["tokens_from"] != "usage"
-        probes = self._learn_lengths(asked, finished[~untold], bool(untold.any()))
+        without_usage = finished["tokens_from"] != "usage"
+        probes = self._learn_lengths(worded, finished)
         delivered = run.extra["delivered"]
         events = int(finished["chunk_s"].map(len).sum())
         return Burst(
@@ -100,7 +104,7 @@ class LiveSender:
             messages=delivered["first_messages"],
             interrupted=delivered["interrupted"],
             shorter=int((finished["output_tokens"] < finished["asked_output_tokens"]).sum()),
-            untold=int(untold.sum()),
+            without_usage=int(without_usage.sum()),
             tokens_per_event=float(finished["output_tokens"].sum()) / events if events else 1.0,
             probes=probes,
         )
@@ -113,7 +117,7 @@ class LiveSender:
             return "prompts are text, and nothing tells their length: a word is taken for a token"
         constant, per_word = self.token_line()
         line = f"{per_word:.2f} tokens per word and {constant:.1f} more"
-        return f"prompts are text of {line}, as {self._told_by} tells"
+        return f"prompts are text of {line}, as {self._counted_by} tells"
 
     def in_words(self, request: Request) -> Request:
         """The request that the server will count as long as this one."""
@@ -124,7 +128,7 @@ class LiveSender:
         return replace(request, prompt_tokens=words)
 
     def token_line(self) -> tuple[float, float]:
-        """Prompt tokens that the server counts: a constant, and so many per word asked."""
+        """Return the prompt tokens that the server counts: a constant, and those per word sent."""
         constant, per_word = fit_line(self._counts)
         return (constant, per_word) if per_word > 0 else (0.0, 1.0)
 
@@ -139,15 +143,17 @@ class LiveSender:
                 took_s.append(time.perf_counter() - began_s)
         return float(np.median(took_s)) if took_s else 0.0
 
-    def _learn_lengths(self, asked: Sequence[Request], told: pd.DataFrame, untold: bool) -> int:
-        """Note what the server counted; where it tells nothing, ask it once. Requests sent."""
-        if len(told):
-            words = {request.request_id: request.prompt_tokens for request in asked}
-            self._counts += [(words[str(i)], float(n)) for i, n in told["prompt_tokens"].items()]
-            self._told_by = "the usage"
-        elif untold and not self._told_by and self._endpoint.prompt == "text":
+    def _learn_lengths(self, worded: Sequence[Request], finished: pd.DataFrame) -> int:
+        """Note what the server counted; where no usage tells it, ask once. Return requests sent."""
+        counted = finished[finished["tokens_from"] == "usage"]
+        if len(counted):
+            words = {request.request_id: request.prompt_tokens for request in worded}
+            tokens = counted["prompt_tokens"].items()
+            self._counts += [(words[str(name)], float(number)) for name, number in tokens]
+            self._counted_by = "the usage"
+        elif len(finished) and not self._counted_by and self._endpoint.prompt == "text":
             self._counts = count_prompts(self._endpoint)
-            self._told_by = "the usage of answers that are not streamed"
+            self._counted_by = "the usage of answers that are not streamed"
             return len(PROBED_WORDS)
         return 0
 
@@ -163,3 +169,27 @@ class LiveSender:
             stamps_s=stamps_s,
             cached_tokens=int(row["cached_tokens"]),
         )
+
+
+def count_prompts(endpoint: Endpoint) -> list[tuple[int, float]]:
+    """Return pairs of words and prompt tokens, by the usage of whole answers of one token.
+
+    Empty where whole answers have no usage either, or the API is not OpenAI's.
+    """
+    if endpoint.api == "native":
+        return []
+    settings = client_settings(endpoint.base_url)
+    with httpx.Client(timeout=PROBE_TIMEOUT_S, **settings) as client:
+        counted = {words: _counted(client, endpoint, words) for words in PROBED_WORDS}
+    return [(words, float(tokens)) for words, tokens in counted.items() if tokens]
+
+
+def _counted(client: httpx.Client, endpoint: Endpoint, words: int) -> int | None:
+    body = json.loads(endpoint.body(Request(f"words-{words}", 0.0, words, 1)))
+    whole = {**body, "stream": False}
+    whole.pop("stream_options", None)
+    try:
+        answer = client.post(endpoint.url, json=whole)
+        return count(fields_of(fields_of(answer.json()).get("usage")).get("prompt_tokens"))
+    except (httpx.HTTPError, ValueError):
+        return None

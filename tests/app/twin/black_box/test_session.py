@@ -13,8 +13,7 @@ from app.twin.black_box.burst_sender import Allowance, BurstRequest, BurstSender
 from app.twin.black_box.calibration import BlackBoxCalibrator
 from app.twin.black_box.experiments import find_batching, find_context
 from app.twin.black_box.identified_limits import IdentifiedLimits
-from app.twin.black_box.prompt_counts import PROBED_WORDS
-from app.twin.black_box.sender import Burst, LiveSender
+from app.twin.black_box.sender import PROBED_WORDS, Burst, LiveSender
 from loadtest.endpoint import Endpoint, probe
 from tests.benchmarks.foreign import ENGINES, missing, served, write_model
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
@@ -56,7 +55,7 @@ def test_prompts_of_text_are_counted_by_whole_answers_where_streams_have_no_usag
     assert whole == list(PROBED_WORDS)
     assert sender.token_line() == pytest.approx((3.0, 2.0), abs=0.01)
     assert [b.answers[0].prompt_tokens for b in bursts] == [43, 43]
-    assert [(b.untold, b.probes) for b in bursts] == [(1, len(PROBED_WORDS)), (1, 0)]
+    assert [(b.without_usage, b.probes) for b in bursts] == [(1, len(PROBED_WORDS)), (1, 0)]
     note = sender.prompts_note() or ""
     assert "2.00 tokens per word and 3.0 more, as the usage of answers" in note
 
@@ -134,7 +133,7 @@ def test_transformers_serve_is_asked_and_counted_right(endpoint: Endpoint) -> No
         burst = sender([Request(f"w{words}", 0.0, words, 9)], 30.0)
         assert not burst.messages
         assert len(burst.answers[0].stamps_s) == 9
-    assert (burst.shorter, burst.untold, burst.probes) == (0, 0, 0)
+    assert (burst.shorter, burst.without_usage, burst.probes) == (0, 0, 0)
     assert abs(sender([Request("long", 0.0, 200, 2)], 30.0).answers[0].prompt_tokens - 200) < 50
 
 
