@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from workloads.errors import LoadTestError
+from workloads.key_values import key_value
 from workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
@@ -136,7 +137,7 @@ def parse_cancellation(text: str) -> Cancellation:
 
 
 def _part(part: str, text: str) -> tuple[str, str]:
-    name, _, value = (piece.strip() for piece in part.partition("="))
+    name, value = key_value(part, "--cancel", LoadTestError, f"share=P or after=N; {_EXAMPLE}")
     if name not in ("share", "after"):
         raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
     return name, value

@@ -67,7 +67,9 @@ class EndedEarly(LoadTestError):
     exit_code = 1
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint for an unknown name: the nearest known one, or ``otherwise``."""
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Return a hint for an unknown name: the nearest one, else ``otherwise`` or all known ones."""
+    names = list(known)
+    if near := get_close_matches(name, names, n=1):
+        return f"did you mean {near[0]!r}?"
+    return f"known are {', '.join(names)}" if otherwise is None else otherwise

@@ -16,6 +16,7 @@ from app.scenario.workload_distributions import (
 )
 from workloads.errors import TraceError, did_you_mean
 from workloads.generators.processes import ARRIVALS, arrival_settings
+from workloads.key_values import key_values
 from workloads.plugins import split_settings
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> A
 
     Raises ``TraceError`` naming the option, the part that is wrong and what is valid.
     """
-    name, given = split_settings(text)
+    name, parameters = split_settings(text)
     takes = arrival_settings(name)
     fields = {key: p.name for key, p in takes.items()}
     whole = [p.name for p in takes.values() if re.search(r"\bint\b", str(p.annotation))]
-    settings = _parse_settings(f"{option} {name}", given, fields, whole)
+    settings = _parse_settings(f"{option} {name}", parameters, fields, whole)
     own: dict[str, Any] = {
         f: v for f, v in settings.items() if name in ARRIVALS and f in ArrivalChoice.__slots__
     }
@@ -88,18 +89,17 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
 
 def parse_spec(text: str, option: str, keys: Mapping[str, Mapping[str, str]]) -> Spec:
     """``NAME:KEY=NUMBER,...``, where ``keys`` has the fields that each law's keys set."""
-    name, _, given = text.partition(":")
+    name, parameters = split_settings(text)
     takes = keys[known(option, name, tuple(keys))]
-    return Spec(name, _parse_settings(f"{option} {name}", given, takes, _WHOLE))
+    return Spec(name, _parse_settings(f"{option} {name}", parameters, takes, _WHOLE))
 
 
 def _parse_settings(
-    where: str, given: str, takes: Mapping[str, str], whole: Sequence[str]
+    where: str, text: str, takes: Mapping[str, str], whole: Sequence[str]
 ) -> dict[str, float | int]:
     """Return the numbers of ``KEY=NUMBER,...`` by the field that each key sets."""
     settings = {}
-    for part in filter(None, given.split(",")):
-        key, _, value = part.partition("=")
+    for key, value in key_values(text, where, TraceError, "KEY=NUMBER").items():
         if key not in takes:
             hint = did_you_mean(key, takes, f"it takes {', '.join(takes) or 'none'}")
             raise TraceError(f"{where}: unknown setting {key!r}; {hint}")

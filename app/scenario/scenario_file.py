@@ -275,7 +275,7 @@ def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
 def _setting_problem(section: str, key: str, value: Any) -> str | None:
     known = _known_settings(section)
     if key not in known:
-        hint = did_you_mean(key, known, f"known are {', '.join(known)}")
+        hint = did_you_mean(key, known)
         return f"unknown key; {hint}"
     try:
         known[key].validate_python(value, strict=True)
@@ -295,7 +295,7 @@ def _first_problem(error: ValidationError) -> str:
     where = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden":
         known = list(_section(place[:-1]).model_fields)
-        hint = did_you_mean(str(place[-1]), known, f"known are {', '.join(known)}")
+        hint = did_you_mean(str(place[-1]), known)
         return f"{where}: unknown key; {hint}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"

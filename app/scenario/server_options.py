@@ -116,10 +116,11 @@ class ServerOptions:
 
     def _table_server(self, setup: "Setup", scenario: "Scenario") -> "ServerModel":
         from sim.step_times.tables import OperatorTable, PhaseTable, TableProfile
+        from workloads.key_values import key_value
 
         deployment = setup.deployment
         ranks, overhead_s = deployment.parallel.tensor, deployment.efficiency.overhead_s
-        where = dict(_pair(text) for text in self.where)
+        where = dict(key_value(text, "--where", form="COLUMN=VALUE") for text in self.where)
         table: OperatorTable | PhaseTable
         if self.operators is not None:
             table = OperatorTable.read(
@@ -144,10 +145,3 @@ class ServerOptions:
             name = self.phases.stem
         kv_bytes = deployment.kv_bytes_per_token()
         return TableProfile(name, table, scenario.policies, kv_bytes, setup.api)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise PolicyError(f"--where: {text!r} is not COLUMN=VALUE")
-    return key, value

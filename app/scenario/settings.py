@@ -124,15 +124,13 @@ def _preset(name: str, where: str) -> "Preset":
 
 
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
-    """A key of ``known`` and its value, of the type that ``known`` gives it."""
+    """A key of ``known`` and its value, of the type that ``known`` has for it."""
     from workloads.errors import PolicyError, did_you_mean
+    from workloads.key_values import key_value
 
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise PolicyError(f"{where}: {text!r} is not KEY=VALUE")
+    key, value = key_value(text, where)
     if key not in known:
-        hint = did_you_mean(key, known, f"known are {', '.join(known)}")
-        raise PolicyError(f"{where}: unknown setting {key!r}; {hint}")
+        raise PolicyError(f"{where}: unknown setting {key!r}; {did_you_mean(key, known)}")
     kinds = _kinds(known[key])
     try:
         return key, _convert(value, kinds)

@@ -12,8 +12,10 @@ from policies.config import PolicyConfig
 from policies.presets import find_preset
 from sim.experiments.scenario import ClusterConfig, Scenario
 from workloads.errors import PolicyError, did_you_mean
+from workloads.key_values import key_value
 from workloads.trace import Trace
 
+_FORM = "KEY=VALUE,VALUE ..."
 _SERVER_KEYS = ("profile", "model", "hardware", "technique")
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
 _KEYS = (*_SERVER_KEYS, "preset", *get_type_hints(PolicyConfig), *_CLUSTER_KEYS)
@@ -33,13 +35,12 @@ def parse_axis(text: str) -> Axis:
 
     Raises ``PolicyError`` with the nearest key, or naming the value that cannot be.
     """
-    key, equals, listed = text.partition("=")
+    key, listed = key_value(text, "--vary", form=_FORM)
     values = tuple(value.strip() for value in listed.split(","))
-    if not equals or not all(values):
-        raise PolicyError(f"--vary: {text!r} is not KEY=VALUE,VALUE ...")
+    if not all(values):
+        raise PolicyError(f"--vary: {text!r} is not {_FORM}")
     if key not in _KEYS:
-        hint = did_you_mean(key, _KEYS, f"known are {', '.join(_KEYS)}")
-        raise PolicyError(f"--vary: unknown setting {key!r}; {hint}")
+        raise PolicyError(f"--vary: unknown setting {key!r}; {did_you_mean(key, _KEYS)}")
     if len(set(values)) < len(values):
         raise PolicyError(f"--vary: {text!r} names a value twice")
     for value in values:

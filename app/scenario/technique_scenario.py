@@ -54,8 +54,7 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
         raise PolicyError(f"{path}: a scenario is a YAML mapping of {known}")
     for key in found:
         if key not in _File.model_fields:
-            known = ", ".join(_File.model_fields)
-            hint = did_you_mean(str(key), _File.model_fields, f"known are {known}")
+            hint = did_you_mean(str(key), _File.model_fields)
             raise PolicyError(f"{path}: unknown key {key!r}; {hint}")
     try:
         return _scenario(_File.model_validate(found), str(path))
@@ -80,5 +79,5 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
 def _require_known(where: str, part: str, given: dict[str, Any], known: Any) -> None:
     for key in given:
         if key not in known:
-            hint = did_you_mean(key, known, f"known are {', '.join(known)}")
+            hint = did_you_mean(key, known)
             raise PolicyError(f"{where}: {part}: unknown key {key!r}; {hint}")

@@ -32,6 +32,8 @@ from loadtest.mock.stream_faults import (
 )
 from sim.shapes.frozen_model import FrozenModel
 from workloads.errors import MockError, did_you_mean
+from workloads.key_values import key_values
+from workloads.plugins import split_settings
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 
@@ -49,14 +51,8 @@ def parse_fault(text: str, where: str = "--fault") -> Fault:
 
     Raises ``MockError`` naming ``where``, the part that is wrong and what is valid.
     """
-    name, _, given = text.partition(":")
-    settings = {}
-    for part in filter(None, given.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise MockError(f"{where} {name}: {part!r} is not KEY=VALUE")
-        settings[key] = value
-    return build_fault(name, settings, where)
+    name, settings = split_settings(text)
+    return build_fault(name, key_values(settings, f"{where} {name}", MockError), where)
 
 
 def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:

@@ -4,6 +4,7 @@ import re
 
 from sim.records.metrics import SLO
 from workloads.errors import LoadTestError
+from workloads.key_values import key_value
 
 _LIMITS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -17,7 +18,7 @@ def parse_slo(text: str) -> SLO:
     """
     limits: dict[str, float] = {}
     for part in text.split(","):
-        name, _, duration = (piece.strip() for piece in part.partition("="))
+        name, duration = key_value(part, "--slo", LoadTestError, f"LIMIT=TIME; {_EXAMPLE}")
         if name not in _LIMITS:
             raise LoadTestError(f"--slo {part.strip()!r}: unknown limit {name!r}; {_EXAMPLE}")
         if _LIMITS[name] in limits:

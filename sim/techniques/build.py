@@ -10,6 +10,7 @@ from sim.step_times.roofline.efficiency import Efficiency
 from sim.techniques.registry import apply_all, find_technique
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError, did_you_mean
+from workloads.key_values import key_values
 
 _EFFICIENCIES = tuple(f.name for f in fields(Efficiency))
 
@@ -41,11 +42,7 @@ def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Effic
 
 def parse_efficiency(text: str) -> dict[str, str]:
     """``compute=0.7,memory=0.85`` by name."""
-    pairs = [part.partition("=") for part in filter(None, text.split(","))]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise PolicyError(f"efficiency: {name!r} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
+    return key_values(text, "efficiency", form="NAME=VALUE")
 
 
 def _require(name: str, value: Any) -> None:

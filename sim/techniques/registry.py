@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from workloads.errors import PluginError, PolicyError, did_you_mean
+from workloads.key_values import key_values
 from workloads.plugins import Registry, split_settings
 
 if TYPE_CHECKING:
@@ -78,15 +79,11 @@ def find_technique(text: str) -> "Technique":
     """
     name, given = split_settings(text)
     fields = TECHNIQUES.find(name).model_fields
-    parameters = {}
-    for part in filter(None, given.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise PolicyError(f"technique {name}: {part!r} is not KEY=VALUE")
+    parameters = key_values(given, f"technique {name}")
+    for key in parameters:
         if key not in fields:
             hint = did_you_mean(key, fields, f"its parameters: {', '.join(fields) or 'none'}")
             raise PolicyError(f"technique {name}: unknown parameter {key!r}; {hint}")
-        parameters[key] = value
     return _with_parameters(name, parameters)
 
 

@@ -81,5 +81,5 @@ def require_offered(control: str, value: object) -> None:
     """Raise ``PolicyError`` with the nearest name where ``value`` is not offered."""
     choices = offered().get(control)
     if choices is not None and value is not None and value not in choices:
-        hint = did_you_mean(str(value), choices, f"known are {', '.join(choices)}")
+        hint = did_you_mean(str(value), choices)
         raise PolicyError(f"{control}: {value!r} is not offered here; {hint}")
