@@ -137,7 +137,9 @@ def parse_cancellation(text: str) -> Cancellation:
 
 
 def _part(part: str, text: str) -> tuple[str, str]:
-    name, value = key_value(part, "--cancel", LoadTestError, f"share=P or after=N; {_EXAMPLE}")
+    name, value = key_value(
+        part, "--cancel", LoadTestError, f"share=P or after=N; {_CANCEL_EXAMPLE}"
+    )
     if name not in ("share", "after"):
         raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
     return name, value

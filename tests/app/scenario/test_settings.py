@@ -75,6 +75,7 @@ def test_each_word_becomes_what_its_setting_is(text: str, value: Any) -> None:
         ("watermark=1", "watermark: 1.0 is not possible; it must be at least 0 and below 1"),
         ("wait_limit_s=nan", "wait_limit_s: nan is not possible"),
         ("max_seqs=0", "max_seqs: 0 is not possible; it must be at least 1"),
+        ("victim=any", "it must be one of newest, lowest-priority, least-progress"),
         ("queue_limit=-1", "queue_limit: -1 is not possible; it must be at least 0"),
         ("preemption=swap", "'swap' needs host memory; set host_kv_tokens"),
     ],
