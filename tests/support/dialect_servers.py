@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
+
+from loadtest.dialects.server_probe import ServerProbe
+from workloads.request import Request
+from workloads.trace import Trace
+
 Answer = Callable[[Mapping[str, Any]], list[bytes]]
 CONTEXT = 4096
+REQUEST = Request("r0", 0.0, prompt_tokens=7, output_tokens=5)
+TWO_REQUESTS = Trace((REQUEST, Request("r1", 0.02, 9, 3)), "two.jsonl")
 
 
 @dataclass(frozen=True)
@@ -263,3 +271,22 @@ def running(kind: Kind) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def tgi(text: str, special: bool = False, last: int | None = None) -> bytes:
+    token = {"id": 5, "text": text, "special": special}
+    details = {"finish_reason": "length", "generated_tokens": last, "input_length": 7}
+    ends = {"generated_text": "all", "details": details} if last else {"generated_text": None}
+    return sse({"token": token, **ends})[0]
+
+
+def server_with(pages: Mapping[str, Any], **headers: str) -> ServerProbe:
+    """The probe of a server with these pages; a text is a web page."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        page = pages.get(request.url.path)
+        if isinstance(page, str):
+            return httpx.Response(200, html=page)
+        return httpx.Response(200 if page is not None else 404, json=page, headers=headers)
+
+    return ServerProbe("http://h", httpx.Client(transport=httpx.MockTransport(answer), timeout=1.0))

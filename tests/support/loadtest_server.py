@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 MODELS = {"data": [{"id": "mock", "max_model_len": 4096, "vocab_size": 1000}]}
@@ -165,3 +166,9 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
     if reply.ending == "clean":
         writer.write(b"0\r\n\r\n")
     await writer.drain()
+
+
+def cut_at(body: bytes, cuts: set[int]) -> list[bytes]:
+    """The pieces of a body between the cuts that lie in it."""
+    edges = [0, *sorted(cut for cut in cuts if 0 < cut < len(body)), len(body)]
+    return [body[start:end] for start, end in pairwise(edges)]

@@ -1,6 +1,7 @@
 """Mock endpoints in a thread, and load tests of several at once."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,11 @@ from loadtest.report.records import requests_frame
 from loadtest.run.worker_client import WorkerClient
 from workloads.request import Request
 from workloads.trace import Trace
+
+BODY = b'{"prompt": "a b", "max_tokens": 2}'
+POST = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n" % len(BODY)
+TWO = POST + b"\r\n" + BODY + b"GET /health?now HTTP/1.1\r\nConnection: close\r\n\r\n"
+"""A request for text and one for the health of the mock."""
 
 
 def plan(*faults: str, **settings: Any) -> MockPlan:
@@ -96,3 +102,19 @@ def completions(server: MockServer) -> Endpoint:
 def truths(server: MockServer) -> dict[str, Truth]:
     """By the name that the answers have."""
     return {truth.request_id: truth for truth in server.truth.records}
+
+
+def spoken(*sent: bytes, served: MockPlan | None = None) -> bytes:
+    """All that comes back on one connection until the server closes it."""
+    with (
+        mocked(served or plan(ttft_ms=0, itl_ms=0)) as (server,),
+        socket.create_connection(address(server.url), 5) as client,
+    ):
+        for data in sent:
+            client.sendall(data)
+        return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+def address(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host, int(port)

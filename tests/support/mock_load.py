@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from hypothesis import strategies as st
 
 from loadtest.run.client import LoadOptions, run_load_test
 from sim.records.run import Run
@@ -50,3 +52,35 @@ def chats(*lengths: int, delay_s: float = 0.05) -> Trace:
     ]
     requests.sort(key=lambda request: request.arrival_s)
     return Trace(tuple(requests), "chats.jsonl")
+
+
+def trace_of(*arrivals_s: float, output_tokens: int = 3) -> Trace:
+    requests = (
+        Request(f"r{index}", at_s, prompt_tokens=7, output_tokens=output_tokens)
+        for index, at_s in enumerate(arrivals_s)
+    )
+    return Trace(tuple(requests), "made.jsonl")
+
+
+GAPS_MS = st.lists(st.integers(0, 5_000), min_size=1, max_size=12).filter(any)
+"""The gaps of a ``paired_trace``."""
+
+
+def paired_trace(gaps_ms: list[int]) -> Trace:
+    """Pairs of requests share a prefix block; the second of a pair follows the first."""
+    arrivals_s = np.cumsum([0, *gaps_ms]) / 1000
+    requests = [
+        Request(
+            f"r{n}",
+            at_s,
+            20 + n,
+            3,
+            prefix_block_ids=(n // 2,),
+            block_tokens=16,
+            session_id=f"s{n // 2}",
+            parent_id=f"r{n - 1}" if n % 2 else None,
+            delay_s=0.25 if n % 2 else None,
+        )
+        for n, at_s in enumerate(arrivals_s.tolist())
+    ]
+    return Trace(tuple(requests), "pairs.jsonl")

@@ -3,11 +3,21 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+
+from loadtest.http.transport import StampingTransport
 
 Handler = Callable[["Caller"], Awaitable[None]]
+T = TypeVar("T")
+OK = b"HTTP/1.1 200 OK\r\n"
+HELLO = OK + b"Content-Length: 5\r\n\r\nhello"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+Story = Callable[[httpx.AsyncClient, StampingTransport, str], Awaitable[None]]
 
 
 @dataclass
@@ -77,3 +87,42 @@ async def raw_server(
         for task in tuple(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(main, 20))
+
+
+def says(*parts: bytes, hangs_up: bool = False) -> Handler:
+    """Answers every request of a connection so."""
+
+    async def handle(caller: Caller) -> None:
+        while True:
+            await caller.ask()
+            await caller.say(*parts)
+            if hangs_up:
+                return
+
+    return handle
+
+
+def run_story(handle: Handler, story: Story, keepalive_s: float = 5.0) -> list[Caller]:
+    """Run a story of a client with one raw server, and return the connections of the server."""
+
+    async def tell() -> list[Caller]:
+        transport = StampingTransport(keepalive_s=keepalive_s)
+        async with raw_server(handle) as server, httpx.AsyncClient(transport=transport) as client:
+            await story(client, transport, f"http://127.0.0.1:{server.port}")
+            await client.aclose()
+            assert transport.open_connections == 0
+            await asyncio.gather(*(caller.gone.wait() for caller in server.callers))
+        return server.callers
+
+    return run(tell())
+
+
+async def numbered(caller: Caller) -> None:
+    """Answers with the number of the request on its connection; hangs up after /last."""
+    while b"/last" not in await caller.ask():
+        await caller.say(OK + b"Content-Length: 1\r\n\r\n%d" % len(caller.requests))
+    await caller.say(OK + b"Connection: close\r\nContent-Length: 4\r\n\r\nlast")

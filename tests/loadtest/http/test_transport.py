@@ -8,49 +8,29 @@ import ssl
 import subprocess
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from importlib.util import find_spec
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
-from loadtest.endpoint import Endpoint
-from loadtest.http.connection import Connection
 from loadtest.http.exchange import Exchange, run_exchange
-from loadtest.http.http_client import httpx_reason, open_client
 from loadtest.http.stamped_response import StampedResponse
 from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
-from loadtest.options import LoadOptions
-from loadtest.run.client import run_load_test
 from loadtest.stream.stream_reader import read_stream
-from tests.loadtest.run.test_client import trace_of
-from tests.support.loadtest_server import DONE, ScriptedServer, stream_of, text
-from tests.support.raw_server import Caller, Handler, raw_server
-from workloads.errors import LoadTestError
-
-T = TypeVar("T")
-OK = b"HTTP/1.1 200 OK\r\n"
-HELLO = OK + b"Content-Length: 5\r\n\r\nhello"
-CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(main, 20))
-
-
-def says(*parts: bytes, hangs_up: bool = False) -> Handler:
-    """Answers every request of a connection so."""
-
-    async def handle(caller: Caller) -> None:
-        while True:
-            await caller.ask()
-            await caller.say(*parts)
-            if hangs_up:
-                return
-
-    return handle
+from tests.support.loadtest_server import DONE, text
+from tests.support.raw_server import (
+    CHUNKED,
+    HELLO,
+    OK,
+    Caller,
+    Handler,
+    numbered,
+    raw_server,
+    run,
+    says,
+)
 
 
 async def post(transport: httpx.AsyncBaseTransport, url: str, **more: Any) -> httpx.Response:
@@ -197,163 +177,6 @@ def test_what_cannot_be_sent(url: str, headers: dict[str, str], error: type[Exce
         run(post(StampingTransport(), url, headers=headers))
 
 
-async def numbered(caller: Caller) -> None:
-    """Answers with the number of the request on its connection; hangs up after /last."""
-    while b"/last" not in await caller.ask():
-        await caller.say(OK + b"Content-Length: 1\r\n\r\n%d" % len(caller.requests))
-    await caller.say(OK + b"Connection: close\r\nContent-Length: 4\r\n\r\nlast")
-
-
-Story = Callable[[httpx.AsyncClient, StampingTransport, str], Awaitable[None]]
-
-
-def told(handle: Handler, story: Story, keepalive_s: float = 5.0) -> list[Caller]:
-    async def tell() -> list[Caller]:
-        transport = StampingTransport(keepalive_s=keepalive_s)
-        async with raw_server(handle) as server, httpx.AsyncClient(transport=transport) as client:
-            await story(client, transport, f"http://127.0.0.1:{server.port}")
-            await client.aclose()
-            assert transport.open_connections == 0
-            await asyncio.gather(*(caller.gone.wait() for caller in server.callers))
-        return server.callers
-
-    return run(tell())
-
-
-def test_one_after_the_other_share_a_connection() -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        bodies = [(await client.get(f"{url}/{index}")).text for index in range(3)]
-        assert bodies == ["1", "2", "3"]
-        assert (await client.get(f"{url}/last")).text == "last"
-        assert (await client.get(f"{url}/again")).text == "1"
-
-    assert len(told(numbered, story)) == 2
-
-
-def test_the_connection_used_last_is_used_next() -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        await asyncio.gather(*(client.get(f"{url}/first") for _ in range(4)))
-        assert transport.open_connections == 4
-        for index in range(4):
-            await client.get(f"{url}/{index}")
-
-    callers = told(numbered, story)
-    assert sorted(len(caller.requests) for caller in callers) == [1, 1, 1, 5]
-
-
-def test_old_connections_are_closed_and_not_used() -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        await asyncio.gather(*(client.get(url) for _ in range(3)))
-        await asyncio.sleep(0.1)
-        assert (await client.get(url)).text == "1"
-        await asyncio.sleep(0)
-        assert transport.open_connections == 1
-
-    assert len(told(numbered, story, keepalive_s=0.05)) == 4
-
-
-def test_a_body_that_is_not_read_closes_its_connection() -> None:
-    endless = says(CHUNKED, *[b"1\r\na\r\n"] * 5)
-
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        async with client.stream("GET", url) as answer:
-            async for piece in answer.aiter_raw():
-                assert piece == b"a"
-                break
-        await asyncio.sleep(0.02)
-        assert transport.open_connections == 0
-
-    told(endless, story)
-
-
-def test_who_is_given_up_closes_its_connection() -> None:
-    """Cancelled before the head, and within the body."""
-
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        for _ in range(2):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await client.get(url)
-            await asyncio.sleep(0.02)
-            assert transport.open_connections == 0
-
-    async def slow(caller: Caller) -> None:
-        await caller.ask()
-        await caller.say(*parts.pop())
-        await caller.ask()
-
-    parts = [(CHUNKED, b"1\r\na\r\n"), ()]
-    assert len(told(slow, story)) == 2
-
-
-def test_an_unasked_answer_ends_the_connection() -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        for _ in range(2):
-            assert (await client.get(url)).text == "hello"
-            await asyncio.sleep(0.02)
-            assert transport.open_connections == 0
-
-    assert len(told(says(HELLO, b"HTTP/1.1 408 Too late\r\n\r\n"), story)) == 2
-
-
-def closing(after_s: float) -> Handler:
-    """Takes the second request of a connection and hangs up on it."""
-
-    async def handle(caller: Caller) -> None:
-        await caller.ask()
-        await caller.say(HELLO)
-        await caller.ask()
-        await asyncio.sleep(after_s)
-
-    return handle
-
-
-@pytest.mark.parametrize(
-    ("after_s", "callers", "resent"), [(0.0, 2, 1), (0.2, 1, 0)], ids=["crossed", "worked on"]
-)
-def test_only_who_crossed_the_close_is_sent_again(
-    after_s: float, callers: int, resent: int
-) -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        await client.get(url)
-        if resent:
-            assert (await client.get(url)).text == "hello"
-        else:
-            with pytest.raises(httpx.RemoteProtocolError, match="without an answer"):
-                await client.get(url)
-        assert transport.resent == resent
-
-    assert len(told(closing(after_s), story)) == callers
-
-
-def test_nobody_is_sent_again_on_a_fresh_connection() -> None:
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        with pytest.raises(httpx.RemoteProtocolError):
-            await client.get(url)
-        assert transport.resent == 0
-
-    assert len(told(says(hangs_up=True), story)) == 1
-
-
-def test_nodelay_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[int] = []
-    made = Connection.connection_made
-
-    def look(connection: Connection, transport: asyncio.BaseTransport) -> None:
-        plug = transport.get_extra_info("socket")
-        found.append(plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        made(connection, transport)
-
-    monkeypatch.setattr(Connection, "connection_made", look)
-
-    async def story(client: httpx.AsyncClient, transport: StampingTransport, url: str) -> None:
-        await client.get(url)
-
-    told(numbered, story)
-    assert found
-    assert all(found)
-
-
 def test_stamps_lie_between_what_the_server_did_and_never_run_backwards() -> None:
     said_ns: list[int] = []
 
@@ -498,61 +321,3 @@ def test_tls_where_there_is_none() -> None:
                 await post(StampingTransport(verify=False), server.url.replace("http", "https"))
 
     run(refused())
-
-
-PROXY = "http://proxy.example:3128"
-WAYS: dict[str, tuple[dict[str, str], LoadOptions, str, bool, str | None]] = {
-    "plain": ({}, LoadOptions(), "http://h/v1", True, None),
-    "HTTP/2": ({}, LoadOptions(http2=True), "http://h/v1", True, "HTTP/2"),
-    "given": ({}, LoadOptions(proxy=PROXY), "http://h/v1", False, "proxy"),
-    "http": ({"http_proxy": PROXY}, LoadOptions(), "http://h/v1", True, "proxy of the environment"),
-    "other scheme": ({"http_proxy": PROXY}, LoadOptions(), "https://h/v1", True, None),
-    "all": ({"all_proxy": PROXY}, LoadOptions(), "https://h/v1", True, "proxy of the environment"),
-    "around": ({"all_proxy": PROXY, "no_proxy": "h"}, LoadOptions(), "http://h/v1", True, None),
-    "not trusted": ({"http_proxy": PROXY}, LoadOptions(), "http://h/v1", False, None),
-}
-
-
-@pytest.mark.parametrize(
-    ("environment", "options", "url", "trusts", "reason"), WAYS.values(), ids=WAYS
-)
-def test_which_way_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    options: LoadOptions,
-    url: str,
-    trusts: bool,
-    reason: str | None,
-) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert httpx_reason(httpx.URL(url), options, trust_env=trusts) == reason
-
-
-def test_a_load_test_through_a_proxy() -> None:
-    """The scripted server takes whole URLs as well, as a proxy does."""
-    endpoint = Endpoint("http://nobody.invalid/v1", "mock")
-    with ScriptedServer(lambda body: stream_of(3)).running() as server:
-        options = LoadOptions(proxy=server.url)
-        result = run_load_test(endpoint, trace_of(0.0, 0.01), options=options)
-    assert [arrival.path for arrival in server.arrivals] == [endpoint.url] * 2
-    assert result.requests["status"].tolist() == ["finished"] * 2
-    assert result.meta["client"]["transport"] == "httpx (proxy)"
-    assert server.url not in repr(result.scenario)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (LoadOptions(proxy="nonsense"), "the proxy cannot be used; give a URL such as"),
-        (LoadOptions(http2=True), "HTTP/2 needs the package h2"),
-    ],
-)
-def test_ways_that_cannot_be_taken(options: LoadOptions, message: str) -> None:
-    if options.http2 and find_spec("h2"):
-        pytest.skip("HTTP/2 can be spoken here")
-    with pytest.raises(LoadTestError, match=message):
-        open_client(Endpoint("http://h/v1", "m"), options)

@@ -1,5 +1,6 @@
+"""A load test as a whole: how requests end, what is recorded, and what is stored."""
+
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.endpoint import Endpoint, probe
-from loadtest.plan.schedule import build_schedule
-from loadtest.report.records import EXTRA_COLUMNS, delivered
+from loadtest.endpoint import probe
+from loadtest.report.records import EXTRA_COLUMNS
 from loadtest.run.client import LoadOptions, Progress, run_load_test
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, load_run
 from tests.support.loadtest_server import (
     DONE,
-    MODELS,
     Reply,
     Script,
     ScriptedServer,
@@ -27,21 +26,13 @@ from tests.support.loadtest_server import (
     text,
     usage,
 )
-from workloads.errors import LoadTestError
-from workloads.generators.prompts import prompt_text, prompt_token_ids
+from tests.support.mock_load import outcome, trace_of
+from workloads.generators.prompts import prompt_token_ids
 from workloads.request import Request
 from workloads.trace import Trace
 
 KEY = "sk-very-secret-0123456789"
 THREE = (text("a"), text("b"), text("c", "length"))
-
-
-def trace_of(*arrivals_s: float, output_tokens: int = 3) -> Trace:
-    requests = (
-        Request(f"r{index}", at_s, prompt_tokens=7, output_tokens=output_tokens)
-        for index, at_s in enumerate(arrivals_s)
-    )
-    return Trace(tuple(requests), "made.jsonl")
 
 
 def load(
@@ -50,11 +41,6 @@ def load(
     with ScriptedServer(script, hold_until).running() as server:
         run = run_load_test(probe(server.url), trace, options=LoadOptions(**options))
     return run, server
-
-
-def outcome(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = run.extra["delivered"]
-    return found
 
 
 ENDS: dict[str, tuple[Reply, tuple[str, str | None, int, int]]] = {
@@ -250,203 +236,13 @@ def test_the_key_is_sent_but_never_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert KEY not in repr(run)
 
 
-REQUEST = Request("r0", 0.0, prompt_tokens=5, output_tokens=9)
-BODIES: list[tuple[Endpoint, dict[str, Any]]] = [
-    (
-        Endpoint("http://h/v1", "m", prompt="ids", vocab_size=1000),
-        {
-            "prompt": prompt_token_ids(REQUEST, 1000),
-            "max_tokens": 9,
-            "min_tokens": 9,
-            "ignore_eos": True,
-        },
-    ),
-    (
-        Endpoint("http://h/v1", "m", force_length=False),
-        {"prompt": prompt_text(REQUEST), "max_tokens": 9},
-    ),
-    (
-        Endpoint("http://h/v1", "m", api="chat", force_length=False),
-        {"messages": [{"role": "user", "content": prompt_text(REQUEST)}], "max_tokens": 9},
-    ),
-]
-
-
-@pytest.mark.parametrize(("endpoint", "own"), BODIES)
-def test_bodies(endpoint: Endpoint, own: dict[str, Any]) -> None:
-    common = {
-        "model": "m",
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    assert json.loads(endpoint.body(REQUEST)) == {**common, **own}
-
-
-def test_chat_goes_to_its_own_path() -> None:
-    reply = Reply((delta(role="assistant"), delta(content="a"), delta("stop"), DONE))
-    with ScriptedServer(lambda body: reply).running() as server:
-        run = run_load_test(probe(server.url, api="chat"), trace_of(0.0))
-    assert [arrival.path for arrival in server.arrivals] == ["/v1/chat/completions"]
-    assert run.requests["status"].tolist() == ["finished"]
-
-
-@pytest.mark.parametrize("shape", ["{}", "{}/", "{}/v1", "{}/v1/"])
-def test_probe_finds_what_is_served(shape: str) -> None:
-    with ScriptedServer(lambda body: Reply()).running() as server:
-        bare = server.url.removeprefix("http://")
-        found = [probe(shape.format(server.url)), probe(shape.format(bare))]
-    expected = Endpoint(f"{server.url}/v1", "mock", "completions", "ids", 1000, 4096)
-    assert found == [expected, expected]
-
-
-@pytest.mark.parametrize(
-    ("asked", "prompt"),
-    [
-        ({}, "ids"),
-        ({"prompt": "text"}, "text"),
-        ({"prompt": "ids"}, "ids"),
-        ({"api": "chat"}, "text"),
-        ({"api": "chat", "prompt": "text"}, "text"),
-    ],
-)
-def test_what_prompts_are_made_of(asked: dict[str, Any], prompt: str) -> None:
-    with ScriptedServer(lambda body: Reply()).running() as server:
-        assert probe(server.url, **asked).prompt == prompt
-
-
 Answer = Callable[[httpx.Request], httpx.Response]
-TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
-ASKED = "GET http://h/v1/models"
-PROBES: dict[str, tuple[int, Any, dict[str, Any], str]] = {
-    "404": (404, {}, {}, f"{ASKED}: answered 404; {TRY}"),
-    "401": (401, {}, {}, f"{ASKED}: answered 401; set OPENAI_API_KEY to a key that it accepts"),
-    "not JSON": (200, "hello", {}, f"{ASKED}: the answer is no list of models; {TRY}"),
-    "a list": (200, [1], {}, f"{ASKED}: the answer is no list of models; {TRY}"),
-    "data of a wrong kind": (
-        200,
-        {"data": 3},
-        {},
-        f"{ASKED}: the answer is no list of models; {TRY}",
-    ),
-    "no model": (200, {"data": []}, {}, f"{ASKED}: no model is served there"),
-    "another model": (
-        200,
-        MODELS,
-        {"model": "gpt"},
-        "--model gpt: not served at http://h/v1; it serves mock",
-    ),
-    "ids for chat": (
-        200,
-        MODELS,
-        {"api": "chat", "prompt": "ids"},
-        "--prompt ids: the chat API takes text only; use --api completions",
-    ),
-}
-
-
-@pytest.mark.parametrize(("status", "body", "asked", "message"), PROBES.values(), ids=PROBES)
-def test_probe_says_what_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, status: int, body: Any, asked: dict[str, Any], message: str
-) -> None:
-    content = body if isinstance(body, str) else json.dumps(body)
-    answer = httpx.Response(status, text=content)
-    monkeypatch.setattr(httpx.Client, "get", lambda self, url: answer)
-    with pytest.raises(LoadTestError) as caught:
-        probe("http://h", **asked)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("ftp://h", f"'ftp://h' is not an http URL; {TRY}"),
-        ("", f"'' is not an http URL; {TRY}"),
-        (
-            f"http://user:{KEY}@h",
-            "the URL must not hold a password; put the key into OPENAI_API_KEY",
-        ),
-    ],
-)
-def test_bad_urls(url: str, message: str) -> None:
-    with pytest.raises(LoadTestError) as caught:
-        probe(url)
-    assert str(caught.value) == message
-
-
-def test_nobody_listens() -> None:
-    with ScriptedServer(lambda body: Reply()).running() as server:
-        url = server.url
-    with pytest.raises(LoadTestError) as caught:
-        probe(url)
-    assert str(caught.value) == (
-        f"GET {url}/v1/models: [Errno 111] Connection refused; is the server running? {TRY}"
-    )
-
-
-def test_the_schedule_is_sorted_and_ties_keep_their_order() -> None:
-    schedule = build_schedule(trace_of(0.2, 0.1, 0.1, 0.0), Endpoint("http://h/v1", "m"))
-    assert [(send.send_at_s, send.request.request_id) for send in schedule.roots] == [
-        (0.0, "r3"),
-        (0.1, "r1"),
-        (0.1, "r2"),
-        (0.2, "r0"),
-    ]
-
-
-def test_an_empty_trace_is_refused() -> None:
-    with pytest.raises(LoadTestError, match=r"made\.jsonl: there is no request to send"):
-        build_schedule(trace_of(), Endpoint("http://h/v1", "m"))
 
 
 def test_too_long_requests_are_noted() -> None:
     requests = (Request("a", 0.0, 4000, 97), Request("b", 0.0, 4000, 96))
     run, _ = load(lambda body: stream_of(1), Trace(requests, "made.jsonl"))
     assert run.scenario["notes"] == ["1 requests are longer than max_model_len 4096"]
-
-
-@pytest.mark.parametrize(
-    ("lag_s", "oversleep_s", "ttft_s", "tpot_s", "cpu_share", "limited_by"),
-    [
-        (0.001, 0.001, 0.1, 0.01, 0.25, []),
-        (0.021, 0.001, 0.1, 0.01, 0.25, ["schedule lag p99 21 ms, over 20 ms"]),
-        (0.021, 0.001, 3.0, 0.01, 0.25, []),
-        (0.031, 0.001, 3.0, 0.01, 0.25, ["schedule lag p99 31 ms, over 30 ms"]),
-        (0.001, 0.004, 3.0, 0.001, 0.25, []),
-        (0.001, 0.006, 3.0, 0.001, 0.25, ["event loop late p99 6 ms, over 5 ms"]),
-        (0.001, 0.011, 3.0, 0.01, 0.25, ["event loop late p99 11 ms, over 10 ms"]),
-        (0.001, 0.019, 3.0, 0.05, 0.25, []),
-        (0.001, 0.021, 3.0, 0.05, 0.25, ["event loop late p99 21 ms, over 20 ms"]),
-        (0.001, 0.021, 3.0, np.nan, 0.25, ["event loop late p99 21 ms, over 20 ms"]),
-        (0.001, 0.001, 0.1, 0.01, 0.91, ["CPU 91%"]),
-    ],
-)
-def test_the_verdict_on_the_client(
-    lag_s: float,
-    oversleep_s: float,
-    ttft_s: float,
-    tpot_s: float,
-    cpu_share: float,
-    limited_by: list[str],
-) -> None:
-    found = delivered(sent_late(lag_s, ttft_s, tpot_s), [oversleep_s] * 5, cpu_share)
-    assert found["verdict"] == ("client limited" if limited_by else "client ok")
-    assert found["limited_by"] == limited_by
-    assert found["offered_per_s"] == 1.0
-    assert found["sent_per_s"] == pytest.approx(1.0)
-    assert found["client_cpu_share"] == cpu_share
-
-
-def test_nothing_is_said_of_a_client_that_sent_nothing() -> None:
-    found = delivered(sent_late(np.nan, np.nan, np.nan), [0.001], 0.99)
-    assert (found["verdict"], found["limited_by"]) == ("nothing sent", [])
-    assert found["sent_per_s"] is None
-
-
-def sent_late(lag_s: float, ttft_s: float, tpot_s: float) -> pd.DataFrame:
-    scheduled = np.array([1.0, 2.0, 3.0])
-    columns = {"scheduled_s": scheduled, "sent_s": scheduled + lag_s, "error": None}
-    return pd.DataFrame({**columns, "ttft_s": ttft_s, "tpot_s": tpot_s})
 
 
 def test_requests_leave_no_cycles_behind() -> None:

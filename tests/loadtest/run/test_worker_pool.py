@@ -6,27 +6,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from loadtest.endpoint import probe
-from loadtest.plan.schedule import peak_tokens_per_s
+from loadtest.plan.schedule import expected_peak_tokens_per_s, peak_tokens_per_s
+from loadtest.plan.users import with_users
 from loadtest.report.report import render_report
 from loadtest.run.client import LoadOptions, Progress, run_load_test
 from loadtest.run.worker_pool import TOKENS_PER_S_A_PROCESS, merged, processes_for
-from sim.records.run import Run, load_run
-from tests.loadtest.run.test_client import trace_of
+from sim.records.run import load_run
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of, text
+from tests.support.mock_load import outcome, trace_of
 from tests.support.paths import ROOT
 from workloads.errors import LoadTestError
+from workloads.request import Request
 from workloads.trace import Trace
-
-
-def outcome(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = run.extra["delivered"]
-    return found
 
 
 def test_three_processes_send_one_schedule() -> None:
@@ -98,7 +94,7 @@ import sys
 from pathlib import Path
 from loadtest.run.client import LoadOptions, run_load_test
 from loadtest.endpoint import probe
-from tests.loadtest.run.test_client import trace_of
+from tests.support.mock_load import trace_of
 trace = trace_of(0.0, 0.05, 0.1, 3600.0)
 run = run_load_test(probe(sys.argv[1]), trace, options=LoadOptions(processes=int(sys.argv[2])))
 run.save(Path(sys.argv[3]))
@@ -194,3 +190,11 @@ def test_as_many_processes_as_the_peak_asks_for(monkeypatch: pytest.MonkeyPatch)
     assert processes_for(trace_of(0.0), LoadOptions(processes=3)) == 1
     with pytest.raises(LoadTestError, match="processes 0: at least one must send the load"):
         LoadOptions(processes=0)
+
+
+def test_users_are_shared_out_by_how_much_they_can_read() -> None:
+    made = with_users(Trace(tuple(Request(f"r{n}", 0, 5, 900) for n in range(50)), "t"), 5)
+    options = LoadOptions(concurrency=5)
+    assert expected_peak_tokens_per_s(made, options) == 500
+    assert processes_for(made, options) == 1
+    assert processes_for(made, LoadOptions(concurrency=5, processes=9)) == 5

@@ -1,70 +1,51 @@
-"""Warm-up, duration, drain, cancellation tests and retries."""
+"""Retries, their waits, and clients that hang up."""
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loadtest.endpoint import probe
+from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import Cancellation, HangUp
-from loadtest.plan.users import with_users
 from loadtest.report.report import render_report
 from loadtest.run.client import LoadOptions, run_load_test
+from loadtest.run.retrying_client import retry_after_s, retry_wait_s
 from sim.records.metrics import SLO
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 from tests.support.mock_endpoint import completions, evenly, mocked, plan, truths
-from tests.support.mock_load import chats, load, outcome
+from tests.support.mock_load import load, outcome
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
-def test_the_warm_up_is_sent_and_in_no_figure() -> None:
-    """Ten requests each 50 ms; the first four, due before 200 ms, are slow."""
-    run = load(evenly(10, 20, 3), "slow-start:requests=4,extra_ms=400", warm_up_s=0.2)
-    assert run.requests["warm_up"].tolist() == [True] * 4 + [False] * 6
-    assert (run.requests["status"] == "finished").all()
-    summary = run.summary(SLO(ttft_s=0.3))
-    assert summary["requests"]["total"] == 6
-    assert summary["ttft_s"]["count"] == 6
-    slow = run.requests["ttft_s"] > 0.4
-    assert slow.tolist() == run.requests["warm_up"].tolist()
-    assert summary["slo_attainment"] == 1.0
-    report = render_report(run, SLO(ttft_s=0.3))
-    assert "warm-up: 4 requests due in the first 0.2 s, in no figure below" in report
-    assert "6 requests: 6 finished" in report
+@pytest.mark.parametrize(
+    ("text", "wait_s"),
+    [
+        ("3", 3.0),
+        (" 0 ", 0.0),
+        ("Sat, 21 Nov 2026 12:00:07 GMT", 7.0),
+        ("Sat, 21 Nov 2026 13:00:07 +0100", 7.0),
+        ("Sat, 21 Nov 2026 11:59:00 GMT", 0.0),
+        ("soon", None),
+        ("-3", None),
+        ("", None),
+    ],
+)
+def test_retry_after_in_seconds_and_as_a_date(text: str, wait_s: float | None) -> None:
+    assert retry_after_s(text, NOW) == wait_s
 
 
-def test_a_run_that_was_all_warm_up_has_a_report() -> None:
-    run = load(evenly(2, 20, 1), warm_up_s=9.0)
-    assert run.summary(SLO(ttft_s=1.0))["requests"]["total"] == 0
-    assert "warm-up: 2 requests" in render_report(run, SLO(ttft_s=1.0))
-
-
-def test_nothing_is_sent_after_the_duration() -> None:
-    run = load(evenly(20, 20, 1), duration_s=0.3)
-    assert run.requests["request_id"].tolist() == [f"r{n}" for n in range(6)]
-    assert run.scenario["notes"] == ["14 requests after 0.3 s cut"]
-
-
-def test_what_is_unfinished_after_the_drain_is_cancelled() -> None:
-    run = load(evenly(4, 20, 1), "never:every=2", drain_s=0.4)
-    assert sorted(run.requests["status"]) == ["cancelled"] * 2 + ["finished"] * 2
-    assert outcome(run)["failures"] == {"cancelled": 2}
-    message = outcome(run)["first_messages"]["cancelled"]
-    assert message == "in flight 0.4 s after the last send"
-    assert not outcome(run)["interrupted"]
-
-
-def test_the_drain_begins_after_the_last_follow_up() -> None:
-    run = load(chats(3, delay_s=0.2), drain_s=0.1)
-    assert (run.requests["status"] == "finished").all()
-
-
-def test_users_who_hang_are_drained_after_the_duration() -> None:
-    began_s = time.monotonic()
-    users = with_users(evenly(2, 10, 1), 2)
-    options: dict[str, Any] = {"closed_loop": True, "concurrency": 2, "endless": True}
-    run = load(users, "never:every=4", duration_s=0.4, drain_s=0.1, **options)
-    assert time.monotonic() - began_s < 20
-    assert "cancelled" in set(run.requests["status"])
+@pytest.mark.parametrize(("attempt", "longest_s"), [(1, 0.5), (2, 1.0), (5, 8.0), (9, 30.0)])
+def test_the_backoff_doubles_up_to_a_limit(attempt: int, longest_s: float) -> None:
+    exchange = Exchange(failure=Failure("connect", "refused"), attempts=attempt)
+    rng = np.random.default_rng(0)
+    waits_s = np.array([retry_wait_s(exchange, rng) for _ in range(400)])
+    assert waits_s.min() >= longest_s / 2
+    assert waits_s.max() <= longest_s
+    assert abs(waits_s.mean() - 0.75 * longest_s) < 4 * longest_s / 2 / np.sqrt(12 * 400)
 
 
 def test_clients_hang_up_after_so_many_tokens() -> None:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.http.exchange import Exchange, Failure
-from loadtest.stream.stream_reader import TokenStream, read_stream
-from tests.support.loadtest_server import DONE, delta, event, text, usage
+from loadtest.http.recorded_reads import RecordedReads
+from loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
+from tests.support.loadtest_server import DONE, cut_at, delta, event, text, usage
 
 
 def read(*segments: bytes, failure: Failure | None = None) -> TokenStream:
@@ -31,7 +32,6 @@ def crlf(data: bytes) -> bytes:
 THREE = (text("a"), text("b"), text("c", "length"))
 EURO = text("€")
 CUT = EURO.index("€".encode()) + 1
-
 WHOLE = {
     "plain": Shape((*THREE, usage(3), DONE), [1, 2, 3], 3),
     "CRLF line ends": Shape(tuple(map(crlf, (*THREE, usage(3), DONE))), [1, 2, 3], 3),
@@ -263,3 +263,33 @@ def test_cuts_change_no_count_and_only_delay_stamps(
         last_bytes.append(end)
     assert stream.stamps_ns == [sum(edge < end for edge in edges) for end in last_bytes]
     assert stream.output_tokens == len(events)
+
+
+EVENTS = (
+    text("a"), text(""), delta(content="b"), delta(reasoning="c"), delta(role="assistant"),
+    b": ping\n\n", text("d", "length", token_ids=[1, 2]), usage(3), DONE, b"data: {nonsense\n\n",
+    text("e").replace(b"\n", b"\r\n"),
+)  # fmt: skip
+
+
+@given(
+    events=st.lists(st.sampled_from(EVENTS), max_size=9),
+    cuts=st.sets(st.integers(1, 500), max_size=6),
+    steps=st.lists(st.integers(1, 3), max_size=6),
+    failure=st.none() | st.just(Failure("cancelled", "in flight when interrupted")),
+)
+def test_steps_make_no_difference(
+    events: list[bytes], cuts: set[int], steps: list[int], failure: Failure | None
+) -> None:
+    """Read piece by piece as it comes, or all at the end: the same stream."""
+    at_once = Exchange(0, list(enumerate(cut_at(b"".join(events), cuts))), failure=failure)
+    reads = RecordedReads()
+    in_steps = Exchange(0, reads, failure=failure)
+    reader = StreamReader(in_steps)
+    more = iter(steps)
+    for stamp_ns, data in at_once.reads:
+        if data:
+            reads.add(stamp_ns, data)
+        if (most := next(more, None)) is not None:
+            reader.advance(most)
+    assert reader.end() == read_stream(at_once)

@@ -9,15 +9,12 @@ import pytest
 
 from loadtest.mock.failures import Cut, Freeze, Status
 from loadtest.mock.fault_parser import FAULTS, parse_fault, read_plan
-from loadtest.mock.parsed_request import BadRequest, parse_request
 from loadtest.mock.plan import MockPlan
 from tests.support.command import refused
 from tests.support.paths import DOCS
 from workloads.errors import MockError
 
 KNOWN = ", ".join(FAULTS)
-
-
 PAGE = DOCS / "load-testing.md"
 
 
@@ -137,40 +134,3 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_go_together(options: list[str], message: str) -> None:
     assert refused("serve", *options).startswith(f"servetwin: {message}")
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
-        (b"", 400, "the body is not a JSON object"),
-        (b"\xff", 400, "the body is not a JSON object"),
-        (b"[]", 400, "the body is not a JSON object"),
-        (b"{}", 400, "prompt is missing"),
-        (b'{"prompt": 3}', 400, "prompt is missing"),
-        (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens must be a whole number of at least"),
-        (b'{"prompt": "a", "max_tokens": true}', 400, "max_tokens must be a whole number of at"),
-        (b'{"prompt": "a", "model": "b"}', 404, "the model 'b' does not exist; served is 'mock'"),
-    ],
-)
-def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        parse_request(0, False, body, "mock")
-    assert caught.value.status == status
-    assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("chat", "body", "prompt_tokens", "max_tokens"),
-    [
-        (False, {"prompt": "a b  c"}, 3, 16),
-        (False, {"prompt": [5, 6], "max_tokens": 3}, 2, 3),
-        (True, {"messages": [{"role": "user", "content": "a b"}], "max_tokens": 4}, 2, 4),
-        (True, {"messages": [{"content": None}], "max_completion_tokens": 5}, 0, 5),
-    ],
-)
-def test_what_is_asked_for(
-    chat: bool, body: dict[str, Any], prompt_tokens: int, max_tokens: int
-) -> None:
-    ask = parse_request(3, chat, json.dumps(body).encode(), "mock")
-    assert (ask.prompt_tokens, ask.max_tokens, ask.stream) == (prompt_tokens, max_tokens, False)
-    assert ask.request_id == "mock-3"

@@ -1,0 +1,60 @@
+"""Requests longer than the server's context."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.endpoint import Endpoint
+from loadtest.plan.context_limit import within_context
+from workloads.errors import LoadTestError
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+def endpoint_of(context: int | None) -> Endpoint:
+    return Endpoint("http://h/v1", "m", max_model_len=context)
+
+
+SHARED = Request("c", 2.0, 80, 40, (1, 2, 3, 4, 5), 16, shared_prefix_tokens=70)
+LONG = Trace((Request("a", 0.0, 60, 40), Request("b", 1.0, 90, 20), SHARED), "long.jsonl")
+
+
+def test_nothing_is_too_long_where_the_context_is_not_known() -> None:
+    assert within_context(LONG, endpoint_of(None), None) is LONG
+    assert within_context(LONG, endpoint_of(120), None) is LONG
+
+
+def test_too_long_requests_want_a_decision() -> None:
+    with pytest.raises(LoadTestError) as caught:
+        within_context(LONG, endpoint_of(100), None)
+    assert str(caught.value) == (
+        "2 of 3 requests are longer than the server's context of 100 tokens (the longest has 120); "
+        "--on-too-long drop leaves them out, --on-too-long clip shortens them"
+    )
+
+
+def test_too_long_requests_are_left_out() -> None:
+    kept = within_context(LONG, endpoint_of(100), "drop")
+    assert [request.request_id for request in kept] == ["a"]
+    assert kept.notes == ("2 requests beyond 100 tokens dropped",)
+
+
+def test_too_long_requests_are_shortened() -> None:
+    kept = within_context(LONG, endpoint_of(100), "clip")
+    lengths = [(request.prompt_tokens, request.output_tokens) for request in kept]
+    assert lengths == [(60, 40), (80, 20), (60, 40)]
+    assert kept.requests[2].prefix_block_ids == (1, 2, 3, 4)
+    assert kept.requests[2].shared_prefix_tokens == 60
+    assert kept.notes == ("2 requests shortened to 100 tokens",)
+
+
+@given(prompt=st.integers(1, 10_000), output=st.integers(1, 10_000), context=st.integers(2, 5_000))
+def test_what_is_shortened_fits_and_loses_no_more_than_it_must(
+    prompt: int, output: int, context: int
+) -> None:
+    trace = Trace((Request("a", 0.0, prompt, output),), "one")
+    (kept,) = within_context(trace, endpoint_of(context), "clip")
+    assert 1 <= kept.prompt_tokens <= prompt
+    assert 1 <= kept.output_tokens <= output
+    assert kept.total_tokens == min(context, prompt + output)
+    assert kept.output_tokens >= min(output, context // 2)

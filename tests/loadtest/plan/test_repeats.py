@@ -1,0 +1,35 @@
+"""A trace sent several times over."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.plan.repeats import looped
+from tests.support.mock_load import GAPS_MS, paired_trace
+from workloads.errors import LoadTestError
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+@given(GAPS_MS, st.integers(1, 5))
+def test_a_loop_keeps_counts_gaps_and_sharing(gaps_ms: list[int], times: int) -> None:
+    trace = paired_trace(gaps_ms)
+    again = looped(trace, times)
+    rounds = [again.requests[n * len(trace) : (n + 1) * len(trace)] for n in range(times)]
+    arrivals_s = np.array([[r.arrival_s for r in part] for part in rounds])
+    assert np.allclose(np.diff(arrivals_s), np.diff(arrivals_s[0]))
+    assert np.allclose(np.diff(arrivals_s, axis=0), trace.span_s + 1 / trace.rate_per_s)
+    assert len({r.request_id for r in again}) == times * len(trace)
+    assert len({r.prefix_block_ids for r in again}) == times * len({*range(0, len(trace), 2)})
+    lengths = [[(r.prompt_tokens, r.output_tokens) for r in part] for part in rounds]
+    assert lengths == [lengths[0]] * times
+    known = {r.request_id for r in again}
+    assert all(r.parent_id is None or r.parent_id in known for r in again)
+    assert again.rate_per_s == pytest.approx(trace.rate_per_s)
+
+
+def test_requests_that_all_come_at_once_cannot_be_looped() -> None:
+    trace = Trace((Request("a", 0.0, 1, 1), Request("b", 0.0, 1, 1)), "ties.jsonl")
+    with pytest.raises(LoadTestError, match=r"--loop 2: all requests of ties.jsonl arrive at once"):
+        looped(trace, 2)
