@@ -101,6 +101,7 @@ def test_a_refused_request_is_asked_again_and_never_lost() -> None:
     assert (rows["status"] == "finished").all()
     assert outcome(run)["retries"] == (rows["attempts"] - 1).sum() == 5
     assert outcome(run)["failures"] == {}
+    outcome(run)["limited_by"] = []  # A busy machine would have a line for that instead.
     report = render_report(run)
     retried = int((rows["attempts"] > 1).sum())
     assert f"({retried} retried)" in report
