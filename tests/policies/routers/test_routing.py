@@ -74,6 +74,31 @@ def test_power_of_two_never_takes_the_only_busiest(loads: list[int], seed: int) 
     assert loads[place] <= max(others)
 
 
+@pytest.mark.parametrize(
+    ("speeds", "loads", "fewer"),
+    [((4, 1), (3, 1), 0), ((4, 1), (7, 0), 1), ((1, 1), (3, 1), 1)],
+)
+def test_power_of_two_compares_loads_by_speed(
+    speeds: tuple[float, ...], loads: tuple[int, ...], fewer: int
+) -> None:
+    """With the newcomer: 4 of 4 against 2 of 1; 8 of 4 against 1 of 1; 4 against 2."""
+    replicas = ReplicaLoads(speeds)
+    for place, load in enumerate(loads):
+        for _ in range(load):
+            replicas.sent(place, 1, 0.0)
+    router = router_of(RouterConfig("power-of-two"), replicas)
+    assert {router.choose(request("a"), 0.0) for _ in range(20)} == {fewer}
+
+
+def test_least_tokens_counts_the_output_of_the_newcomer_too() -> None:
+    """100 + 10 tokens at speed 10 against 0 + 10 at speed 1: 11 against 10."""
+    replicas = ReplicaLoads((10, 1))
+    replicas.sent(0, 100, 0.0)
+    for output, place in ((6, 1), (20, 0)):
+        router = router_of(RouterConfig("least-tokens"), replicas)
+        assert router.choose(request("a", prompt=4, output=output), 0.0) == place
+
+
 @pytest.mark.parametrize("name", ["random", "power-of-two"])
 def test_equal_replicas_have_equal_chances(name: str) -> None:
     router = router_of(RouterConfig(name), ReplicaLoads([1.0] * 5))

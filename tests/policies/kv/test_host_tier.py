@@ -1,0 +1,49 @@
+"""The host tier: whole keys, the least recently used first out."""
+
+from policies.kv.host_tier import HostTier
+from policies.sequence import Sequence
+
+
+def prompt(*keys: int, key_blocks: int = 1) -> Sequence:
+    return Sequence("s", 0.0, 1000, 1, keys, key_blocks=key_blocks)
+
+
+def test_it_finds_what_was_kept_from_a_place_on_up_to_the_limit() -> None:
+    host = HostTier(8)
+    host.keep(prompt(1, 2, 3), 2)
+    assert host.find(prompt(1, 2, 3), 0, 3) == 2
+    assert host.find(prompt(1, 2, 3), 1, 3) == 1
+    assert host.find(prompt(1, 2, 3), 0, 1) == 1
+    assert host.find(prompt(1, 2, 3), 2, 3) == 0
+    assert host.find(prompt(9, 2), 0, 2) == 0
+    assert host.find(prompt(1), 0, 5) == 1
+
+
+def test_keys_of_several_blocks_are_kept_whole() -> None:
+    host = HostTier(8)
+    host.keep(prompt(1, 2, key_blocks=3), 5)
+    assert host.find(prompt(1, 2, key_blocks=3), 0, 6) == 3
+    assert host.find(prompt(1, 2, key_blocks=3), 1, 6) == 2
+    assert host.find(prompt(1, 2, key_blocks=3), 1, 2) == 1
+    host.keep(prompt(1, 2, key_blocks=3), 6)
+    assert host.find(prompt(1, 2, key_blocks=3), 0, 6) == 6
+    assert host.find(prompt(1, 2, key_blocks=3), 4, 6) == 2
+
+
+def test_the_least_recently_used_goes_first_and_use_counts_as_recent() -> None:
+    host = HostTier(3)
+    for key in (1, 2, 3):
+        host.keep(prompt(key), 1)
+    host.keep(prompt(1), 1)
+    host.keep(prompt(4), 1)
+    assert [host.find(prompt(key), 0, 1) for key in (1, 2, 3, 4)] == [1, 0, 1, 1]
+
+
+def test_it_holds_exactly_its_capacity() -> None:
+    host = HostTier(4)
+    host.keep(prompt(1, 2, key_blocks=2), 4)
+    assert host.find(prompt(1, 2, key_blocks=2), 0, 4) == 4
+    host.keep(prompt(8), 1)
+    assert host.find(prompt(1, 2, key_blocks=2), 0, 4) == 0
+    assert host.find(prompt(1, 2, key_blocks=2), 2, 4) == 2
+    assert host.find(prompt(8), 0, 1) == 1

@@ -1,0 +1,52 @@
+"""Prefill first: prompts alone as long as one can be admitted, decodes else."""
+
+from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
+
+
+def test_a_new_prompt_pauses_the_decodes() -> None:
+    scheduler = added(scheduler_of(batching="prefill-first"), sequence("a", output=3))
+    assert steps(scheduler, 2) == ["a@0+4", "a@4+1"]
+    added(scheduler, sequence("b", output=3))
+    assert steps(scheduler, 3) == ["b@0+4", "a@5+1 b@4+1", "b@5+1"]
+
+
+def test_the_whole_budget_is_for_prompts_and_a_long_one_is_split() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", token_budget=6), sequence("a"), sequence("b", 13)
+    )
+    assert steps(scheduler, 5) == ["a@0+4", "b@0+6", "b@6+6", "b@12+1", "a@4+1 b@13+1"]
+
+
+def test_without_room_for_a_prompt_the_decodes_go_on() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", kv_tokens=16, max_model_len=16),
+        sequence("a", 11, 4),
+        sequence("b", 8, 2),
+    )
+    assert steps(scheduler, 5) == ["a@0+11", "a@11+1", "a@12+1", "a@13+1", "b@0+8"]
+
+
+def test_a_full_house_decodes() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", max_seqs=1), sequence("a"), sequence("b")
+    )
+    assert steps(scheduler, 3) == ["a@0+4", "a@4+1", "b@0+4"]
+
+
+def test_decodes_that_cannot_grow_preempt_here_too() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", kv_tokens=8, block_tokens=2, max_model_len=8),
+        sequence("a", 4, 3),
+        sequence("b", 4, 3),
+    )
+    assert step(scheduler) == "a@0+4 b@0+4"
+    assert step(scheduler) == "a@4+1 -b"
+
+
+def test_one_too_many_is_given_up_after_admission() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", max_seqs=1, queue_limit=1),
+        *(sequence(name) for name in "abc"),
+    )
+    assert step(scheduler) == "a@0+4"
+    assert [seq.request_id for seq, _ in scheduler.dropped] == ["c"]

@@ -1,0 +1,54 @@
+"""The shape of a batch: what a step-time model may know of it."""
+
+from policies.batch import Batch, BatchShape, ScheduledSequence, next_chunk, shape_of
+from policies.lockstep import Lockstep
+from tests.support.scheduler_steps import sequence
+
+
+def decodes(*contexts: int) -> Lockstep:
+    group = Lockstep(4)
+    for name, computed in enumerate(contexts):
+        seq = sequence(str(name), computed, 9)
+        seq.advance(computed, samples=True)
+        group.join(seq)
+    return group
+
+
+def test_a_batch_of_decodes_attends_to_its_contexts_and_the_new_positions() -> None:
+    batch = Batch((), decodes(5, 9))
+    batch.swapped_tokens = 3
+    assert batch.shape() == BatchShape(2, 6 + 10, 2, (), 3, 0, ())
+    assert batch.decode_contexts() == (6, 10)
+    assert len(batch) == 2
+
+
+def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
+    one, dead, padded = (sequence(name, 20) for name in "abc")
+    batch = Batch(
+        [
+            ScheduledSequence(dead, 8, 0, False, 1),
+            ScheduledSequence(one, 3, 1, False),
+            ScheduledSequence(padded, 0, 4, True, 2),
+        ],
+        decodes(5),
+    )
+    batch.drafted = 1
+    shape = batch.shape()
+    assert shape == BatchShape(3, 6 + 9 + 4, 2, ((0, 6),), 0, 1, ())
+    assert (shape.sequences, shape.rows) == (4, 9)
+    assert batch.decode_contexts() == (6, 4, 9)
+    assert len(batch) == 4
+    assert [entry.rows for entry in batch.entries] == [1, 1, 1, 6]
+
+
+def test_the_next_chunk_ends_at_the_limit_or_with_a_token() -> None:
+    seq = sequence("a", 10)
+    assert next_chunk(seq, 4) == ScheduledSequence(seq, 0, 4, False)
+    seq.advance(4, samples=False)
+    assert next_chunk(seq, 5) == ScheduledSequence(seq, 4, 5, False)
+    assert next_chunk(seq, 6) == ScheduledSequence(seq, 4, 6, True)
+    assert next_chunk(seq, 7) == ScheduledSequence(seq, 4, 6, True)
+
+
+def test_a_recorded_step_has_the_shape_of_its_entries() -> None:
+    assert shape_of([(3, 1, 0), (0, 5, 2)]) == BatchShape(1, 4, 1, ((0, 7),))
