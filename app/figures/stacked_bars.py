@@ -64,7 +64,7 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     alt = [_shares(name, parts, unit) for name, parts in bars.items()]
     figure = canvas(f"memory, {unit}", "", " ".join(alt))
     _add_memory(figure, bars, _KV_PARTS, unit)
-    figure.update_layout(barmode="stack", height=110 + 50 * len(bars))
+    figure.update_layout(height=110 + 50 * len(bars))
     return figure
 
 
@@ -86,9 +86,7 @@ def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float
         annotation_text=capacity,
         annotation_position="top",
     )
-    figure.update_layout(
-        barmode="stack", height=160 + 50 * len(bars), legend={"traceorder": "normal", "y": 1.2}
-    )
+    figure.update_layout(height=160 + 50 * len(bars), legend={"y": 1.2})
     return figure
 
 
@@ -155,6 +153,7 @@ def _add_memory(
                 marker={"color": colour, "pattern": {"shape": pattern}},
                 hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
             )
+    figure.update_layout(barmode="stack", legend_traceorder="normal")
     figure.update_yaxes(type="category", autorange="reversed")
 
 

@@ -40,6 +40,14 @@ def page_test(name: str) -> Any:
     return testing.AppTest.from_string(_PAGE.format(name=name), default_timeout=60)
 
 
+def expect(found: Any) -> Any:
+    """Return playwright's assertions on a locator, which wait up to half a minute."""
+    from playwright import sync_api
+
+    sync_api.expect.set_options(timeout=30_000)
+    return sync_api.expect(found)
+
+
 @dataclass(frozen=True, slots=True)
 class ServedDashboard:
     """A dashboard that listens at ``url`` and keeps its runs in ``runs``."""
@@ -91,9 +99,8 @@ class Chromium:
     def __init__(self) -> None:
         if _CHROMIUM is None or find_spec("playwright") is None:
             pytest.skip("no chromium on this machine, or no playwright to drive it")
-        from playwright.sync_api import expect, sync_playwright
+        from playwright.sync_api import sync_playwright
 
-        expect.set_options(timeout=30_000)
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
         self._program = self._playwright.chromium.launch(

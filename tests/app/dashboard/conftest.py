@@ -24,3 +24,9 @@ def root(filled_folder: Path, tmp_path: Path) -> Path:
         link.unlink()
         link.symlink_to(tmp_path / "secret")
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def few_replications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages replicate four times instead of twenty."""
+    monkeypatch.setattr("app.dashboard.simulations.REPLICATIONS", 4)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.support.dashboard_app import Browser
-
-expect = pytest.importorskip("playwright.sync_api").expect
+from tests.support.dashboard_app import Browser, expect
 
 PAGES = {
     "?requests=100": "What if?",

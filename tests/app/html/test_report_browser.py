@@ -14,10 +14,8 @@ from app.html.report import render_html
 from app.text.report_folders import NamedRun
 from sim.records.metrics import SLO
 from sim.records.run import Run
-from tests.support.dashboard_app import Chromium
+from tests.support.dashboard_app import Chromium, expect
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
-
-expect = pytest.importorskip("playwright.sync_api").expect
 
 MOST_BYTES = 5_000_000
 DRAWN = ".js-plotly-plot .main-svg"

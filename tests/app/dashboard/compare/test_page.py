@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from app.dashboard.compare.policy_comparison import (
@@ -11,21 +10,9 @@ from app.dashboard.compare.policy_comparison import (
     timeline_links,
 )
 from app.scenario.scenario_file import parse_scenario
-from tests.support.dashboard_app import Browser, page_test
+from tests.support.dashboard_app import Browser, expect, page_test
 
-expect = pytest.importorskip("playwright.sync_api").expect
-
-
-def requests(latencies_s: list[float | None]) -> pd.DataFrame:
-    done = [f is not None for f in latencies_s]
-    return pd.DataFrame(
-        {
-            "request_id": [f"r{place}" for place in range(len(latencies_s))],
-            "status": ["finished" if one else "refused" for one in done],
-            "scheduled_s": [10.0 - place for place in range(len(latencies_s))],
-            "e2e_s": [float("nan") if f is None else f for f in latencies_s],
-        }
-    )
+pytestmark = pytest.mark.usefixtures("few_replications")
 
 
 def small() -> Any:

@@ -29,26 +29,30 @@ def end_of(test: LoadTestProcess) -> LoadTestProcess:
     return test
 
 
-def test_a_test_keeps_trace_prediction_and_measurement(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> LoadTestProcess:
+    """A load test with an API key, run to its end."""
+    folder = tmp_path_factory.mktemp("runs")
     with mocked(plan(ttft_ms=10, itl_ms=1)) as (server,):
-        test = end_of(start(tmp_path, Endpoint(server.url), outcome_of(FEW), []))
+        endpoint = Endpoint(server.url, api_key="sk-very-secret")
+        test = end_of(start(folder, endpoint, outcome_of(FEW), []))
     assert test.has_run, test.output()
-    assert test.state["ended"] == test.state["total"] == 30
-    predicted, measured = (load_run(test.folder / name) for name in ("predicted", "measured"))
+    return test
+
+
+def test_a_test_keeps_trace_prediction_and_measurement(finished: LoadTestProcess) -> None:
+    assert finished.state["ended"] == finished.state["total"] == 30
+    predicted, measured = (load_run(finished.folder / name) for name in ("predicted", "measured"))
     assert set(predicted.requests["request_id"]) == set(measured.requests["request_id"])
-    answers = test.answered()
+    answers = finished.answered()
     by_ttft = measured.requests["ttft_sent_s"]
     assert len(answers) <= 30
     assert answers["ttft_s"].median() == pytest.approx(by_ttft.median(), rel=0.2)
 
 
-def test_a_key_reaches_the_endpoint_and_no_file(tmp_path: Path) -> None:
-    with mocked(plan(ttft_ms=10, itl_ms=1)) as (server,):
-        endpoint = Endpoint(server.url, api_key="sk-very-secret")
-        test = end_of(start(tmp_path, endpoint, outcome_of(FEW), []))
-    assert test.has_run
-    assert "very-secret" not in repr(endpoint)
-    for path in test.folder.rglob("*"):
+def test_a_key_is_in_no_file(finished: LoadTestProcess) -> None:
+    assert "very-secret" not in repr(Endpoint("http://127.0.0.1:9", api_key="sk-very-secret"))
+    for path in finished.folder.rglob("*"):
         assert path.is_dir() or b"very-secret" not in path.read_bytes(), path
 
 

@@ -13,11 +13,8 @@ import httpx
 import pytest
 
 from sim.records.run import load_run
-from tests.support.dashboard_app import Browser, page_test
+from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.paths import ROOT
-
-expect = pytest.importorskip("playwright.sync_api").expect
-
 
 SOME_ENDED = re.compile(r"[1-9]\d* of 500 requests have ended")
 

@@ -17,17 +17,6 @@ def table(*rows: tuple[str | None, str | None]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[NAME, POLICIES])
 
 
-def grid(*attained: tuple[float, ...]) -> pd.DataFrame:
-    """Policies a, b, c ... at rates 1, 2, ..."""
-    return pd.DataFrame(
-        [
-            {NAME: "abc"[row], "rate": float(rate), "slo_attainment": share}
-            for row, shares in enumerate(attained)
-            for rate, share in enumerate(shares, 1)
-        ]
-    )
-
-
 def test_the_page_runs_the_table_and_says_who_is_best() -> None:
     at = page_test("policies")
     at.session_state["requests"] = 60

@@ -28,13 +28,11 @@ from tests.support.dashboard_runs import QUANTISED, quantised, simulated_scenari
 from sim.records.metrics import SLO
 from sim.experiments.predict import run_once
 from sim.records.run import RunError, load_run
-from tests.support.dashboard_app import Browser, page_test
+from tests.support.dashboard_app import Browser, page_test, expect
 from tests.support.figure_frames import load_test
 from workloads.errors import ServetwinError
 from workloads.sample import sample_trace
 
-
-expect = pytest.importorskip("playwright.sync_api").expect
 
 
 

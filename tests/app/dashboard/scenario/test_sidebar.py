@@ -6,18 +6,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from app.dashboard.formatting import escaped, plain, signed, three_digits
+from app.dashboard.formatting import escaped
 from app.dashboard.scenario import uploads
 from app.dashboard.scenario.controls import as_controls, changes, from_controls
 from app.dashboard.scenario.sidebar import own_settings
 from app.dashboard.scenario.uploads import read_upload
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, page_test, user_of
+from tests.support.dashboard_app import (
+    Browser,
+    Chromium,
+    ServedDashboard,
+    expect,
+    page_test,
+    user_of,
+)
 from tests.support.scenario_strategies import scenarios
 from workloads.errors import ServetwinError, TraceError
 from workloads.sample import sample_path
-
-expect = pytest.importorskip("playwright.sync_api").expect
 
 GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
 
@@ -118,27 +123,8 @@ def test_a_small_file_that_unpacks_to_much_is_refused(monkeypatch: pytest.Monkey
         read_upload("bomb.gz", gzip.compress(bytes(2_000_000)))
 
 
-def test_texts_of_users_have_no_markup() -> None:
-    assert plain("<img src=x>[a](b)`c`") == "?img src=x??a??b??c?"
-    assert escaped("a *b* [c](d) $x$") == r"a \*b\* \[c\]\(d\) \$x\$"
-
-
-@pytest.mark.parametrize(
-    ("value", "beside", "text"),
-    [(0.2345, 10.6, "+0.2"), (-3.14, 0.5, "-3.14"), (396_858, 50, "+396,858"), (0, 0, "+0")],
-)
-def test_differences_have_the_digits_of_the_figure(value: float, beside: float, text: str) -> None:
-    assert signed(value, beside) == text
-
-
-def test_numbers_have_three_digits() -> None:
-    assert [three_digits(x) for x in (0.012345, 12.345, 123.4, 12_345.6)] == [
-        "0.0123", "12.3", "123", "12,346",
-    ]  # fmt: skip
-
-
 def test_own_values_are_the_placeholders() -> None:
-    at = page_test("what_if")
+    at = page_test("policies")
     at.session_state["requests"] = 20
     at.run()
     (places,) = (w for w in at.number_input if w.key == "max_seqs")
@@ -147,7 +133,7 @@ def test_own_values_are_the_placeholders() -> None:
 
 
 def test_what_cannot_be_is_one_line_on_the_page() -> None:
-    at = page_test("what_if")
+    at = page_test("policies")
     at.session_state["requests"] = 20
     at.session_state["set"] = "queue_oder=sjf"
     at.run()
@@ -158,7 +144,7 @@ def test_what_cannot_be_is_one_line_on_the_page() -> None:
 
 
 def test_reset_shows_the_default() -> None:
-    at = page_test("what_if")
+    at = page_test("policies")
     at.session_state["requests"] = 20
     at.session_state["max_seqs"] = 3
     at.run()
@@ -175,7 +161,7 @@ def choose_file(user: Browser, place: int, path: Path) -> None:
 
 @pytest.mark.browser
 def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> None:
-    user.open("?requests=100&rate=20&max_seqs=64", "What if?")
+    user.open("policies?requests=100&rate=20&max_seqs=64", "Policies")
     page, path = user.page, tmp_path / "s.yaml"
     page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
     with page.expect_download() as download:
@@ -198,7 +184,7 @@ def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> Non
 def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
     user: Browser, tmp_path: Path
 ) -> None:
-    user.open("?requests=100", "What if?")
+    user.open("policies?requests=100", "Policies")
     page, sidebar = user.page, user.page.get_by_test_id("stSidebar")
     trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
     trace.write_text("no trace\n")
@@ -218,7 +204,7 @@ def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
 
 @pytest.mark.browser
 def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
-    user.open("?rate=fast&requests=100&foo=1&batching=chunkd", "What if?")
+    user.open("policies?rate=fast&requests=100&foo=1&batching=chunkd", "Policies")
     page = user.page
     for said in ("'fast': input should be", "foo: no such setting", "batching: 'chunkd'"):
         expect(page.get_by_test_id("stAlert").first).to_contain_text(said)
@@ -233,8 +219,8 @@ def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
 def test_two_users_do_not_see_each_others_scenario(
     user: Browser, dashboard: ServedDashboard, chromium: Chromium
 ) -> None:
-    user.open("?requests=100&rate=20", "What if?")
+    user.open("policies?requests=100&rate=20", "Policies")
     with user_of(dashboard, chromium) as other:
-        other.open("?requests=50", "What if?")
+        other.open("policies?requests=50", "Policies")
         for each, requests in ((user, "100"), (other, "50")):
             expect(each.page.get_by_label("Requests", exact=True)).to_have_value(requests)

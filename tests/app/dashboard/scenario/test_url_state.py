@@ -71,7 +71,7 @@ def test_a_page_may_add_to_the_query() -> None:
 
 
 def test_the_page_says_what_of_the_link_it_leaves_out_until_it_is_told_to_forget() -> None:
-    at = page_test("what_if")
+    at = page_test("policies")
     at.query_params["rate"] = "fast"
     at.query_params["requests"] = "100"
     at.run()

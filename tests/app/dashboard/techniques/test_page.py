@@ -7,9 +7,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from tests.support.dashboard_app import Browser, page_test
-
-expect = pytest.importorskip("playwright.sync_api").expect
+from tests.support.dashboard_app import Browser, expect, page_test
 
 
 @pytest.mark.parametrize("shown", ["Effects", "Roofline", "Memory", "Tables"])

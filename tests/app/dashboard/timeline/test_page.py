@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from tests.support.dashboard_app import Browser, page_test
+from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.figure_frames import load_test
-
-expect = pytest.importorskip("playwright.sync_api").expect
 
 
 @pytest.fixture

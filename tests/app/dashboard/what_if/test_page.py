@@ -13,6 +13,9 @@ from app.dashboard.what_if.page import bars_of_one_unit, interval_sentence, memo
 from app.scenario.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, page_test
 
+pytestmark = pytest.mark.usefixtures("few_replications")
+
+
 _LOG = logging.getLogger(__name__)
 
 
