@@ -107,7 +107,7 @@ OLD_MODULES = {
     "sim.tables.phase_table": "sim.step_times.tables.phase_table",
     "sim.tables.table": "sim.step_times.tables.table",
     "sim.tables.table_profile": "sim.step_times.tables.table_profile",
-    "sim.tables.table_source": "sim.step_times.tables.table_source",
+    "sim.tables.table_source": "sim.step_times.tables.table_profile",
     "sim.timeline": "sim.explain.timeline",
     "sim.widened": "sim.step_times.extrapolation",
     "workloads.arrivals": "workloads.generators.arrivals",

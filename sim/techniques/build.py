@@ -21,7 +21,7 @@ def build_setup(
     techniques: Iterable[str] = (),
     efficiency: Mapping[str, Any] | None = None,
 ) -> Setup:
-    """The setup that these names make, its policies those of a roofline server.
+    """Return the setup of these names, its policies those of a roofline server.
 
     Raises ``ServetwinError`` that names what is unknown or does not fit together.
     """
@@ -31,7 +31,7 @@ def build_setup(
 
 
 def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Efficiency:
-    """``efficiency`` with fields changed; raises ``PolicyError`` that names the wrong one."""
+    """Return ``efficiency`` with fields changed; raise ``PolicyError`` that names a wrong one."""
     for name, value in changes.items():
         if name not in _EFFICIENCIES:
             hint = did_you_mean(name, _EFFICIENCIES, f"known are {', '.join(_EFFICIENCIES)}")
@@ -41,7 +41,7 @@ def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Effic
 
 
 def parse_efficiency(text: str) -> dict[str, str]:
-    """``compute=0.7,memory=0.85`` by name."""
+    """Parse ``compute=0.7,memory=0.85`` into values by name."""
     return key_values(text, "efficiency", form="NAME=VALUE")
 
 

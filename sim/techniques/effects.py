@@ -76,7 +76,7 @@ class Effect:
     refused: str | None = None
 
     def of(self, metric: str) -> Change:
-        """One of ``METRICS``."""
+        """Return the change of one of ``METRICS``."""
         return next(change for change in self.changes if change.metric == metric)
 
 
@@ -88,7 +88,7 @@ class Laboratory:
         self._known: dict[str, list[Figures]] = {}
 
     def effect(self, technique: Technique, base: Setup, experiment: Experiment) -> Effect:
-        """The changes that ``technique`` makes of ``base``."""
+        """Return the changes that ``technique`` makes of ``base``."""
         try:
             without = technique.off(base)
             with_it = technique.apply(without)
@@ -120,7 +120,7 @@ def measure(
     seed: np.random.SeedSequence,
     sustained_per_s: float | None,
 ) -> Figures:
-    """``METRICS`` of one setup under the three loads of an experiment.
+    """Return ``METRICS`` of one setup under the three loads of an experiment.
 
     ``sustained_per_s`` is what the load is a share of; None: what this setup sustains when
     saturated, which is returned as ``sustained_per_s``.
@@ -150,7 +150,7 @@ def measure(
 
 
 def compare(metric: str, without: Sequence[float], with_it: Sequence[float]) -> Change:
-    """The mean relative change over pairs, with its interval."""
+    """Return the mean relative change over pairs, with its interval."""
     changes = np.asarray(with_it) / np.asarray(without) - 1
     mean = float(changes.mean())
     if len(changes) < 2:
@@ -170,7 +170,7 @@ def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
 
 
 def _again(seed: np.random.SeedSequence) -> np.random.SeedSequence:
-    """The same seed as if it had never spawned: both sides and all loads draw the same."""
+    """Return the seed as if it had never spawned: both sides and all loads draw the same."""
     return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
 
 

@@ -38,7 +38,7 @@ class Experiment:
     samples: int = 1
 
     def describe(self) -> str:
-        """In words, for a table's caption."""
+        """Describe the experiment for the caption of a table."""
         shared = f", {self.shared_tokens} of them the same in all" if self.shared_tokens else ""
         samples = f", {self.samples} answers to each" if self.samples > 1 else ""
         return (
@@ -48,18 +48,18 @@ class Experiment:
         )
 
     def one_at_a_time(self, seed: int) -> Trace:
-        """Requests so far apart that none meets another."""
+        """Return requests so far apart that none meets another."""
         requests = self._requests(self.alone, seed)
         return _trace(
             replace(request, arrival_s=place * _APART_S) for place, request in enumerate(requests)
         )
 
     def all_at_once(self, seed: int) -> Trace:
-        """Every request at second 0."""
+        """Return all requests, each at second 0."""
         return _trace(replace(r, arrival_s=0.0) for r in self._requests(self.saturated, seed))
 
     def steady(self, seed: int, sustained_per_s: float) -> Trace:
-        """A Poisson stream at ``load`` of ``sustained_per_s``."""
+        """Return a Poisson stream at ``load`` of ``sustained_per_s``."""
         return at_rate(_trace(self._requests(self.loaded, seed)), self.load * sustained_per_s)
 
     def _requests(self, count: int, seed: int) -> list[Request]:

@@ -34,7 +34,7 @@ class BatchQueue:
 
 
 def batch_service(rate_per_s: float, per_request_s: float, fixed_s: float) -> BatchQueue:
-    """Exact steady state. Raises TheoryError unless rate * per_request_s is below 1.
+    """Return the exact steady state. Raises TheoryError unless rate * per_request_s is below 1.
 
     During a batch of b come A ~ Poisson(rate * service) and the next batch is max(1, A): its first
     two moments follow from those of A and the probability that A = 0. The sojourn is the mean area
@@ -51,7 +51,7 @@ def batch_service(rate_per_s: float, per_request_s: float, fixed_s: float) -> Ba
 def batch_service_bounds_s(
     rate_per_s: float, per_request_s: float, fixed_s: float
 ) -> tuple[float, float]:
-    """Inoue's two upper bounds on the mean sojourn (Theorem 2); the smaller one is close to it.
+    """Return Inoue's two upper bounds on the mean sojourn (Theorem 2); the smaller is close.
 
     The first is the smaller exactly when rate * (per_request_s + fixed_s) <= 1.
     """
@@ -71,7 +71,7 @@ def _load(rate_per_s: float, per_request_s: float, fixed_s: float) -> float:
 
 
 def _none_left(slope: float, fixed: float) -> float:
-    """Probability that nobody came during a batch.
+    """Return the probability that no request came during a batch.
 
     The generating function of the batch obeys
     G(z) = exp(-fixed (1 - z)) G(exp(-slope (1 - z))) - (1 - z) P(A = 0). Followed from G(0) = 0,
@@ -96,9 +96,9 @@ _MAX_CELLS = 1 << 25
 def bounded_batch_service(
     rate_per_s: float, per_request_s: float, fixed_s: float, max_batch: int
 ) -> BatchQueue:
-    """Steady state where a batch of b takes ``per_request_s * b + fixed_s`` seconds.
+    """Return the steady state of batches of at most ``max_batch`` requests.
 
-    From the chain of those left behind at the ends of batches (Bailey 1954), to about 1e-10; a
+    From the chain of requests left behind at the ends of batches (Bailey 1954), to about 1e-10; a
     lonely server starts with its first arrival. ``max_batch`` 1 is M/D/1, a bound that is never
     met is ``batch_service``. Raises TheoryError when full batches cannot keep up.
     """
@@ -116,7 +116,7 @@ def bounded_batch_service(
 
 
 def _left_behind(slope: float, fixed: float, max_batch: int) -> FloatArray:
-    """Probability of each number left behind, the far tail cut off where it is negligible."""
+    """Return the probability of each number left behind, without the negligible far tail."""
     mean = slope * np.arange(1, max_batch + 1, dtype=np.float64) + fixed
     most = int(mean[-1] + 10 * np.sqrt(mean[-1]) + 40)  # more come once in 1e20 batches
     typical = int(fixed / (1 - slope))
@@ -133,7 +133,7 @@ def _left_behind(slope: float, fixed: float, max_batch: int) -> FloatArray:
 
 
 def _stationary(mean: FloatArray, most: int, states: int, typical: int) -> FloatArray:
-    """Solves (I - P^T) x = 0 with the equation of a likely state replaced by x = 1 there.
+    """Solve (I - P^T) x = 0 with the equation of a likely state replaced by x = 1 there.
 
     ``mean[b - 1]`` come during a batch of b, Poisson, never more than ``most``. From j left behind,
     k arrivals lead to max(j - max_batch, 0) + k, so the matrix is a band.
@@ -156,7 +156,7 @@ def _stationary(mean: FloatArray, most: int, states: int, typical: int) -> Float
 
 
 def gated_idle_probability(rate_per_s: float, step_s: float, steps: int) -> float:
-    """Share of the time that the server is idle.
+    """Return the share of the time that the server is idle.
 
     An idle spell lasts 1 / rate. A busy one ends with the first run of ``steps`` steps without an
     arrival, after (1 - q^m) / ((1 - q) q^m) steps on average, q = exp(-rate * step_s) (Feller, An
@@ -170,7 +170,7 @@ def gated_idle_probability(rate_per_s: float, step_s: float, steps: int) -> floa
 
 
 def gated_sojourn_s(rate_per_s: float, step_s: float, steps: int) -> float:
-    """Mean sojourn: the request's own steps, and half a step for those who find the server busy.
+    """Return the mean sojourn: the steps of a request, and half a step if the server is busy.
 
     Poisson arrivals see time averages, and one within a step comes uniformly in it.
     """
@@ -179,7 +179,7 @@ def gated_sojourn_s(rate_per_s: float, step_s: float, steps: int) -> float:
 
 
 def gated_mean_in_system(rate_per_s: float, step_s: float, steps: int) -> float:
-    """Time average of the requests present, by Little's law.
+    """Return the time average of the requests present, by Little's law.
 
     Near rate * (steps + 1/2) * step_s, as M/G/infinity with half a step more, where the server is
     hardly ever idle.
@@ -196,7 +196,7 @@ def static_batch_makespan_s(
     step_s: float,
     per_context_token_s: float,
 ) -> float:
-    """Seconds for ``batch`` equal requests that start together.
+    """Return the seconds of ``batch`` equal requests that start together.
 
     The prefill makes the first tokens; decode step j costs
     ``step_s + per_context_token_s * batch * (prompt_tokens + j)``, an arithmetic series.
@@ -210,13 +210,13 @@ def static_batch_makespan_s(
 
 
 def exponential_slot_efficiency(batch: int) -> float:
-    """Exponential lengths: 1 / (1 + 1/2 + ... + 1/batch) (Renyi 1953)."""
+    """Return that of exponential lengths: 1 / (1 + 1/2 + ... + 1/batch) (Renyi 1953)."""
     check_whole(batch=batch)
     return float(1 / (1 / np.arange(1, batch + 1)).sum())
 
 
 def geometric_slot_efficiency(batch: int, mean_tokens: float) -> float:
-    """Geometric lengths of 1, 2, ... tokens: the mean over the sum of P(longest > k)."""
+    """Return that of geometric lengths of 1, 2, ...: the mean over the sum of P(longest > k)."""
     check_whole(batch=batch)
     if not (np.isfinite(mean_tokens) and mean_tokens >= 1):
         raise TheoryError(f"mean_tokens must be at least 1, not {mean_tokens:g}")
@@ -229,20 +229,20 @@ def geometric_slot_efficiency(batch: int, mean_tokens: float) -> float:
 
 
 def uniform_slot_efficiency(batch: int, longest_tokens: int) -> float:
-    """Lengths uniform on 1 ... ``longest_tokens``: E[max] = M - sum over k < M of (k / M)^batch."""
+    """Return that of lengths uniform on 1 ... M: E[max] = M - sum over k < M of (k / M)^batch."""
     check_whole(batch=batch, longest_tokens=longest_tokens)
     below = np.arange(1, longest_tokens) / longest_tokens
     return float((longest_tokens + 1) / 2 / (longest_tokens - (below**batch).sum()))
 
 
 def uniform_slot_efficiency_limit(batch: int) -> float:
-    """Lengths uniform on an interval from 0, or on very many: (batch + 1) / (2 batch)."""
+    """Return that of lengths uniform on an interval from 0: (batch + 1) / (2 batch)."""
     check_whole(batch=batch)
     return (batch + 1) / (2 * batch)
 
 
 def mean_longest(lengths: npt.ArrayLike, batch: int) -> float:
-    """E[max] of ``batch`` draws with replacement from a sample of lengths.
+    """Return E[max] of ``batch`` draws with replacement from a sample of lengths.
 
     The i-th smallest of n is the longest with probability (i/n)^batch - ((i-1)/n)^batch.
     """
@@ -256,6 +256,6 @@ def mean_longest(lengths: npt.ArrayLike, batch: int) -> float:
 
 
 def sampled_slot_efficiency(lengths: npt.ArrayLike, batch: int) -> float:
-    """Slot efficiency of a sample of lengths."""
+    """Return the slot efficiency of a sample of lengths."""
     longest = mean_longest(lengths, batch)
     return float(np.mean(np.asarray(lengths, np.float64))) / longest

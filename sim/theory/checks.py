@@ -38,7 +38,7 @@ def check_probability(**values: float) -> None:
 
 
 def stable(utilisation: float) -> float:
-    """The utilisation; raises TheoryError at 1 and above, where the queue grows without bound."""
+    """Return the utilisation; raise TheoryError from 1 on, where the queue grows without bound."""
     if not utilisation < 1:
         raise TheoryError(
             f"a utilisation of {utilisation:g} has no steady state; lower the arrival rate or the "

@@ -11,20 +11,20 @@ from sim.theory.single_server import md1_wait_s
 
 
 def pipeline_makespan_s(stages: int, micro_batches: int, stage_s: float) -> float:
-    """Seconds until the last micro-batch has left the last stage: (m + p - 1) t."""
+    """Return the seconds until the last micro-batch has left the last stage: (m + p - 1) t."""
     check_whole(stages=stages, micro_batches=micro_batches)
     check_positive(stage_s=stage_s)
     return (micro_batches + stages - 1) * stage_s
 
 
 def pipeline_bubble(stages: int, micro_batches: int) -> float:
-    """Share of one pass that a stage is idle: (p - 1) / (m + p - 1)."""
+    """Return the share of one pass that a stage is idle: (p - 1) / (m + p - 1)."""
     check_whole(stages=stages, micro_batches=micro_batches)
     return (stages - 1) / (micro_batches + stages - 1)
 
 
 def pipeline_first_token_s(stages: int, stage_s: float, hop_s: float = 0.0) -> float:
-    """Seconds until a prefill has passed all stages and the hops between them."""
+    """Return the seconds until a prefill has passed all stages and the hops between them."""
     check_whole(stages=stages)
     check_positive(stage_s=stage_s)
     check_not_negative(hop_s=hop_s)
@@ -32,25 +32,25 @@ def pipeline_first_token_s(stages: int, stage_s: float, hop_s: float = 0.0) -> f
 
 
 def pipeline_token_interval_s(stages: int, micro_batches: int, stage_s: float) -> float:
-    """Seconds between tokens of a sequence, ``micro_batches`` in flight: max(p, m) t."""
+    """Return the seconds between tokens, ``micro_batches`` in flight: max(p, m) t."""
     check_whole(stages=stages, micro_batches=micro_batches)
     check_positive(stage_s=stage_s)
     return max(stages, micro_batches) * stage_s
 
 
 def pipeline_utilisation(stages: int, micro_batches: int) -> float:
-    """Share of the time that a stage works in steady decoding: min(1, m / p)."""
+    """Return the share of the time that a stage works in steady decoding: min(1, m / p)."""
     check_whole(stages=stages, micro_batches=micro_batches)
     return min(1.0, micro_batches / stages)
 
 
 def prefill_ttft_s(rate_per_s: float, prefill_s: float) -> float:
-    """Mean time to first token on one device: D + R D^2 / (2 (1 - R D))."""
+    """Return the mean time to first token on one device: D + R D^2 / (2 (1 - R D))."""
     return prefill_s + md1_wait_s(rate_per_s, prefill_s)
 
 
 def pipelined_prefill_ttft_s(rate_per_s: float, prefill_s: float, stages: int = 2) -> float:
-    """The same on ``stages`` equal pipeline stages: only the first one has a queue.
+    """Return the mean time to first token on ``stages`` equal stages; only the first queues.
 
     Two stages: D + R D^2 / (4 (2 - R D)).
     """
@@ -59,7 +59,7 @@ def pipelined_prefill_ttft_s(rate_per_s: float, prefill_s: float, stages: int = 
 
 
 def tensor_parallel_prefill_ttft_s(rate_per_s: float, prefill_s: float, speedup: float) -> float:
-    """The same where the devices together are ``speedup`` times as fast as one.
+    """Return the mean time to first token of devices ``speedup`` times as fast as one.
 
     D / K + R D^2 / (2 K (K - R D)).
     """
@@ -70,7 +70,7 @@ def tensor_parallel_prefill_ttft_s(rate_per_s: float, prefill_s: float, speedup:
 def kv_transfer_s(
     prompt_tokens: int, kv_bytes_per_token: float, bytes_per_s: float, latency_s: float = 0.0
 ) -> float:
-    """Seconds to send a prompt's keys and values to the decode pool, nothing overlapped."""
+    """Return the seconds to send the keys and values of a prompt, nothing overlapped."""
     check_whole(prompt_tokens=prompt_tokens)
     check_positive(kv_bytes_per_token=kv_bytes_per_token, bytes_per_s=bytes_per_s)
     check_not_negative(latency_s=latency_s)
@@ -83,7 +83,7 @@ def goodput_per_device_per_s(
     decode_devices: int,
     decode_rate_per_s: float,
 ) -> float:
-    """Requests per second and device that both pools sustain, from what one device of each does."""
+    """Return the requests per second and device that both pools sustain."""
     check_whole(prefill_devices=prefill_devices, decode_devices=decode_devices)
     check_positive(prefill_rate_per_s=prefill_rate_per_s, decode_rate_per_s=decode_rate_per_s)
     slower = min(prefill_devices * prefill_rate_per_s, decode_devices * decode_rate_per_s)

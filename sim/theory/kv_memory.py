@@ -47,7 +47,7 @@ class RegionUse:
 def region_use(
     prompt_tokens: float, output_tokens: float, output_cv: float, region_tokens: float | None = None
 ) -> RegionUse:
-    """Use of regions, from mean lengths and the variation of the outputs.
+    """Return the use of regions, from mean lengths and the variation of the outputs.
 
     ``region_tokens`` None is a region of the exact final length, not rounded up; else all have that
     many, which no request may exceed. With Z = E[o^2] / E[o] and prompts independent of outputs:
@@ -67,7 +67,7 @@ def region_use(
 def sampled_region_use(
     prompts: npt.ArrayLike, outputs: npt.ArrayLike, reservation: Reservation, max_model_len: int
 ) -> RegionUse:
-    """Use of the regions that contiguous memory reserves, for a sample of paired lengths."""
+    """Return the use of the regions of contiguous memory, for a sample of paired lengths."""
     prompt, output = _lengths(prompts, outputs)
     regions = _regions(prompt, output, reservation, max_model_len)
     reserved = float(np.average(output, weights=output)) / 2
@@ -76,7 +76,7 @@ def sampled_region_use(
 
 
 def mean_paged_waste_tokens(block_tokens: int) -> float:
-    """Unused tokens of a sequence's last block where all remainders are alike: (block - 1) / 2."""
+    """Return the unused tokens of a last block, all remainders alike: (block - 1) / 2."""
     check_whole(block_tokens=block_tokens)
     return (block_tokens - 1) / 2
 
@@ -84,7 +84,7 @@ def mean_paged_waste_tokens(block_tokens: int) -> float:
 def sampled_paged_waste_tokens(
     prompts: npt.ArrayLike, outputs: npt.ArrayLike, block_tokens: int
 ) -> float:
-    """The same as a time average over the very lengths that a sample passes through."""
+    """Return the time average of unused tokens over the lengths that a sample passes through."""
     check_whole(block_tokens=block_tokens)
     prompt, output = _lengths(prompts, outputs)
     wasted = _waste_up_to(prompt + output, block_tokens) - _waste_up_to(prompt, block_tokens)
@@ -103,7 +103,7 @@ class ForkedBlocks:
 def copy_on_write(
     prompt_tokens: int, output_tokens: int, samples: int, block_tokens: int
 ) -> ForkedBlocks:
-    """Samples share the full blocks of their prompt, and its last one until they write to it.
+    """Return the blocks of samples that share their prompt until they write to its last block.
 
     floor(p / b) + k ceil((p mod b + o) / b) blocks; k - 1 copies where p is no multiple of b, for
     the last owner writes in place. Kwon et al., section 4.4.
@@ -131,7 +131,7 @@ def _lengths(prompts: npt.ArrayLike, outputs: npt.ArrayLike) -> tuple[IntArray, 
 def _regions(
     prompt: IntArray, output: IntArray, reservation: Reservation, max_model_len: int
 ) -> IntArray:
-    """Sizes as asked for, each rounded up to a power of two by the buddy allocator."""
+    """Return sizes as reserved, each rounded up to a power of two by the buddy allocator."""
     if (longest := (prompt + output).max()) > max_model_len:
         raise TheoryError(f"a request of {longest} tokens exceeds max_model_len {max_model_len}")
     if reservation == "max":

@@ -24,7 +24,7 @@ _RESCALE_ABOVE = 1e200
 
 
 def erlang_b(servers: int, load_erlangs: float) -> float:
-    """Share of the requests refused by ``servers`` slots without a queue.
+    """Return the share of requests that ``servers`` slots without a queue refuse.
 
     Erlang 1917, by the recursion B(c) = a B(c - 1) / (c + a B(c - 1)), whose terms are all
     positive (Kleinrock, Queueing Systems I, 1975, chapter 3).
@@ -40,7 +40,7 @@ def erlang_b(servers: int, load_erlangs: float) -> float:
 def kaufman_roberts(
     capacity_blocks: int, sizes_blocks: Sequence[int], loads_erlangs: Sequence[float]
 ) -> npt.NDArray[np.float64]:
-    """Share of the requests refused, by class, where a request holds several blocks at once.
+    """Return the share of refused requests by class, a request holding several blocks.
 
     A request of class k takes ``sizes_blocks[k]`` blocks wherever they are, or is refused; 1 for a
     class that never fits. Kaufman 1981; Roberts 1981.
@@ -58,7 +58,7 @@ def kaufman_roberts(
 def _occupancy(
     capacity: int, sizes: Sequence[int], loads: Sequence[float]
 ) -> npt.NDArray[np.float64]:
-    """Probability of each number of occupied blocks: n g(n) = sum_k a_k b_k g(n - b_k)."""
+    """Return the probabilities of occupied blocks: n g(n) = sum_k a_k b_k g(n - b_k)."""
     check_whole(capacity_blocks=capacity)
     weight = np.zeros(capacity + 1)
     weight[0] = 1.0
@@ -72,7 +72,7 @@ def _occupancy(
 
 
 def erlang_c(servers: int, load_erlangs: float) -> float:
-    """Probability that a request of M/M/c has to wait: B / (1 - rho (1 - B)).
+    """Return the probability that a request of M/M/c waits: B / (1 - rho (1 - B)).
 
     B is Erlang's loss of the same load, rho the load per server. Erlang 1917; Kleinrock, Queueing
     Systems I (1975), chapter 3. Raises TheoryError when the load is not below ``servers``.
@@ -82,7 +82,7 @@ def erlang_c(servers: int, load_erlangs: float) -> float:
 
 
 def mmc_wait_s(servers: int, rate_per_s: float, service_s: float) -> float:
-    """Mean wait in M/M/c: Erlang C times the mean wait of those who wait, S / (c - load)."""
+    """Return the mean wait in M/M/c: Erlang C times S / (c - load)."""
     check_positive(service_s=service_s)
     load = rate_per_s * service_s
     return erlang_c(servers, load) * service_s / (servers - load)
@@ -91,7 +91,7 @@ def mmc_wait_s(servers: int, rate_per_s: float, service_s: float) -> float:
 def mmc_wait_quantile_s(
     probability: float, servers: int, rate_per_s: float, service_s: float
 ) -> float:
-    """Wait that a share ``probability`` of the requests in M/M/c stay within.
+    """Return the wait that a share ``probability`` of the requests in M/M/c stay within.
 
     P(wait > t) = C exp(-(c - load) t / S) (Erlang 1917); 0 where fewer than 1 - ``probability``
     wait at all.
@@ -106,16 +106,16 @@ def mmc_wait_quantile_s(
 
 
 def mg_infinity_probability(count: int, rate_per_s: float, service_s: float) -> float:
-    """Probability that ``count`` are in service in M/G/infinity: Poisson, mean rate * service.
+    """Return the Poisson probability of ``count`` in service in M/G/infinity.
 
-    Holds for every service law with that mean. Takacs, Introduction to the Theory of Queues (1962).
+    Holds for every service time of that mean. Takacs, Introduction to the Theory of Queues (1962).
     """
     check_not_negative(count=count, rate_per_s=rate_per_s, service_s=service_s)
     return float(poisson.pmf(count, rate_per_s * service_s))
 
 
 def mg_infinity_quantile(probability: float, rate_per_s: float, service_s: float) -> int:
-    """Fewest slots that hold all of M/G/infinity for a share ``probability`` of the time."""
+    """Return the fewest slots that hold M/G/infinity for a share ``probability`` of the time."""
     check_probability(probability=probability)
     check_positive(rate_per_s=rate_per_s, service_s=service_s)
     return max(0, int(poisson.ppf(probability, rate_per_s * service_s)))

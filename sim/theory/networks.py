@@ -13,7 +13,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def number_integral_s(enter_s: npt.ArrayLike, leave_s: npt.ArrayLike) -> float:
-    """Integral over time of the number present, from the sorted events of entering and leaving."""
+    """Return the integral over time of the number present, from events of entering and leaving."""
     enter, leave = _spans(enter_s, leave_s)
     moments = np.concatenate([enter, leave])
     changes = np.repeat([1, -1], len(enter))
@@ -23,14 +23,14 @@ def number_integral_s(enter_s: npt.ArrayLike, leave_s: npt.ArrayLike) -> float:
 
 
 def littles_law_gap(enter_s: npt.ArrayLike, leave_s: npt.ArrayLike) -> float:
-    """How far the integral of the number present is from the sum of the sojourns, relative.
+    """Return the relative gap of the integral of the number present and the sum of sojourns.
 
     Zero but for rounding on any run that starts and ends empty (Little 1961).
     """
     enter, leave = _spans(enter_s, leave_s)
     sojourns_s = float((leave - enter).sum())
     if not sojourns_s > 0:
-        raise TheoryError("nobody stayed: Little's law has nothing to compare")
+        raise TheoryError("no request stayed: Little's law has nothing to compare")
     return abs(number_integral_s(enter, leave) / sojourns_s - 1)
 
 
@@ -42,7 +42,7 @@ def _spans(enter_s: npt.ArrayLike, leave_s: npt.ArrayLike) -> tuple[FloatArray, 
 
 
 def tandem_sojourn_s(rate_per_s: float, services_s: Sequence[float]) -> float:
-    """Mean sojourn through exponential single-server stations in a row, Poisson arrivals.
+    """Return the mean sojourn through exponential servers in a row, Poisson arrivals.
 
     What leaves M/M/1 is Poisson again (Burke 1956), so the stations add up (Jackson 1957). Two of
     them are a prefill and a decode pool with a transfer that takes no time.
@@ -60,7 +60,7 @@ class ClosedLoop:
 
 
 def closed_loop(clients: int, think_s: float, services_s: Sequence[float]) -> ClosedLoop:
-    """Clients that think, send one request through all stations, and think again.
+    """Return the steady state of clients that think, send one request, and think again.
 
     Exponential thinking and service, first come first served. Mean value analysis (Reiser and
     Lavenberg 1980): an arrival sees the steady state with one client less.
@@ -77,9 +77,9 @@ def closed_loop(clients: int, think_s: float, services_s: Sequence[float]) -> Cl
 def closed_loop_throughput_bound_per_s(
     clients: int, think_s: float, services_s: Sequence[float]
 ) -> float:
-    """No waiting at all, or the slowest station always busy, whichever is less.
+    """Return the throughput without any waiting, or of an always busy station if that is less.
 
-    Denning and Buzen 1978 (operational analysis); holds for every law of service.
+    Denning and Buzen 1978 (operational analysis); holds for every distribution of service.
     """
     _check_loop(clients, think_s, services_s)
     return min(clients / (think_s + sum(services_s)), 1 / max(services_s))

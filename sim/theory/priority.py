@@ -1,4 +1,4 @@
-"""One server that picks whom to serve next and never interrupts: priorities, shortest job first."""
+"""One server that chooses the next request and never interrupts: priorities, shortest job first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class PriorityClass:
 
 
 def priority_waits_s(classes: Sequence[PriorityClass]) -> FloatArray:
-    """Mean wait of each class, the most urgent first, in nonpreemptive M/G/1.
+    """Return the mean wait of each class, the most urgent first, in nonpreemptive M/G/1.
 
-    Cobham 1954: R / ((1 - load of the more urgent) (1 - that load with one's own)), where
+    Cobham 1954: R / ((1 - load of the more urgent) (1 - that load with the own one)), where
     R = sum rate E[S^2] / 2 is the mean rest of the service an arrival finds.
     """
     if not classes:
@@ -41,7 +41,7 @@ def priority_waits_s(classes: Sequence[PriorityClass]) -> FloatArray:
 def sjf_waits_s(
     rate_per_s: float, sizes_s: Sequence[float], probabilities: Sequence[float]
 ) -> FloatArray:
-    """Mean wait by size under nonpreemptive shortest job first; equal sizes in order of arrival.
+    """Return the mean wait by size under nonpreemptive shortest job first, ties by arrival.
 
     Cobham's classes, one per size (Phipps 1956). The mean over all requests is
     ``probabilities @ waits``.

@@ -16,7 +16,7 @@ from sim.theory.checks import (
 
 
 def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:
-    """Mean wait in M/G/1: rho S (1 + cv^2) / (2 (1 - rho)).
+    """Return the mean wait in M/G/1: rho S (1 + cv^2) / (2 (1 - rho)).
 
     Pollaczek 1930 and Khinchine 1932; Kleinrock, Queueing Systems I (1975), chapter 5.
     """
@@ -26,17 +26,17 @@ def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:
 
 
 def md1_wait_s(rate_per_s: float, service_s: float) -> float:
-    """Mean wait in M/D/1, equal service times: Pollaczek-Khinchine with cv 0."""
+    """Return the mean wait in M/D/1, equal service times: Pollaczek-Khinchine with cv 0."""
     return mg1_wait_s(rate_per_s, service_s, 0.0)
 
 
 def mm1_sojourn_s(rate_per_s: float, service_s: float) -> float:
-    """Mean sojourn in M/M/1: S / (1 - rho). Kleinrock I, chapter 3."""
+    """Return the mean sojourn in M/M/1: S / (1 - rho). Kleinrock I, chapter 3."""
     return service_s / (1 - _load(rate_per_s, service_s))
 
 
 def mm1_sojourn_quantile_s(probability: float, rate_per_s: float, service_s: float) -> float:
-    """Sojourn that a share ``probability`` of the requests in M/M/1 stay within.
+    """Return the sojourn that a share ``probability`` of the requests in M/M/1 stay within.
 
     The sojourn is exponential (Kleinrock I, chapter 5), so the quantile is
     -ln(1 - probability) times its mean.
@@ -46,7 +46,7 @@ def mm1_sojourn_quantile_s(probability: float, rate_per_s: float, service_s: flo
 
 
 def mm1_wait_relative_error(utilisation: float, requests: int) -> float:
-    """Standard error of the mean wait over ``requests`` consecutive requests, over that mean.
+    """Return the standard error of the mean wait over ``requests`` requests, over that mean.
 
     From the asymptotic variance of M/M/1 waits, rho (2 + 5 rho - 4 rho^2 + rho^3) / (1 - rho)^4 in
     squared service times (Daley 1968), and the mean rho / (1 - rho).
@@ -59,10 +59,11 @@ def mm1_wait_relative_error(utilisation: float, requests: int) -> float:
 
 
 def processor_sharing_sojourn_s(size_s: float, rate_per_s: float, mean_size_s: float) -> float:
-    """Mean sojourn of a request that alone would take ``size_s``: size / (1 - rho).
+    """Return the mean sojourn of a request that alone takes ``size_s``: size / (1 - rho).
 
-    Holds for every law of sizes with mean ``mean_size_s``, and is the mean sojourn where ``size_s``
-    equals it. Sakata, Noguchi and Oizumi 1971; Kleinrock, Queueing Systems II (1976), chapter 4.
+    Holds for every distribution of sizes with mean ``mean_size_s``; with ``size_s`` equal to it, it
+    is the mean sojourn of all. Sakata, Noguchi and Oizumi 1971; Kleinrock, Queueing Systems II
+    (1976), chapter 4.
     """
     check_not_negative(size_s=size_s)
     return size_s / (1 - _load(rate_per_s, mean_size_s))

@@ -13,8 +13,7 @@ def token_passes(prompt_tokens: int, output_tokens: int, cached: bool) -> int:
 
 def fetch_s_per_token(deployment: Deployment) -> float:
     """Seconds per token of a context that comes from the host: its K and V over the link."""
-    own = deployment.hardware.host_link_bytes_per_s
-    return whole_kv_bytes(deployment) / (deployment.offload.bytes_per_s or own)
+    return whole_kv_bytes(deployment) / deployment.host_bytes_per_s
 
 
 def recompute_s_per_token(deployment: Deployment) -> float:

@@ -43,17 +43,17 @@ def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
 
 
 def most_tokens_per_s(deployment: Deployment) -> float:
-    """F / (2 P): tokens per second of all devices at their peak, attention left out."""
+    """Return F / (2 P): tokens per second of all devices at their peak, attention left out."""
     return 1 / least_token_s(deployment)
 
 
 def least_token_s(deployment: Deployment) -> float:
-    """2 P / F for one token's share of a step: the layers that it computes, not the head."""
+    """Return 2 P / F, the share of one token in a step: its layers, not the head."""
     return float(min(_token_s(deployment, has_prefill) for has_prefill in (False, True)))
 
 
 def least_read_s(deployment: Deployment) -> float:
-    """The weights that any step must read, over the bandwidth of all devices."""
+    """Return the seconds to read the weights that any step needs, over all devices."""
     weight_bytes = min(deployment.prefill.weight_bytes, deployment.decode.weight_bytes)
     params = _least_params(deployment)
     bandwidth = deployment.hardware.memory_bytes_per_s * deployment.parallel.devices
@@ -68,7 +68,7 @@ def _token_s(deployment: Deployment, has_prefill: bool) -> float:
 
 
 def _least_params(deployment: Deployment) -> float:
-    """Weights of the layers that the least demanding token uses."""
+    """Return the weights of the layers that the least demanding token uses."""
     params = deployment.model.active_linear_params()
     if deployment.early_exit:
         params *= min(depth for depth, _ in deployment.early_exit.exits)

@@ -69,12 +69,12 @@ class Breakdown:
         return max(0.0, self.seconds - sum(placed.step_s for placed in self.operators))
 
     def share(self, bound: Bound) -> float:
-        """The part of the step that its memory-bound, or its compute-bound, operators take."""
+        """Return the share of the step that its memory-bound, or compute-bound, operators take."""
         return sum(p.step_s for p in self.operators if p.bound == bound) / self.seconds
 
 
 def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int) -> Breakdown:
-    """A step of ``sequences`` decodes that attend to ``context_tokens`` each.
+    """Return a step of ``sequences`` decodes that attend to ``context_tokens`` each.
 
     Drafting and cascades are left out: this is a plain step of the model itself.
     """
@@ -86,15 +86,17 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
         sequences,
         decode_contexts=(context_tokens,) * sequences,
     )
-    groups, part = cost.deployment.model.layers, sequences / cost.parts(sequences)
+    groups, part = cost.deployment.model.layers, sequences / cost.pieces.count(sequences)
     attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
     states = _merged(decode_state(cost.deployment, g, part) for g in groups)
-    attention_s = float(cost.attention_s(contexts)[0])
-    return _breakdown(cost, shape, {attention: attention_s, states: cost.state_s(sequences)})
+    attention_s = float(cost.attention.decodes_s(contexts)[0])
+    return _breakdown(
+        cost, shape, {attention: attention_s, states: cost.attention.state_s(sequences)}
+    )
 
 
 def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
-    """A step that computes one whole prompt, of the model itself."""
+    """Return a step that computes one whole prompt, of the model itself."""
     cost = StepCost(_alone(deployment))
     shape = BatchShape(0, 0, 0, ((0, prompt_tokens),))
     attention = _merged(
@@ -102,14 +104,16 @@ def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
         for group in cost.deployment.model.layers
     )
     return _breakdown(
-        cost, shape, {attention: cost.chunk_s(0, prompt_tokens) * cost.share(1, True)}
+        cost,
+        shape,
+        {attention: cost.attention.chunk_s(0, prompt_tokens) * cost.pieces.share(1, True)},
     )
 
 
 def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float]) -> Breakdown:
-    """``attended`` are the operators without weights, and what each takes of the step."""
+    """Place all operators; ``attended`` has those without weights, and their seconds."""
     deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
-    path = cost.share(shape.sequences, has_prefill) * cost.parts(shape.sequences)
+    path = cost.pieces.share(shape.sequences, has_prefill) * cost.pieces.count(shape.sequences)
     form = deployment.prefill if has_prefill else deployment.decode
     hardware = deployment.hardware
     placed = []
@@ -124,8 +128,8 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
 
 
 def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Operator]:
-    """Products with weights, and what is moved beside them, of one piece of the batch."""
-    parts = cost.parts(shape.sequences)
+    """Return products with weights, and the traffic beside them, of one piece of the batch."""
+    parts = cost.pieces.count(shape.sequences)
     groups = cost.deployment.parallel.spread(shape.sequences)
     rows, logit_rows = shape.rows / parts, shape.sequences / parts
     operators = linear_operators(cost.deployment, rows, has_prefill, groups)
@@ -137,7 +141,7 @@ def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Oper
 def _decodes(
     deployment: Deployment, group: LayerGroup, sequences: float, context_tokens: int
 ) -> Operator:
-    """Decode attention in a group of layers; where tokens leave early, of those that are left."""
+    """Return decode attention in a group of layers; with early exit, of the remaining tokens."""
     seen = sequences * float(visible(group.mixer, np.array(context_tokens)))
     whole = decode_attention(deployment, group.mixer, seen, group.count)
     depth = deployment.early_exit.mean_depth() if deployment.early_exit else 1.0
@@ -145,7 +149,7 @@ def _decodes(
 
 
 def _merged(operators: Iterable[Operator]) -> Operator:
-    """All of them as one."""
+    """Return all operators as one."""
     listed = list(operators)
     flops, moved = (sum(getattr(o, name) for o in listed) for name in ("flops", "moved_bytes"))
     return Operator(listed[0].name, flops, moved)

@@ -37,7 +37,7 @@ class DecodeLatency:
 
 
 def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> DecodeLatency:
-    """2 P + B S KV bytes (at 2 bytes each) over the bandwidth; of experts, those touched."""
+    """Return 2 P + B S KV bytes (at 2 bytes each) over the bandwidth; of experts, those touched."""
     model, hardware = deployment.model, deployment.hardware
     params, per_weight = model.params(), deployment.decode.weight_bytes
     kept = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
@@ -56,18 +56,18 @@ def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> D
 def ideal_deployment(
     model: ModelShape, hardware: Hardware, form: Format = BF16, kv_element_bytes: float = 2.0
 ) -> Deployment:
-    """``model`` on one device that achieves its data sheet."""
+    """Return ``model`` on one device that achieves its data sheet."""
     return Deployment(model, hardware, IDEAL, form, form, kv_element_bytes, kernels=IDEAL_KERNELS)
 
 
 def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
-    """What throughput tends to as the batch grows: bandwidth over the KV of one sequence."""
+    """Return the limit of throughput for large batches: bandwidth over the KV of one sequence."""
     kept = deployment.model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
     return deployment.hardware.memory_bytes_per_s / kept
 
 
 def touched_linear_params(model: ModelShape, tokens: int) -> float:
-    """Weights of the layers that a step of so many tokens reads."""
+    """Return the weights of the layers that a step of so many tokens reads."""
     return sum(
         group.count
         * (group.mixer.params(model.width) + group.ffn.touched_params(model.width, tokens))
@@ -76,13 +76,13 @@ def touched_linear_params(model: ModelShape, tokens: int) -> float:
 
 
 def kv_heads(model: ModelShape) -> int | None:
-    """KV heads of the attention layers; None where there are none, or they differ."""
+    """Return the KV heads of the attention layers; None where there are none, or they differ."""
     counts = {mixer.kv_heads for mixer in model.attentions()}
     return counts.pop() if len(counts) == 1 else None
 
 
 def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
-    """The same model with so many KV heads (GQA, Ainslie 2023); its projections shrink with them.
+    """Return the model with so many KV heads (GQA, Ainslie 2023); its projections shrink too.
 
     Raises ``PolicyError`` where a model has no KV heads, or its heads cannot share so many.
     """

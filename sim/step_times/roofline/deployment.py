@@ -78,7 +78,7 @@ class Parallel:
         return self.stage_devices // (self.tensor * self.sequence)
 
     def spread(self, sequences: float) -> float:
-        """How many of the groups have work."""
+        """Return how many of the groups have work."""
         return max(1.0, min(float(self.groups), sequences))
 
 
@@ -106,11 +106,11 @@ class EarlyExit:
     exits: tuple[tuple[float, float], ...]
 
     def mean_depth(self) -> float:
-        """Expected share of the layers that a token computes."""
+        """Return the expected share of the layers that a token computes."""
         return sum(depth * probability for depth, probability in self.exits)
 
     def read_depth(self, rows: float) -> float:
-        """Expected share of the layers that a step of ``rows`` tokens reads: its deepest one's."""
+        """Return the expected share of the layers that a step reads: that of its deepest token."""
         read, above, shallow = 0.0, 0.0, 0.0
         for depth, probability in sorted(self.exits):
             deeper = 1 - shallow**rows if rows else 0.0
@@ -182,6 +182,11 @@ class Deployment:
         return self.parallel.link or Link(hardware.link_latency_s, hardware.link_bytes_per_s)
 
     @property
+    def host_bytes_per_s(self) -> float:
+        """Bytes per second between device and host."""
+        return self.offload.bytes_per_s or self.hardware.host_link_bytes_per_s
+
+    @property
     def name(self) -> str:
         """A short label."""
         devices = self.parallel.devices
@@ -189,7 +194,7 @@ class Deployment:
         return f"{self.model.name} on {count}{self.hardware.name}"
 
     def weight_bytes(self) -> float:
-        """Weights of all models, whole, over all devices of a replica."""
+        """Return the bytes of the weights of all models, whole, over all devices of a replica."""
         per_weight = stored_weight_bytes(self.prefill, self.decode)
         models = [self.model]
         if self.cascade:
@@ -201,7 +206,7 @@ class Deployment:
         return (weights - shared) * per_weight
 
     def resident_weight_bytes(self) -> float:
-        """Weights on the devices, replicas of them counted as often as they are there."""
+        """Return the bytes of weights on the devices, every copy counted."""
         devices, parallel = self.parallel.stage_devices, self.parallel
         experts = self._expert_bytes()
         others = (self.weight_bytes() - experts) * devices / parallel.tensor
@@ -209,7 +214,7 @@ class Deployment:
         return (others + experts) * self.offload.resident_weights
 
     def _expert_bytes(self) -> float:
-        """Of the weights, what lies in experts."""
+        """Return the bytes of the weights of experts."""
         per_weight = stored_weight_bytes(self.prefill, self.decode)
         params = sum(
             g.count * g.ffn.experts * g.ffn.expert_params(self.model.width)
@@ -219,7 +224,7 @@ class Deployment:
         return params * per_weight / self.weight_sharing
 
     def kv_bytes_per_token(self) -> float:
-        """Keys and values of one token on the devices, the draft model's included."""
+        """Return the bytes of keys and values of one token, those of the draft model included."""
         elements = self.model.kv_elements_per_token()
         if self.cascade:
             share = self.cascade.small_share
@@ -238,7 +243,7 @@ class Deployment:
         return tensor * ceil(heads / tensor) / heads
 
     def memory_for_kv_bytes(self) -> float:
-        """What weights leave free, over all devices.
+        """Return the bytes that weights leave free, over all devices.
 
         Raises ``PolicyError`` that says by how much the weights do not fit.
         """
@@ -255,7 +260,7 @@ class Deployment:
         return room - weights
 
     def with_efficiency(self, efficiency: Efficiency) -> "Deployment":
-        """The same with other achieved shares."""
+        """Return the deployment with other achieved shares."""
         return replace(self, efficiency=efficiency)
 
 

@@ -28,11 +28,11 @@ class Efficiency:
     overhead_spread: float = 0.4
 
     def seconds(self, compute_s: float, memory_s: float) -> float:
-        """Time of one operator, given both times at the data sheet's peaks."""
+        """Return the time of one operator from both its times at the peaks of the data sheet."""
         return p_norm(compute_s / self.compute, memory_s / self.memory, self.knee)
 
     def drawn(self, rng: np.random.Generator) -> "Efficiency":
-        """One of the engines that this may be."""
+        """Draw an engine within the spread."""
         compute, memory, overhead = np.exp(
             rng.standard_normal(3) * (self.compute_spread, self.memory_spread, self.overhead_spread)
         ).tolist()
@@ -44,7 +44,7 @@ class Efficiency:
         )
 
     def is_certain(self) -> bool:
-        """Whether every draw is the same."""
+        """Return whether every draw is the same."""
         return not (self.compute_spread or self.memory_spread or self.overhead_spread)
 
 
@@ -54,7 +54,7 @@ IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
 
 
 def p_norm(a: float, b: float, p: float) -> float:
-    """(a^p + b^p)^(1/p), the larger where p is infinite."""
+    """Return (a^p + b^p)^(1/p), the larger where p is infinite."""
     if p == 2:
         return hypot(a, b)
     if p == inf or not a or not b:

@@ -20,7 +20,7 @@ class Format:
     ``activation_bits`` enter the products. ``calibration``: what it takes to make one, "data" being
     some prompts (post-training); training with the format in mind (QAT) yields the same format.
     ``quality_bits`` orders formats by what they keep: fewer bits never cost less quality; the
-    penalty itself is an input to be measured on one's own task, never computed here.
+    penalty itself has to be measured on the task at hand, and is never computed here.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Format:
 
 
 def grouped_bytes(bits: float, group: int, scale_bits: int = 16, zero_bits: int = 0) -> float:
-    """Bytes of a weight of ``bits`` where each ``group`` has a scale and maybe a zero point."""
+    """Return the bytes of a weight whose ``group`` shares a scale, and maybe a zero point."""
     return (bits + (scale_bits + zero_bits) / group) / 8
 
 
 def stored_weight_bytes(prefill: Format, decode: Format) -> float:
-    """Bytes that a weight takes in memory for both phases: one copy if they store it alike."""
+    """Return the bytes of a weight in memory for both phases: one copy if they store it alike."""
     sizes = prefill.bytes_in_memory, decode.bytes_in_memory
     return max(sizes) if prefill.stored_as == decode.stored_as else sum(sizes)
 
@@ -88,7 +88,7 @@ KV_FORMATS = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0 + 4 / 128}
 
 
 def find_format(name: str) -> Format:
-    """A format by name.
+    """Return a format by name.
 
     Raises ``PolicyError`` with the nearest known name.
     """

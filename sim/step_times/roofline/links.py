@@ -15,7 +15,7 @@ class Link:
     bytes_per_s: float
 
     def send_s(self, size_bytes: float) -> float:
-        """One message."""
+        """Return the seconds of one message."""
         return self.latency_s + size_bytes / self.bytes_per_s
 
     def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
@@ -32,7 +32,7 @@ class Link:
         return {"ring": ring, "tree": tree, "best": min(ring, tree)}[algorithm]
 
     def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
-        """Every rank hands each other one its share of ``size_bytes``, one after the other.
+        """Return the seconds in which every rank sends each other one its share of ``size_bytes``.
 
         Pairwise exchange: (P - 1) (alpha + M / P beta).
         """

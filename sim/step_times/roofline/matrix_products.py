@@ -35,13 +35,13 @@ class Product:
 
 
 def product(name: str, rows: float, inner: float, columns: float, count: float = 1) -> Product:
-    """(rows x inner) times (inner x columns), operands and result through memory."""
+    """Return (rows x inner) times (inner x columns), operands and result through memory."""
     elements = rows * inner + inner * columns + rows * columns
     return Product(name, 2 * rows * inner * columns, elements, count)
 
 
 def projections(mixer: Attention, width: int, rows: int) -> list[Product]:
-    """Query, key, value and output; of layers that share keys and values (CLA), one has these."""
+    """Return query, key, value and output; layers that share keys (CLA) divide key and value."""
     queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
     own = 1 / mixer.kv_sharing
     return [
@@ -55,7 +55,7 @@ def projections(mixer: Attention, width: int, rows: int) -> list[Product]:
 def attention_products(
     mixer: Attention, rows: int, keys: int, scores_in_memory: bool
 ) -> list[Product]:
-    """Queries times keys, probabilities times values: activations times activations.
+    """Return queries times keys and probabilities times values, both products of activations.
 
     A KV head serves h / k query heads. With FlashAttention (Dao 2022) the rows x keys scores stay
     on the chip: not ``scores_in_memory``.
@@ -71,7 +71,7 @@ def attention_products(
 
 
 def ffn_products(ffn: FeedForward, width: int, rows: int) -> list[Product]:
-    """The FFN's matrices; of experts those touched, each by its share of the rows."""
+    """Return the matrices of the FFN; of experts the touched ones, each with its share of rows."""
     if isinstance(ffn, Dense):
         return _matrices("FFN", rows, width, ffn.width, ffn.matrices)
     touched = ffn.touched_experts(rows)
@@ -86,7 +86,7 @@ def ffn_products(ffn: FeedForward, width: int, rows: int) -> list[Product]:
 def model_products(
     model: ModelShape, rows: int, keys: int, scores_in_memory: bool = True
 ) -> dict[Kind, list[Product]]:
-    """All products of all layers by kind, without the head.
+    """Return all products of all layers by kind, without the head.
 
     Layers that mix by latents or states have no products of this form: only their FFN is there.
     """
@@ -102,7 +102,7 @@ def model_products(
 
 
 def intensity_flops_per_element(products: Iterable[Product]) -> float:
-    """FLOPs over elements of several products together."""
+    """Return the FLOPs over the elements of several products together."""
     listed = list(products)
     flops = sum(p.count * p.flops for p in listed)
     return flops / sum(p.count * p.elements for p in listed)

@@ -23,7 +23,7 @@ class DeviceMemory:
 
     @classmethod
     def of(cls, deployment: Deployment, context_tokens: int) -> "DeviceMemory":
-        """At ``context_tokens`` per sequence; windows and budgets bound what a layer keeps."""
+        """Return the memory at ``context_tokens`` per sequence; windows and budgets bound it."""
         model, capacity = deployment.model, deployment.hardware.memory_bytes
         capacity *= deployment.parallel.devices
         elements = model.kv_elements_per_token()
@@ -39,12 +39,12 @@ class DeviceMemory:
 
     @property
     def sequences(self) -> int:
-        """Sequences that fit beside the weights; 0 where the weights alone do not."""
+        """Return how many sequences fit beside the weights; 0 where the weights alone do not."""
         room = self.usable - self.weights
         return max(0, int(room // (self.kv_per_sequence + self.state_per_sequence)))
 
     def parts(self, sequences: int) -> dict[str, float]:
-        """Bytes of each part with so many sequences; ``free`` is what may still be used."""
+        """Return the bytes of each part with so many sequences; ``free`` may still be used."""
         kv, state = sequences * self.kv_per_sequence, sequences * self.state_per_sequence
         taken = self.weights + kv + state
         return {
@@ -58,7 +58,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemorySizes:
-    """Bytes of a model; ``sequence_bytes`` are those of one sequence of the context asked for."""
+    """Bytes of a model; ``sequence_bytes`` are those of one sequence of the given context."""
 
     model: str
     params: float
@@ -68,7 +68,7 @@ class MemorySizes:
     sequence_bytes: float
 
     def sequences_in(self, memory_bytes: float) -> int:
-        """Sequences that fit beside the weights; 0 where the weights alone do not."""
+        """Return how many sequences fit beside the weights; 0 where the weights alone do not."""
         return max(0, int((memory_bytes - self.weight_bytes) // self.sequence_bytes))
 
 
@@ -78,7 +78,7 @@ def memory_sizes(
     bytes_per_weight: float = 2.0,
     kv_element_bytes: float = 2.0,
 ) -> MemorySizes:
-    """Sizes at these bytes per number; KV per token is 2 L k e c for attention with k KV heads."""
+    """Return the sizes at these bytes per number; attention keeps 2 L k e c per token."""
     state_bytes = model.state_elements() * STATE_BYTES
     kept = model.resident_kv_elements(context_tokens) - model.state_elements()
     return MemorySizes(

@@ -10,13 +10,13 @@ PARTIAL_BYTES = 4
 
 
 class Messages:
-    """Seconds of each kind of message; floats of rows are expectations."""
+    """Seconds of each kind of message; rows may be expected values."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
     def layers_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
-        """What the layers say to each other's devices; rows that need logits stand for decodes."""
+        """Return the seconds of messages within layers; rows that need logits count as decodes."""
         parallel = self._deployment.parallel
         if parallel.tensor == parallel.expert == parallel.sequence == 1:
             return 0.0
@@ -28,13 +28,13 @@ class Messages:
         )
 
     def partials_s(self, mixer: Mixer, decodes: float) -> float:
-        """Decodes whose context lies on many ranks: their partial results are summed."""
+        """Return the seconds to sum partial results of decodes whose context lies on many ranks."""
         parallel = self._deployment.parallel
         size = decodes * partial_elements(mixer) * PARTIAL_BYTES / parallel.tensor
         return self._deployment.link.all_reduce_s(size, parallel.sequence) if size else 0.0
 
     def ring_s(self, mixer: Mixer, tokens: int) -> float:
-        """Keys and values of every rank pass every other one (ring attention, Liu 2023)."""
+        """Return the seconds of a ring of keys and values (ring attention, Liu 2023)."""
         ranks = self._deployment.parallel.sequence
         if ranks == 1 or not mixer.kv_elements():
             return 0.0
@@ -43,11 +43,11 @@ class Messages:
         )
 
     def hop_s(self, rows: float, has_prefill: bool) -> float:
-        """From stage to stage."""
+        """Return the seconds of one message from stage to stage."""
         return self._deployment.link.send_s(self._activation_bytes(rows, has_prefill))
 
     def _exchange_s(self, ffn: FeedForward, size_bytes: float) -> float:
-        """Two all-reduces a layer (tensor); around experts on other devices two all-to-alls."""
+        """Return two all-reduces a layer (tensor), or two all-to-alls around distant experts."""
         parallel, link = self._deployment.parallel, self._deployment.link
         reduced_s = link.all_reduce_s(size_bytes, parallel.tensor)
         if isinstance(ffn, Experts) and parallel.expert > 1:
@@ -57,13 +57,13 @@ class Messages:
         return (1 + has_ffn) * reduced_s
 
     def _activation_bytes(self, rows: float, has_prefill: bool) -> float:
-        """What a device of a group has between two layers: all rows, or its piece of a prompt."""
+        """Return the bytes between two layers on a device: all rows, or its piece of a prompt."""
         here = rows / self._deployment.parallel.sequence if has_prefill else rows
         return here * self._deployment.model.width * ACTIVATION_BYTES
 
 
 def partial_elements(mixer: Mixer) -> float:
-    """What a piece of a query's attention yields: a sum per value, a maximum and a sum per head."""
+    """Return the elements of a partial result: a sum per value, a maximum and a sum per head."""
     if isinstance(mixer, Recurrence):
         return 0.0
     values = mixer.head_dim if isinstance(mixer, Attention) else mixer.latent_dim

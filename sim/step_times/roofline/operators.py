@@ -42,7 +42,7 @@ class Operator:
 def linear_operators(
     deployment: Deployment, rows: float, has_prefill: bool, groups: float = 1.0
 ) -> list[Operator]:
-    """The operators of ``rows`` tokens in all layers; the head is its own.
+    """Return the operators of ``rows`` tokens in all layers, without the head.
 
     Experts serve all ``groups`` that have so many rows each (``Parallel.spread``).
     """
@@ -76,7 +76,7 @@ def linear_operators(
 
 
 def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
-    """The output head, for the rows that need logits."""
+    """Return the output head, for the rows that need logits."""
     weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
     head = deployment.model.head_params() / deployment.parallel.tensor
     return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
@@ -85,7 +85,7 @@ def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) 
 def decode_attention(
     deployment: Deployment, mixer: Mixer, context_tokens: float, layers: int
 ) -> Operator:
-    """``layers`` layers of decodes that attend to ``context_tokens`` in all."""
+    """Return the attention of decodes that see ``context_tokens`` in all, in ``layers`` layers."""
     flops = mixer.decode_flops_per_pair() / deployment.parallel.tensor
     return Operator(
         "decode attention",
@@ -95,20 +95,20 @@ def decode_attention(
 
 
 def decode_state(deployment: Deployment, group: LayerGroup, sequences: float) -> Operator:
-    """The states of so many decodes, read and (but where they are fixed) written."""
+    """Return the traffic of the states of so many decodes: reading, and writing unless fixed."""
     state = group.mixer.state_elements() * group.count / deployment.parallel.tensor * sequences
     passes = group.mixer.state_passes
     return Operator("state", STATE_FLOPS * passes * state, STATE_BYTES * passes * state)
 
 
 def read_kv_bytes(deployment: Deployment, mixer: Mixer, tokens: float) -> float:
-    """Keys and values of so many tokens that one layer reads on one device."""
+    """Return the bytes of keys and values that one layer reads of so many tokens on a device."""
     per_token = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes
     return per_token / kv_ranks(deployment) * tokens
 
 
 def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, rows: int) -> Operator:
-    """A chunk of ``rows`` tokens behind ``start`` others, in all layers of ``group``."""
+    """Return the attention of a chunk of ``rows`` tokens behind ``start`` others, in ``group``."""
     mixer, parallel = group.mixer, deployment.parallel
     pairs, seen = _rank_pairs(parallel, mixer, start, rows), seen_keys(mixer, start, rows)
     flops = mixer.flops_per_pair() * pairs / parallel.tensor
@@ -127,7 +127,7 @@ def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, row
 def verification_attention(
     deployment: Deployment, group: LayerGroup, start: int, rows: int
 ) -> Operator:
-    """Drafted ``rows`` of a decode behind ``start`` tokens: a decode that reads keys once for all.
+    """Return the attention of drafted ``rows`` behind ``start`` tokens, reading keys once for all.
 
     Every row attends to all rows before it, those of a tree to their ancestors only.
     """
@@ -144,7 +144,7 @@ def verification_attention(
 
 
 def verified_keys(mixer: Mixer, start: int, rows: int) -> int:
-    """Keys that the drafted rows of a decode read; unlike a prompt's, they have a budget."""
+    """Return the keys that the drafted rows of a decode read, within the budget of decodes."""
     keys = seen_keys(mixer, start, rows)
     if not isinstance(mixer, Attention) or mixer.budget_tokens is None:
         return keys
@@ -152,7 +152,7 @@ def verified_keys(mixer: Mixer, start: int, rows: int) -> int:
 
 
 def _rank_pairs(parallel: Parallel, mixer: Mixer, start: int, rows: int) -> float:
-    """Pairs of the busiest rank: an equal share, or those of the last piece without zig-zag."""
+    """Return the pairs of the busiest rank: an equal share, or the last piece without zig-zag."""
     if parallel.zig_zag:
         return seen_pairs(mixer, start, rows) / parallel.sequence
     piece = ceil(rows / parallel.sequence)
@@ -160,19 +160,19 @@ def _rank_pairs(parallel: Parallel, mixer: Mixer, start: int, rows: int) -> floa
 
 
 def full_pairs(start: int, rows: int) -> float:
-    """Pairs of a causal chunk: n p + n (n + 1) / 2."""
+    """Return the pairs of a causal chunk: n p + n (n + 1) / 2."""
     return rows * start + rows * (rows + 1) / 2
 
 
 def seen_pairs(mixer: Mixer, start: int, rows: int) -> float:
-    """Pairs of a chunk's queries and the keys that each of them sees; a prompt drops none."""
+    """Return the pairs of a chunk's queries and the keys that each sees; a prompt drops none."""
     if not isinstance(mixer, Attention) or not _is_masked(mixer):
         return full_pairs(start, rows)
     return float(_in_mask(mixer, np.arange(start + 1, start + rows + 1)).sum())
 
 
 def seen_keys(mixer: Mixer, start: int, rows: int) -> int:
-    """Keys that a chunk reads: its own, and what its queries together see before it."""
+    """Return the keys that a chunk reads: its own, and the earlier ones that any query sees."""
     if not isinstance(mixer, Attention) or not _is_masked(mixer):
         return start + rows
     reach = start if mixer.window_tokens is None else min(start, mixer.window_tokens - 1)
@@ -181,7 +181,7 @@ def seen_keys(mixer: Mixer, start: int, rows: int) -> int:
 
 
 def visible(mixer: Mixer, contexts: IntArray) -> IntArray:
-    """Tokens of each context that a decode reads: what the mask and the budget leave of it."""
+    """Return the tokens of each context that a decode reads within mask and budget."""
     if not isinstance(mixer, Attention):
         return contexts
     seen = _in_mask(mixer, contexts)
@@ -193,7 +193,7 @@ def _is_masked(mixer: Attention) -> bool:
 
 
 def _in_mask(mixer: Attention, contexts: IntArray) -> IntArray:
-    """The window's tokens, every dilation-th of them, and the sinks."""
+    """Return the tokens in the window, every dilation-th of them, and the sinks."""
     if not _is_masked(mixer):
         return contexts
     window = contexts
@@ -204,23 +204,23 @@ def _in_mask(mixer: Attention, contexts: IntArray) -> IntArray:
 
 
 def kv_sharing(mixer: Mixer) -> int:
-    """Layers share what they keep (CLA), but each one reads it."""
+    """Return how many layers share K and V (CLA); each of them reads them."""
     return mixer.kv_sharing if isinstance(mixer, Attention) else 1
 
 
 def kv_ranks(deployment: Deployment) -> float:
-    """Over how many devices a context is spread: whole KV heads by tensor, tokens by sequence."""
+    """Return the devices that a context is spread over: KV heads by tensor, tokens by sequence."""
     parallel = deployment.parallel
     return parallel.tensor / deployment.kv_replication * parallel.sequence
 
 
 def all_params(model: ModelShape) -> float:
-    """Weights that a product uses: the layers and the head."""
+    """Return the weights that products use: those of the layers and the head."""
     return model.linear_params() + model.head_params()
 
 
 def _expert_copies(deployment: Deployment) -> float:
-    """How often the devices of a stage hold all experts."""
+    """Return how often the devices of a stage hold all experts."""
     parallel = deployment.parallel
     return parallel.stage_devices / max(parallel.tensor, parallel.expert)
 
@@ -246,7 +246,7 @@ def _feed_forward(
 
 
 def _activation_elements(group: LayerGroup, width: int) -> float:
-    """About 10 d + 4 f per token and layer where nothing is fused."""
+    """Return about 10 d + 4 f elements per token and layer, where nothing is fused."""
     ffn = group.ffn
     inner = ffn.width if isinstance(ffn, Dense) else ffn.top_k * ffn.width + ffn.shared_width
     return 10 * width + 4 * inner

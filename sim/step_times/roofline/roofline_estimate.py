@@ -39,7 +39,7 @@ class RooflineEstimate:
 
     @classmethod
     def of(cls, deployment: Deployment, shape: BatchShape) -> "RooflineEstimate":
-        """The step that computes a batch of this shape, with its contexts where masks matter."""
+        """Return the step of a batch of this shape, with its contexts where masks matter."""
         drafted = sum(rows for _, rows in shape.prefill_chunks[: shape.drafted_chunks])
         logit_rows = shape.sequences - shape.drafted_chunks + drafted
         has_prefill = len(shape.prefill_chunks) > shape.drafted_chunks

@@ -31,20 +31,20 @@ class RooflineStepTimes:
     deployment: Deployment
 
     def model(self) -> StepTime:
-        """At the assumed efficiencies."""
+        """Return the step times at the assumed efficiencies."""
         return roofline_step_time(self.deployment)
 
     def drawn(self, rng: np.random.Generator) -> StepTime:
-        """At efficiencies drawn from their spread."""
+        """Return the step times at efficiencies drawn from their spread."""
         efficiency = self.deployment.efficiency.drawn(rng)
         return roofline_step_time(self.deployment.with_efficiency(efficiency))
 
     def noise_factors(self) -> FloatArray:
-        """No noise: nobody measured any."""
+        """Return 1: no noise was measured."""
         return np.ones(1)
 
     def is_certain(self) -> bool:
-        """Whether the efficiencies have no spread."""
+        """Return whether the efficiencies have no spread."""
         return self.deployment.efficiency.is_certain()
 
 
@@ -52,7 +52,7 @@ class RooflineStepTimes:
 class RooflineServer:
     """A ``sim.step_times.server_model.ServerModel`` made of data sheets.
 
-    ``acceptance`` is the law by which drafts are accepted, where there are any.
+    ``acceptance`` says how many drafted tokens a pass accepts, where there are any.
     """
 
     deployment: Deployment
@@ -65,7 +65,7 @@ class RooflineServer:
         return self.deployment.name
 
     def describe(self) -> list[str]:
-        """Model, devices and assumed efficiencies."""
+        """Return a line with model, devices and assumed efficiencies."""
         achieved = self.deployment.efficiency
         return [
             f"roofline {self.name} (assumed: {achieved.compute:.0%} of FLOP/s, "
@@ -73,24 +73,24 @@ class RooflineServer:
         ]
 
     def step_time(self, layout: KVLayout) -> RooflineStepTimes:
-        """The same for every layout."""
+        """Return the same step times for every layout."""
         return RooflineStepTimes(self.deployment)
 
     def is_certain(self) -> bool:
-        """Whether the efficiencies have no spread."""
+        """Return whether the efficiencies have no spread."""
         return self.deployment.efficiency.is_certain()
 
     def kv_bytes_per_token(self) -> float:
-        """Size of the keys and values of one token; of a state where there are none."""
+        """Return the bytes of keys and values of one token, or of a state without any."""
         state = self.deployment.model.state_elements() * STATE_BYTES
         return self.deployment.kv_bytes_per_token() or state
 
     def check(self, run: Run, replica: int) -> None:
-        """No step of the replica was faster than the devices can be; raises ``BoundBroken``."""
+        """Raise ``BoundBroken`` where a step of the replica was faster than the devices can be."""
         check_bounds(run.steps[run.steps["replica"] == replica], self.deployment)
 
     def policy_config(self) -> PolicyConfig:
-        """Continuous batching on paged memory, as much of it as the weights leave.
+        """Return continuous batching on as much paged memory as the weights leave.
 
         Raises ``PolicyError`` where the weights do not fit.
         """
@@ -98,7 +98,7 @@ class RooflineServer:
 
 
 def base_policies(deployment: Deployment) -> PolicyConfig:
-    """Continuous batching on paged memory; how much of it there is remains open."""
+    """Return continuous batching on paged memory of a size that is still open."""
     return PolicyConfig(
         max_model_len=deployment.model.max_model_len,
         max_seqs=MAX_SEQS,
@@ -108,7 +108,7 @@ def base_policies(deployment: Deployment) -> PolicyConfig:
 
 
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
-    """``config`` with the KV memory that ``deployment`` has room for, and how it grows.
+    """Return ``config`` with the KV memory that fits the deployment, and how it grows.
 
     Windows, budgets and states make it ``windowed``. The unit is a token of all layers, or one
     sequence's state where a model keeps nothing else. Raises ``PolicyError`` where the weights, or
@@ -153,5 +153,5 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
 
 
 def _windowed_elements(model: ModelShape) -> float:
-    """Elements per token that lie in layers with a bound on what stays."""
+    """Return the elements per token in layers with a bound on what stays."""
     return sum(g.count * g.mixer.kv_elements() for g in model.layers if g.mixer.resident_limit())

@@ -19,7 +19,7 @@ Rows = tuple[float, float, bool]
 
 
 def roofline_step_time(deployment: Deployment) -> StepTime:
-    """The quickest exact model of a deployment."""
+    """Return the quickest exact model of a deployment."""
     if not deployment.kv_cache:
         return UncachedStepTime(deployment)
     if deployment.cascade:
@@ -44,11 +44,10 @@ class RooflineStepTime(AffineStepTime):
         self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
         drafting = deployment.drafting
         self._drafts = _Drafts(deployment, drafting) if drafting else None
-        host = deployment.offload.bytes_per_s or deployment.hardware.host_link_bytes_per_s
-        self._swap_s = deployment.kv_bytes_per_token() / host
+        self._swap_s = deployment.kv_bytes_per_token() / deployment.host_bytes_per_s
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """(first step, growth per step) in units of 2^-48 s."""
+        """Return (first step, growth per step) in units of 2^-48 s."""
         decodes, context, growing, chunks, swapped, _, _ = shape
         if not chunks and not swapped:
             units, slope = self.decodes[decodes]
@@ -58,7 +57,7 @@ class RooflineStepTime(AffineStepTime):
         return units + to_units(self._swap_s * swapped), slope * growing
 
     def _chunks_units(self, shape: BatchShape) -> int:
-        """A step with chunks, the context of its decodes apart."""
+        """Return the units of a step with chunks, the context of its decodes left out."""
         chunks, drafted, decodes = (
             shape.prefill_chunks,
             shape.drafted_chunks,
@@ -71,21 +70,23 @@ class RooflineStepTime(AffineStepTime):
         if drafted:
             attention += self._verification_units(chunks[:drafted])
         if self._is_spread:
-            attention = round(attention * self.cost.share(shape.sequences, len(chunks) > drafted))
+            attention = round(
+                attention * self.cost.pieces.share(shape.sequences, len(chunks) > drafted)
+            )
         units += attention + (self._states[decodes] if decodes else 0)
         return self._drafts.beside(units, shape) if self._drafts else units
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         units = self._rows_units((decodes, decodes, False)) + self._states[decodes]
-        return units, to_units(self.cost.context_s(decodes))
+        return units, to_units(self.cost.attention.context_s(decodes))
 
     def _of_states(self, decodes: int) -> int:
-        return to_units(self.cost.state_s(decodes))
+        return to_units(self.cost.attention.state_s(decodes))
 
     def _chunk_units(self, chunk: tuple[int, int]) -> int:
         units = self._chunks.get(chunk)
         if units is None:
-            self._chunks[chunk] = units = to_units(self.cost.chunk_s(*chunk))
+            self._chunks[chunk] = units = to_units(self.cost.attention.chunk_s(*chunk))
         return units
 
     def _verification_units(self, chunks: tuple[tuple[int, int], ...]) -> int:
@@ -95,7 +96,7 @@ class RooflineStepTime(AffineStepTime):
             key = (*chunk, together)
             units = self._verifications.get(key)
             if units is None:
-                units = to_units(self.cost.verification_s(*chunk, len(chunks)))
+                units = to_units(self.cost.attention.verification_s(*chunk, len(chunks)))
                 self._verifications[key] = units
             total += units
         return total
@@ -115,7 +116,7 @@ class _Drafts:
         self._model = _draft_model(deployment, drafting)
 
     def beside(self, units: int, shape: BatchShape) -> int:
-        """Units of a step whose target takes ``units``: one after the other, or the longer."""
+        """Return the units of a step whose target takes ``units``: the sum, or the longer part."""
         reading, drafting = self._reading_units(shape), self._drafting_units(shape)
         match self._drafting.placement:
             case "device":
@@ -126,7 +127,7 @@ class _Drafts:
                 return max(units, reading + drafting)
 
     def _reading_units(self, shape: BatchShape) -> int:
-        """A model of its own computes the prompts too."""
+        """Return the units in which a draft model of its own computes the prompts too."""
         prompts = shape.prefill_chunks[shape.drafted_chunks :]
         if self._drafting.is_part or not prompts:
             return 0
@@ -143,7 +144,7 @@ class _Drafts:
         )
 
     def _seen(self, starts: list[int], step: int) -> int:
-        """Tokens that a drafting step attends to, its own included."""
+        """Return the tokens that a drafting step attends to, its own included."""
         limit = self._drafting.context_tokens
         if limit is None:
             return sum(starts) + len(starts) * (1 + step)
@@ -151,7 +152,7 @@ class _Drafts:
 
 
 def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
-    """A model of its own runs on one device, all of it in memory."""
+    """Return the step times of the draft model; one of its own runs on a single device."""
     is_part = drafting.is_part
     return RooflineStepTime(
         replace(
@@ -184,24 +185,32 @@ class CascadeStepTime(AffineStepTime):
         self.decodes = Remembered(self._of_decodes)
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """(first step, growth per step) in units of 2^-48 s."""
+        """Return (first step, growth per step) in units of 2^-48 s."""
         slope = self.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
         rows, sequences = shape.rows, shape.sequences
         seconds = self._rows_s(rows, sequences, bool(shape.prefill_chunks))
         seconds += self._states_s(shape.decode_sequences)
         for model, share in self._models:
-            chunks_s = sum(model.cost.chunk_s(start, n) for start, n in shape.prefill_chunks)
-            seconds += share * chunks_s * model.cost.share(sequences, True)
+            chunks_s = sum(
+                model.cost.attention.chunk_s(start, n) for start, n in shape.prefill_chunks
+            )
+            seconds += share * chunks_s * model.cost.pieces.share(sequences, True)
         units = to_units(seconds) + slope * shape.decode_context_tokens
         return units, slope * shape.decode_growing
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
-        slope = sum(share * model.cost.context_s(decodes) for model, share in self._models)
+        slope = sum(
+            share * model.cost.attention.context_s(decodes) for model, share in self._models
+        )
         seconds = self._rows_s(decodes, decodes, False) + self._states_s(decodes)
         return to_units(seconds), to_units(slope)
 
     def _states_s(self, decodes: int) -> float:
-        return sum(share * model.cost.state_s(decodes) for model, share in self._models if decodes)
+        return sum(
+            share * model.cost.attention.state_s(decodes)
+            for model, share in self._models
+            if decodes
+        )
 
     def _rows_s(self, rows: int, sequences: int, has_prefill: bool) -> float:
         total = self._overhead_s
@@ -221,16 +230,16 @@ class ContextStepTime:
 
     def __init__(self, deployment: Deployment) -> None:
         self._affine = RooflineStepTime(deployment)
-        self._cost = self._affine.cost
+        self._attention = self._affine.cost.attention
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
         context_s = self._affine.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
         units, _ = self._affine.affine(shape)
         rest = (units - context_s * shape.decode_context_tokens) * 2.0**-48
         contexts = np.array(shape.decode_contexts, dtype=np.int64)
         grows = np.arange(len(contexts)) < shape.decode_growing
-        return rest + self._cost.attention_s(contexts + np.arange(steps)[:, None] * grows)
+        return rest + self._attention.decodes_s(contexts + np.arange(steps)[:, None] * grows)
 
 
 class UncachedStepTime:
@@ -243,7 +252,7 @@ class UncachedStepTime:
         self._seconds = inner.seconds
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions: prompts as long as the contexts."""
+        """Return the seconds of ``steps`` repetitions of prompts as long as the contexts."""
         return np.array(list(map(partial(self._one_s, shape), range(steps))))
 
     def _one_s(self, shape: BatchShape, step: int) -> float:
@@ -257,7 +266,7 @@ class UncachedStepTime:
 
 
 def _sees_a_part(deployment: Deployment) -> bool:
-    """Whether some layer's decodes do not see all of their context."""
+    """Return whether decodes of some layer see a part of their context only."""
     return any(
         mixer.resident_limit() is not None or mixer.dilation > 1
         for mixer in deployment.model.attentions()

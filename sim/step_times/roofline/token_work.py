@@ -25,12 +25,12 @@ class Work:
         return Work(self.flops + other.flops, self.elements + other.elements)
 
     def times(self, count: int) -> "Work":
-        """So much, so many times."""
+        """Return the work ``count`` times."""
         return Work(self.flops * count, self.elements * count)
 
 
 def token_work(model: ModelShape, context_tokens: int) -> dict[Kind, Work]:
-    """Work of the token at position ``context_tokens``, all layers together.
+    """Return the work of the token at position ``context_tokens``, all layers together.
 
     Projections 8 d^2 L / 4 d^2 L, attention 4 d l L / 2 d l L, FFN 2 m d f L / m d f L for h = k.
     A recurrent state counts as attention.
@@ -43,12 +43,12 @@ def token_work(model: ModelShape, context_tokens: int) -> dict[Kind, Work]:
 
 
 def total_work(work: dict[Kind, Work]) -> Work:
-    """All kinds together."""
+    """Return the work of all kinds together."""
     return sum(work.values(), Work())
 
 
 def with_ffn_matrices(model: ModelShape, matrices: int) -> ModelShape:
-    """The same model with so many matrices in each FFN or expert: 2 plain, 3 gated."""
+    """Return the model with so many matrices in each FFN or expert: 2 plain, 3 gated."""
     layers = tuple(
         group.model_copy(update={"ffn": group.ffn.model_copy(update={"matrices": matrices})})
         for group in model.layers

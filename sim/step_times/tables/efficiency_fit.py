@@ -43,7 +43,7 @@ class EfficiencyFit:
         peak_flops_per_s: float,
         bytes_per_s: float,
     ) -> FloatArray:
-        """Predicted times of other work on the device of these peaks."""
+        """Return the predicted times of other work on the device with these peaks."""
         work = _Work.of(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
         return work.seconds(self.compute, self.memory, self.overhead_s, self.knee)
 
@@ -100,7 +100,7 @@ class _Work:
 
 
 def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
-    """The best of searches from several places: (compute, memory, overhead in s, knee)."""
+    """Return the best of several searches: (compute, memory, overhead in s, knee)."""
     from scipy.optimize import least_squares
 
     unit_s = float(times_s.min())  # an overhead cannot be much longer than the shortest point

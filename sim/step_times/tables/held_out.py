@@ -26,7 +26,7 @@ class HeldOutError:
 
     @classmethod
     def of(cls, predicted_s: FloatArray, measured_s: FloatArray) -> "HeldOutError":
-        """Of predictions of measured times."""
+        """Return the error of predictions of measured times."""
         errors = np.abs(predicted_s / measured_s - 1)
         median, p90 = np.quantile(errors, (0.5, 0.9)).tolist()
         return cls(median, p90, len(errors))
@@ -35,12 +35,12 @@ class HeldOutError:
         return f"{self.median:.1%} (median), {self.p90:.1%} (p90) on {self.points} unseen points"
 
     def log_deviation(self) -> float:
-        """The standard deviation of a lognormal factor with this median error."""
+        """Return the standard deviation of a lognormal factor with this median error."""
         return self.median / _MEDIAN_OF_NORMAL
 
 
 def halves(points: int, seed: int) -> tuple[Places, Places]:
-    """A random half of the points' places, and the others."""
+    """Return the places of a random half of the points, and those of the others."""
     order = np.random.default_rng(seed).permutation(points)
     return np.sort(order[: (points + 1) // 2]), np.sort(order[(points + 1) // 2 :])
 

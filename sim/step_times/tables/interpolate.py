@@ -39,18 +39,18 @@ class Curve:
         return (self.x,)
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        """Seconds at ``x``."""
+        """Return the seconds at ``x``."""
         within = np.minimum(np.maximum(x, self.low), self.high)
         beyond = np.maximum(x - self.high, 0.0)
         times_s: FloatArray = self._between(within) + self._slope * beyond
         return times_s
 
     def thinned(self, places: Places) -> "Curve":
-        """Through some of the points only."""
+        """Return the table through some of the points only."""
         return Curve(self.x[places], self.times_s[places])
 
     def levels(self, x: FloatArray) -> LevelArray:
-        """How sure each time is (``LEVELS``)."""
+        """Return how sure each time is, as places in ``LEVELS``."""
         inside = (x >= self.low) & (x <= self.high)
         return _levels(np.isin(x, self.x), inside)
 
@@ -81,7 +81,7 @@ class Surface:
         self._sections: dict[float, Curve] = {}
 
     def __call__(self, u: FloatArray, v: FloatArray) -> FloatArray:
-        """Seconds at each (u, v)."""
+        """Return the seconds at each (u, v)."""
         times_s = np.empty(len(u))
         for value in np.unique(u):
             here = u == value
@@ -89,19 +89,19 @@ class Surface:
         return times_s
 
     def section(self, u: float) -> Curve:
-        """Seconds over ``v`` at ``u``; kept, so that asking again is cheap."""
+        """Return the curve over ``v`` at ``u``; it is kept for the next call."""
         found = self._sections.get(u)
         if found is None:
             found = self._sections[u] = self._section(u)
         return found
 
     def thinned(self, places: Places) -> "Surface":
-        """Through some of the points only."""
+        """Return the table through some of the points only."""
         u, v = self.coordinates
         return Surface(u[places], v[places], self.times_s[places])
 
     def levels(self, u: FloatArray, v: FloatArray) -> LevelArray:
-        """How sure each time is: inside where both neighbours in ``u`` were measured around it."""
+        """Return how sure each time is; inside, both neighbours in ``u`` were measured."""
         above = np.minimum(np.searchsorted(self.u, u), len(self.u) - 1)
         below = np.where(self.u[above] == u, above, np.maximum(above - 1, 0))
         inside = (u >= self.u[0]) & (u <= self.u[-1])
@@ -146,7 +146,7 @@ def _monotone_cubic(x: FloatArray, times_s: FloatArray) -> Any:
 
 
 def _completed(u: FloatArray, curves: list[Curve]) -> list[Curve]:
-    """Curves of one point take the changes of the nearest that has more."""
+    """Give curves of one point the changes of the nearest curve with more."""
     several = [place for place, curve in enumerate(curves) if len(curve.x) > 1]
     if not several:
         return curves

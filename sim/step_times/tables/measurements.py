@@ -24,7 +24,7 @@ class Measurements:
 
     @classmethod
     def read(cls, path: Path | str) -> "Measurements":
-        """Raises ``ProfileError`` for a file that is not a CSV of equally long rows."""
+        """Read a CSV; raise ``ProfileError`` where its rows are not equally long."""
         path = Path(path)
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
@@ -46,7 +46,7 @@ class Measurements:
         return column in self.frame.columns
 
     def only(self, column: str, value: int | str | None = None) -> "Measurements":
-        """The rows that have ``value``; without one, all of them must have the same."""
+        """Return the rows with ``value``; raise where it is None and rows differ."""
         known = self._text(column).map(_plain)
         present = sorted(known.unique())
         if value is None and len(present) == 1:
@@ -59,28 +59,28 @@ class Measurements:
         return Measurements(self.path, self.frame[known == wanted])
 
     def value(self, column: str) -> str:
-        """The text of a column in the first row."""
+        """Return the text of a column in the first row."""
         return str(self._text(column).iloc[0])
 
     def chosen(self, rows: "pd.Series[bool]") -> "Measurements":
-        """The rows for which ``rows`` is true."""
+        """Return the rows for which ``rows`` is true."""
         return Measurements(self.path, self.frame[rows])
 
     def counts(self, column: str, least: int = 0) -> "pd.Series[float]":
-        """A column of whole numbers of at least ``least``."""
+        """Return a column of whole numbers of at least ``least``."""
         numbers = self._numbers(column)
         wrong = ~((numbers >= least) & (numbers == np.floor(numbers)))
         self._refuse(column, wrong, f"a whole number of at least {least}")
         return numbers
 
     def times_s(self, column: str) -> "pd.Series[float]":
-        """A column of milliseconds, in seconds."""
+        """Return a column of milliseconds, in seconds."""
         numbers = self._numbers(column)
         self._refuse(column, ~(numbers >= 0), "a time in ms, at least 0")
         return numbers * 1e-3
 
     def is_blank(self, column: str) -> bool:
-        """Whether no row has a value in this column: the operator is not there."""
+        """Return whether no row has a value in this column: the operator was not measured."""
         return bool((self._text(column).str.strip() == "").all())
 
     def _text(self, column: str) -> "pd.Series[str]":
@@ -104,7 +104,7 @@ class Measurements:
 
 
 def points(times_s: "pd.Series[float]", *axes: "pd.Series[float]") -> tuple[FloatArray, ...]:
-    """(axes ..., median time) of every distinct place."""
+    """Return (axes ..., median time) of every distinct place."""
     names = [f"axis {place}" for place in range(len(axes))]
     frame = pd.DataFrame({**dict(zip(names, axes, strict=True)), "s": times_s})
     medians = frame.groupby(names)["s"].median().reset_index()
@@ -112,7 +112,7 @@ def points(times_s: "pd.Series[float]", *axes: "pd.Series[float]") -> tuple[Floa
 
 
 def require_milliseconds(path: Path, times_s: FloatArray) -> None:
-    """Raises ``ProfileError`` for times that no device takes: they were in another unit."""
+    """Raise ``ProfileError`` for times that no device takes: they are in another unit."""
     shortest_s, (least_s, most_s) = float(times_s.min()), _PLAUSIBLE_SHORTEST_S
     if not least_s <= shortest_s <= most_s:
         other = "seconds" if shortest_s < least_s else "microseconds or nanoseconds"

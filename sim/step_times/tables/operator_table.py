@@ -26,7 +26,7 @@ from policies.batch import BatchShape
 from sim.step_times.step_time import FloatArray, Remembered
 from sim.step_times.tables.interpolate import Curve, LevelArray, Surface
 from sim.step_times.tables.measurements import Measurements, points, require_milliseconds
-from sim.step_times.tables.table import Part, Table, worst
+from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from workloads.errors import ProfileError
 
 _TENSOR_PARALLEL = "num_tensor_parallel_workers"
@@ -94,18 +94,12 @@ class OperatorTable(Table):
         return cls(times, layers, overhead_s)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
         attention_s = self._prefill_s(shape) + self._decode_s(shape, steps)
         return self._rows_s[shape.rows] + self.layers * attention_s
 
-    def _levels(
-        self,
-        decodes: FloatArray,
-        context: FloatArray,
-        chunks: FloatArray,
-        chunk_rows: FloatArray,
-        chunk_start: FloatArray,
-    ) -> LevelArray:
+    def _levels(self, steps: StepColumns) -> LevelArray:
+        decodes, context, chunks, chunk_rows, chunk_start = steps
         times = self.times
         by_rows = [t for t in (times.linear, times.cache_writes, times.embedding) if t is not None]
         rows = decodes + chunks * chunk_rows
@@ -131,7 +125,7 @@ class OperatorTable(Table):
         return self.times.decode_attention.section(decodes)(context / decodes - 1)
 
     def _of_rows(self, rows: int) -> float:
-        """All that does not depend on who the rows are."""
+        """Return the seconds that depend on the number of rows alone."""
         at = np.array([float(rows)])
         times = self.times
         layer_s = times.linear(at)[0]
@@ -140,15 +134,15 @@ class OperatorTable(Table):
         return float(self.overhead_s + self.layers * layer_s + embedding_s)
 
 
-def _parts(times: OperatorTimes) -> dict[str, Part]:
+def _parts(times: OperatorTimes) -> dict[str, TablePart]:
     parts = {
-        "products and norms": Part(("rows",), times.linear),
-        "prefill attention": Part(("chunk rows", "chunk start"), times.prefill_attention),
-        "decode attention": Part(("decodes", "context"), times.decode_attention),
+        "products and norms": TablePart(("rows",), times.linear),
+        "prefill attention": TablePart(("chunk rows", "chunk start"), times.prefill_attention),
+        "decode attention": TablePart(("decodes", "context"), times.decode_attention),
     }
     for name, curve in (("cache writes", times.cache_writes), ("embedding", times.embedding)):
         if curve is not None:
-            parts[name] = Part(("rows",), curve, minor=True)
+            parts[name] = TablePart(("rows",), curve, minor=True)
     return parts
 
 
@@ -185,7 +179,7 @@ def _column(operator: str) -> str:
 
 
 def _operators(table: Measurements) -> list[str]:
-    """The operators that a table has times of."""
+    """Return the operators that a table has times of."""
     columns = [name for name in table.frame.columns if name.startswith("time_stats.")]
     medians = [name for name in columns if name.endswith(".median") and not table.is_blank(name)]
     return [name.removeprefix("time_stats.").removesuffix(".median") for name in medians]
@@ -238,7 +232,7 @@ def _decode_attention(attention: Measurements) -> Surface:
 
 
 def _cache_writes(attention: Measurements) -> Curve | None:
-    """What attention.csv has beside attention depends on the rows: a chunk's, or one per decode."""
+    """Return the other times of attention.csv, by the rows of a chunk, or one row per decode."""
     others = [name for name in _operators(attention) if name not in (_PREFILL, _DECODE)]
     if not others:
         return None

@@ -25,7 +25,7 @@ from policies.batch import BatchShape
 from sim.step_times.step_time import FloatArray
 from sim.step_times.tables.interpolate import LEVELS, LevelArray, Surface
 from sim.step_times.tables.measurements import Measurements, points, require_milliseconds
-from sim.step_times.tables.table import Part, Table, worst
+from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from workloads.errors import ProfileError
 
 _INTERPOLATED = LEVELS.index("interpolated")
@@ -39,8 +39,8 @@ class PhaseTable(Table):
         self.decode = decode
         self.overhead_s = overhead_s
         self.parts = {
-            "prefill": Part(("chunks", "prompt"), prefill),
-            "decode": Part(("decodes", "context"), decode),
+            "prefill": TablePart(("chunks", "prompt"), prefill),
+            "decode": TablePart(("decodes", "context"), decode),
         }
 
     @classmethod
@@ -66,7 +66,7 @@ class PhaseTable(Table):
         return cls(_prefill(table), _decode(table), overhead_s)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
         prefill_s = self._prefill_s(shape)
         if not shape.decode_sequences:
             return np.full(steps, self.overhead_s + prefill_s)
@@ -76,15 +76,9 @@ class PhaseTable(Table):
         riding_s = max(0.0, prefill_s - self._weights_s())
         return self.overhead_s + np.maximum(decode_s + riding_s, prefill_s)
 
-    def _levels(
-        self,
-        decodes: FloatArray,
-        context: FloatArray,
-        chunks: FloatArray,
-        chunk_rows: FloatArray,
-        chunk_start: FloatArray,
-    ) -> LevelArray:
-        """A chunk that starts later, or beside decodes, is no point of the table."""
+    def _levels(self, steps: StepColumns) -> LevelArray:
+        """Take a chunk that starts later, or beside decodes, as interpolated: no row has one."""
+        decodes, context, chunks, chunk_rows, chunk_start = steps
         prefill = self.prefill.levels(chunks, chunk_start + chunk_rows)
         decode = self.decode.levels(decodes, context / np.maximum(decodes, 1))
         assumed = (chunks > 0) & ((chunk_start > 0) | (decodes > 0))
@@ -109,7 +103,7 @@ class PhaseTable(Table):
         return self.decode.section(decodes)(context / decodes)
 
     def _weights_s(self) -> float:
-        """A step of one decode with the least context: little but reading the weights."""
+        """Return the seconds of one decode with the least context: little but reading weights."""
         return float(self.decode.section(1)(np.zeros(1))[0])
 
 

@@ -1,4 +1,4 @@
-"""What all tables of measured times have in common: their parts, ranges and errors."""
+"""The base of tables of measured times: their parts, ranges and errors."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from sim.step_times.tables.interpolate import LEVELS, Curve, LevelArray, Surface
 Numbers = npt.ArrayLike
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """One interpolated quantity of a table, and what its axes count.
 
-    A ``minor`` one is too short for its error to matter: often a few ticks of the clock.
+    A ``minor`` part is too short for its error to matter: often a few ticks of the clock.
     """
 
     axes: tuple[str, ...]
@@ -25,14 +25,27 @@ class Part(NamedTuple):
     minor: bool = False
 
 
+class StepColumns(NamedTuple):
+    """Many steps: each has ``decodes`` with that ``context`` in all, and ``chunks`` of prompts.
+
+    A chunk has ``chunk_rows`` rows from position ``chunk_start`` on.
+    """
+
+    decodes: FloatArray
+    context: FloatArray
+    chunks: FloatArray
+    chunk_rows: FloatArray
+    chunk_start: FloatArray
+
+
 class Table(ABC):
     """A step-time model that interpolates measured times (a ``StepTime``)."""
 
-    parts: dict[str, Part]
+    parts: dict[str, TablePart]
 
     @abstractmethod
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
 
     def provenance(
         self,
@@ -42,25 +55,17 @@ class Table(ABC):
         chunk_rows: Numbers = 0,
         chunk_start: Numbers = 0,
     ) -> npt.NDArray[np.str_]:
-        """Where the durations of many steps come from: the least sure of their parts.
+        """Return where the durations of many steps (``StepColumns``) come from.
 
-        Each step has ``decodes`` with that context in all, and ``chunks`` of ``chunk_rows`` each
-        from position ``chunk_start`` on.
+        A step is as sure as the least sure of its parts.
         """
         given = (decodes, decode_context_tokens, chunks, chunk_rows, chunk_start)
         arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.float64)) for x in given))
-        return np.array(LEVELS)[self._levels(*arrays)]
+        return np.array(LEVELS)[self._levels(StepColumns(*arrays))]
 
     @abstractmethod
-    def _levels(
-        self,
-        decodes: FloatArray,
-        context: FloatArray,
-        chunks: FloatArray,
-        chunk_rows: FloatArray,
-        chunk_start: FloatArray,
-    ) -> LevelArray:
-        """Places in ``LEVELS``."""
+    def _levels(self, steps: StepColumns) -> LevelArray:
+        """Return the place of each step in ``LEVELS``."""
 
     @property
     def ranges(self) -> dict[str, dict[str, tuple[float, float]]]:
@@ -74,17 +79,17 @@ class Table(ABC):
         }
 
     def held_out_errors(self, seed: int = 0) -> dict[str, HeldOutError | None]:
-        """Of every part: how well a random half of its points predicts the others."""
+        """Return for every part how well a random half of its points predicts the others."""
         return {name: held_out_error(part.times, seed) for name, part in self.parts.items()}
 
     def log_deviation(self) -> float:
-        """Of the factor that all times may be off by: the worst held-out error of a major part."""
+        """Return that of a factor on all times: the worst held-out error of a major part."""
         errors = self.held_out_errors()
         major = [error for name, error in errors.items() if not self.parts[name].minor]
         return max((error.log_deviation() for error in major if error), default=0.0)
 
     def summary(self, seed: int = 0) -> list[str]:
-        """A line per part: its points, its ranges, its held-out error."""
+        """Return a line per part: its points, its ranges, its held-out error."""
         errors = self.held_out_errors(seed)
         return [
             f"{name}: {len(part.times.times_s)} points, {_spans(self.ranges[name])}; held-out "
@@ -94,7 +99,7 @@ class Table(ABC):
 
 
 def worst(*levels: LevelArray) -> LevelArray:
-    """The least sure of several parts."""
+    """Return the least sure of several levels."""
     most: LevelArray = np.maximum.reduce(levels)
     return most
 

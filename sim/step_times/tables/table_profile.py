@@ -1,18 +1,19 @@
-"""A table as a scenario's server: what ``sim.step_times.profile.Profile`` is to a calibration."""
+"""A table as the server of a scenario, as ``sim.step_times.profile.Profile`` is for fits."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.profile import ApiLatencyFit
+from sim.step_times.provenance import Excess, Provenance
 from sim.step_times.step_time import FloatArray, StepTime
 from sim.step_times.tables.table import Table
-from sim.step_times.tables.table_source import TableSource
 from workloads.errors import ProfileError
 
 
@@ -24,7 +25,7 @@ class ScaledTable:
     factor: float
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions."""
+        """Return the seconds of ``steps`` repetitions."""
         return self.factor * self.table.seconds(shape, steps)
 
 
@@ -40,20 +41,76 @@ class TableFit:
         self.log_deviation = table.log_deviation()
 
     def model(self) -> StepTime:
-        """The table as it is."""
+        """Return the table as it is."""
         return self.table
 
     def drawn(self, rng: np.random.Generator) -> StepTime:
-        """The table times a lognormal factor of the held-out error's size."""
+        """Return the table times a lognormal factor as large as the held-out error."""
         return ScaledTable(self.table, float(rng.lognormal(0.0, self.log_deviation)))
 
     def noise_factors(self) -> FloatArray:
-        """None: tables have medians."""
+        """Return 1: a table has medians, no noise."""
         return np.array([1.0])
 
     def is_certain(self) -> bool:
-        """Whether every draw is the same: the table is too small to tell its error."""
+        """Return whether every draw is the same: the table is too small to tell its error."""
         return not self.log_deviation
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """What a run rests on: each row of steps is judged at its middle, its chunks as equal."""
+
+    profile: str
+    table: Table
+
+    def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
+        """Return the share of each kind in every row, all of it being of the kind of its middle."""
+        decodes, chunks = (steps[n].to_numpy(float) for n in ("decode_sequences", "prefill_chunks"))
+        context = steps["decode_context_tokens"] + decodes * (steps["steps"] - 1) / 2
+        rows, starts = _chunks(steps, chunks)
+        kinds = self.table.provenance(decodes, context, chunks, rows, starts)
+        known: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
+        return {kind: (kinds == kind).astype(float) for kind in known}
+
+    def excesses(self, steps: pd.DataFrame) -> list[Excess]:
+        """Return the axes that some step goes beyond."""
+        largest: dict[str, float] = {}
+        for axes in self.table.ranges.values():
+            for axis, (_, most) in axes.items():
+                largest[axis] = max(most, largest.get(axis, 0.0))
+        return [
+            Excess(self.profile, axis, value, largest[axis])
+            for axis, value in _reached(steps).items()
+            if axis in largest and value > largest[axis]
+        ]
+
+
+def _chunks(steps: pd.DataFrame, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return (rows, start) of a chunk of each row, from the rows and pairs of all its chunks."""
+    count = np.maximum(1.0, chunks)
+    rows = (steps["rows"] - steps["decode_sequences"]).to_numpy(float) / count
+    pairs = steps["prefill_pairs"].to_numpy(float) / count
+    before = pairs / np.maximum(1.0, rows) - (rows + 1) / 2
+    return rows, np.maximum(0.0, np.rint(before))
+
+
+def _reached(steps: pd.DataFrame) -> dict[str, float]:
+    """Return the largest value along the axes of tables; context is the mean of a decode."""
+    chunks = steps["prefill_chunks"].to_numpy(float)
+    decodes = steps["decode_sequences"].to_numpy(float)
+    rows, starts = _chunks(steps, chunks)
+    context = steps["decode_context_tokens"].to_numpy(float) / np.maximum(1.0, decodes)
+    values = {
+        "rows": steps["rows"].to_numpy(float),
+        "decodes": decodes,
+        "context": context + (steps["steps"].to_numpy(float) - 1),
+        "chunks": chunks,
+        "chunk rows": rows * (chunks > 0),
+        "chunk start": starts * (chunks > 0),
+        "prompt": (rows + starts) * (chunks > 0),
+    }
+    return {axis: float(array.max(initial=0.0)) for axis, array in values.items()}
 
 
 @dataclass(frozen=True)
@@ -71,7 +128,7 @@ class TableProfile:
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
 
     def step_time(self, layout: KVLayout) -> TableFit:
-        """The same for every layout."""
+        """Return the same fit for every layout."""
         return self._fit
 
     @cached_property
@@ -83,26 +140,26 @@ class TableProfile:
         """No table knows of drafts."""
 
     def is_certain(self) -> bool:
-        """Whether every draw of it is the same."""
+        """Return whether every draw of it is the same."""
         return self._fit.is_certain()
 
     def source(self, layout: KVLayout) -> TableSource:
-        """What its step times rest on."""
+        """Return the source of its step times."""
         return TableSource(self.name, self.table)
 
     def describe(self) -> list[str]:
-        """Its name, and its parts with their held-out errors."""
+        """Return its name, and its parts with their held-out errors."""
         return [f"table profile {self.name}", *(f"  {line}" for line in self.table.summary())]
 
     def check(self, run: Run, replica: int) -> None:
-        """What was measured has no bound but itself."""
+        """Accept every run: measured times have no bound to break."""
 
     def policy_config(self) -> PolicyConfig:
-        """The policies to begin with."""
+        """Return the policies of the profile."""
         return self.policies
 
     def kv_bytes_per_token(self) -> float:
-        """Size of the keys and values of one token.
+        """Return the bytes of the keys and values of one token.
 
         Raises ``ProfileError`` when the profile does not say.
         """

@@ -1,4 +1,4 @@
-"""Whole batches: all who wait, a bounded number of them, and static batching."""
+"""Whole batches: all waiting requests, a bounded number of them, and static batching."""
 
 from collections.abc import Callable
 
@@ -65,8 +65,8 @@ def _static_makespan(rng: np.random.Generator) -> Figures:
     return {"makespan": float(run.requests["last_token_s"].max())}
 
 
-def _slots(law: str, draw: DrawTokens, exact: float) -> SelftestCase:
-    """Tokens per slot and step of a server that never lacks requests."""
+def _slots(distribution: str, draw: DrawTokens, exact: float) -> SelftestCase:
+    """Return a case: tokens per slot and step of a server that never lacks requests."""
     config = server(batching="static", max_seqs=SLOTS)
 
     def measure(rng: np.random.Generator) -> Figures:
@@ -75,14 +75,14 @@ def _slots(law: str, draw: DrawTokens, exact: float) -> SelftestCase:
         slot_steps = SLOTS * int(run.steps["steps"].sum())
         return {"slot efficiency": float(outputs.sum()) / slot_steps}
 
-    setting = f"static batches of {SLOTS}, saturated, {law} output lengths"
-    return SelftestCase(f"static-{law}", setting, {"slot efficiency": exact}, measure)
+    setting = f"static batches of {SLOTS}, saturated, {distribution} output lengths"
+    return SelftestCase(f"static-{distribution}", setting, {"slot efficiency": exact}, measure)
 
 
 BATCHING = (
     _batched(
         "batch-service",
-        "takes all who wait: 1 s a batch and 0.5 s a request, 1 request/s",
+        "takes all waiting requests: 1 s a batch and 0.5 s a request, 1 request/s",
         server(),
         batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
     ),

@@ -1,4 +1,4 @@
-"""Servers without a queue: whoever finds no slot, or no memory, is refused.
+"""Servers without a queue: a request without a slot, or memory, is refused.
 
 A request is judged at the end of the step it comes in, at most 1e-4 of a service later.
 """
@@ -33,7 +33,7 @@ LOADS_ERLANGS = np.array([6.0, 1.5])
 
 
 def _refused(run: Run) -> BoolArray:
-    """Who was refused, after the warm-up."""
+    """Return for each request after the warm-up whether it was refused."""
     refused: BoolArray = (run.requests["status"] == "refused").to_numpy(np.bool_)
     return refused[int(WARM_UP * len(refused)) :]
 
@@ -52,7 +52,7 @@ def _erlang(name: str, setting: str, config: PolicyConfig) -> SelftestCase:
 
 
 def _two_sizes(rng: np.random.Generator) -> Figures:
-    """Equal services of 1 s; prompts fill up what the output leaves of the blocks."""
+    """Measure equal services of 1 s; prompts fill the blocks that the output leaves."""
     arrivals, classes = rng.spawn(2)
     wide = classes.random(REQUESTS) < LOADS_ERLANGS[1] / LOADS_ERLANGS.sum()
     prompts = SIZES_BLOCKS[wide.astype(np.int64)] * BLOCK_TOKENS - STEPS + 1

@@ -63,7 +63,7 @@ def _gated(rng: np.random.Generator) -> Figures:
 
 
 def _mean_in_system(run: Run) -> float:
-    """Time average between the end of the warm-up and the last arrival."""
+    """Return the time average between the end of the warm-up and the last arrival."""
     enter, leave = run.requests[["scheduled_s", "last_token_s"]].to_numpy().T
     start_s, end_s = enter[int(WARM_UP * len(enter))], enter[-1]
     inside = number_integral_s(enter.clip(start_s, end_s), leave.clip(start_s, end_s))
@@ -71,7 +71,7 @@ def _mean_in_system(run: Run) -> float:
 
 
 def _crowded(rng: np.random.Generator) -> Figures:
-    """Never idle, so the number in service at a boundary is what came in the last steps."""
+    """Measure a server that is never idle: the number in service is that of the last arrivals."""
     arrivals_s = poisson_arrivals_s(rng, CROWD_RATE_PER_S, REQUESTS)
     run = replay(UNBOUNDED, {"constant": 1.0}, trace(arrivals_s, outputs=CROWD_STEPS))
     steps = run.steps[run.steps["start_s"].between(*np.quantile(arrivals_s, [WARM_UP, 1]))]
@@ -80,7 +80,7 @@ def _crowded(rng: np.random.Generator) -> Figures:
 
 
 def _shared(draw: Callable[[np.random.Generator], IntArray]) -> Measure:
-    """A step takes so long per sequence, so each gets an equal share of the server."""
+    """Return the measurement of a server that all share: a step takes so long per sequence."""
 
     def measure(rng: np.random.Generator) -> Figures:
         arrivals, lengths = rng.spawn(2)
@@ -102,7 +102,7 @@ def _equal(rng: np.random.Generator) -> IntArray:
 
 
 def _hyperexponential(rng: np.random.Generator) -> IntArray:
-    """Four in five exponential of half a second, the others of 3 s: a squared CV of 3."""
+    """Draw sizes with a squared CV of 3: four in five of mean 0.5 s, the others of mean 3 s."""
     means = np.where(rng.random(REQUESTS) < 0.8, 0.5, 3.0)
     return np.ceil(means * rng.exponential(STEPS, REQUESTS)).astype(np.int64)
 

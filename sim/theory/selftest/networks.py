@@ -66,7 +66,7 @@ def _closed_loop(rng: np.random.Generator) -> Figures:
 
 
 def _pipeline(rng: np.random.Generator) -> Figures:
-    """Nothing is drawn: every pass of a micro-batch is a request that follows the pass before."""
+    """Measure passes without randomness: each is a request that follows the pass before."""
     full_s, alone_s = _passes_s(MICRO_BATCHES), _passes_s(1)
     return {
         "makespan": float(full_s[:, 0].max()),
@@ -78,7 +78,7 @@ def _pipeline(rng: np.random.Generator) -> Figures:
 def _services(
     rng: np.random.Generator, means_s: tuple[float, float], shape: int | tuple[int, ...]
 ) -> tuple[IntArray, IntArray]:
-    """Prompts and outputs, exponential; the prefill gives the first token, decoding the others."""
+    """Draw exponential prompts and outputs; the prefill gives the first token."""
     prefill_s, decode_s = means_s
     rows = exponential_tokens(rng, prefill_s * ROWS, shape)
     return rows, 1 + exponential_tokens(rng, decode_s * STEPS, shape)
@@ -87,7 +87,7 @@ def _services(
 def _conversations(
     pauses_s: FloatArray, prompts: npt.ArrayLike, outputs: npt.ArrayLike
 ) -> list[Request]:
-    """A row is one client's requests: each is sent its pause after the answer before it."""
+    """Return requests; those of a row follow one another, each after its pause."""
     columns = np.broadcast_arrays(pauses_s, prompts, outputs)
     rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
     requests = [
@@ -107,7 +107,7 @@ def _conversations(
 
 
 def _passes_s(micro_batches: int) -> FloatArray:
-    """When each micro-batch (row) ended each of its passes through both stages."""
+    """Return when each micro-batch (row) ended each of its passes through both stages."""
     requests = _conversations(np.zeros((micro_batches, PASSES)), 1, 2)
     ends_s = simulate_cluster(requests, _STAGES).requests.set_index("request_id")["last_token_s"]
     ordered = ends_s.loc[[request.request_id for request in requests]]

@@ -53,13 +53,13 @@ def _mm1(rng: np.random.Generator) -> Figures:
 
 
 def _mg1(
-    law: str,
+    distribution: str,
     mean_tokens: float,
     cv: float,
     draw: Callable[[np.random.Generator], IntArray],
     replications: int,
 ) -> SelftestCase:
-    """A service is a number of steps; its law is that of the output tokens."""
+    """Return a case whose services have the distribution of the output tokens."""
     service_s = mean_tokens * TOKEN_S
     rate_per_s = UTILISATION / service_s
 
@@ -69,9 +69,11 @@ def _mg1(
         run = replay(ONE_SLOT, {"constant": TOKEN_S}, trace(arrivals_s, outputs=draw(lengths)))
         return {"mean wait": float(settled(run, "queue_s").mean())}
 
-    setting = f"one slot, steps of 20 ms, {law} outputs of {mean_tokens:g} tokens, half loaded"
+    setting = (
+        f"one slot, steps of 20 ms, {distribution} outputs of {mean_tokens:g} tokens, half loaded"
+    )
     exact = {"mean wait": mg1_wait_s(rate_per_s, service_s, cv)}
-    return SelftestCase(f"mg1-{law}", setting, exact, measure, replications)
+    return SelftestCase(f"mg1-{distribution}", setting, exact, measure, replications)
 
 
 def _geometric(rng: np.random.Generator) -> IntArray:
@@ -119,7 +121,7 @@ RATE_PER_S = ORDERED_UTILISATION / MEAN_S
 
 
 def _ordered(order: QueueOrder, exact: Figures) -> SelftestCase:
-    """The long ones have the higher priority, which the other orders ignore."""
+    """Return a case whose long requests have the higher priority; other orders ignore it."""
     config = server(max_seqs=1, queue_order=order)
 
     def measure(rng: np.random.Generator) -> Figures:

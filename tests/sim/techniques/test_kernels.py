@@ -59,7 +59,7 @@ def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
 def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
     """Decode attention of equal contexts."""
     contexts = np.full((1, sequences), context_tokens)
-    return float(StepCost(deployment).attention_s(contexts)[0])
+    return float(StepCost(deployment).attention.decodes_s(contexts)[0])
 
 
 def step_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
@@ -134,7 +134,7 @@ def test_how_much_of_an_a100_a_decode_fills(
 ) -> None:
     cost = StepCost(ideal(model, occupancy=mode))
     mixer = model.layers[0].mixer
-    assert f"{cost.occupancy(mixer, sequences, context_tokens):.3f}" == busy
+    assert f"{cost.attention.occupancy(mixer, sequences, context_tokens):.3f}" == busy
 
 
 def test_flash_decoding_gains_at_most_thirteen_and_a_half_there() -> None:
@@ -291,5 +291,5 @@ def test_the_page_shows_what_the_model_says_of_occupancy() -> None:
     for sequences, context_tokens, *printed in rows:
         for mode, share in zip(("heads", "split"), printed, strict=True):
             cost = StepCost(ideal(occupancy=mode))
-            busy = cost.occupancy(mixer, int(sequences), int(context_tokens))
+            busy = cost.attention.occupancy(mixer, int(sequences), int(context_tokens))
             assert f"{100 * float(busy):.1f}" == share

@@ -154,8 +154,10 @@ def test_ranks_beyond_the_kv_heads_keep_copies() -> None:
     eight, sixteen = ideal(GQA, tensor=8), ideal(GQA, tensor=16)
     assert eight.kv_bytes_per_token() == 131_072
     assert sixteen.kv_bytes_per_token() == 2 * 131_072
-    assert StepCost(sixteen).context_s(4) == StepCost(eight).context_s(4)
-    assert StepCost(eight).context_s(4) == pytest.approx(StepCost(ideal()).context_s(4) / 8)
+    assert StepCost(sixteen).attention.context_s(4) == StepCost(eight).attention.context_s(4)
+    assert StepCost(eight).attention.context_s(4) == pytest.approx(
+        StepCost(ideal()).attention.context_s(4) / 8
+    )
 
 
 def test_ways_that_do_not_divide_the_heads_are_refused() -> None:
@@ -247,10 +249,12 @@ def test_a_device_reads_its_share_of_the_touched_experts_and_its_own_sequences()
     experts = next(o for o in linear_operators(shared, 2, False, 8) if o.name == "experts")
     router = 4096 * 8
     assert experts.moved_bytes == pytest.approx(32 * 2 * (touched * 176_160_768 + router) / 8)
-    assert StepCost(shared).context_s(16) == pytest.approx(
-        StepCost(ideal(MIXTURE)).context_s(16) / 8
+    assert StepCost(shared).attention.context_s(16) == pytest.approx(
+        StepCost(ideal(MIXTURE)).attention.context_s(16) / 8
     )
-    assert StepCost(shared).context_s(1) == StepCost(ideal(MIXTURE)).context_s(1)
+    assert StepCost(shared).attention.context_s(1) == StepCost(ideal(MIXTURE)).attention.context_s(
+        1
+    )
 
 
 @pytest.mark.parametrize(

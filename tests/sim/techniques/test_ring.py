@@ -26,7 +26,7 @@ def exposed_s(ranks: int, block_tokens: int, zig_zag: bool, start: int = 0) -> f
     """What a ring adds to the attention of a prompt with so many tokens on each device."""
     link = Link(0.0, 300e9)
     with_link, free = (
-        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag, link=link)).chunk_s(
+        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag, link=link)).attention.chunk_s(
             start, ranks * block_tokens
         )
         for link in (link, FREE)
@@ -53,7 +53,7 @@ def test_a_balanced_ring_has_half_the_attention_to_hide_behind() -> None:
 @pytest.mark.parametrize(("ranks", "idle"), [(2, 1 / 3), (8, 7 / 15), (64, 63 / 127)])
 def test_without_zig_zag_half_of_the_devices_work_is_waiting(ranks: int, idle: float) -> None:
     balanced_s, causal_s = (
-        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag)).chunk_s(0, ranks * 4096)
+        StepCost(ideal(MHA, sequence=ranks, zig_zag=zig_zag)).attention.chunk_s(0, ranks * 4096)
         for zig_zag in (True, False)
     )
     assert 1 - balanced_s / causal_s == pytest.approx(idle, abs=1e-3)
@@ -62,13 +62,13 @@ def test_without_zig_zag_half_of_the_devices_work_is_waiting(ranks: int, idle: f
 def test_a_later_chunk_sends_the_keys_before_it_too() -> None:
     sent_s = 3 * (30_000 + 4 * 50) / 4 * 2 * 4096 * 2 * 32 / 300e9
     slow = StepCost(ideal(MHA, sequence=4, link=Link(0.0, 300e9)))
-    assert slow.chunk_s(30_000, 4 * 50) == pytest.approx(sent_s)
+    assert slow.attention.chunk_s(30_000, 4 * 50) == pytest.approx(sent_s)
 
 
 def test_a_decode_reads_a_share_of_its_keys_and_sums_partial_results() -> None:
     link, sequences = Link(2e-6, 100e9), 8
-    assert StepCost(ideal(sequence=4)).context_s(sequences) == pytest.approx(
-        StepCost(ideal()).context_s(sequences) / 4
+    assert StepCost(ideal(sequence=4)).attention.context_s(sequences) == pytest.approx(
+        StepCost(ideal()).attention.context_s(sequences) / 4
     )
     partials_bytes = sequences * 32 * (128 + 2) * 4
     free_s = rows_s(ideal(sequence=4), sequences)

@@ -35,7 +35,7 @@ from workloads.errors import ServetwinError
         (lambda: theory.mean_longest([3, 0], 4), "shortest_length must be a positive"),
         (lambda: theory.closed_loop(3, 1.0, []), "at least one station"),
         (lambda: theory.number_integral_s([1.0], [0.5]), "one time of entering and a later one"),
-        (lambda: theory.littles_law_gap([1.0], [1.0]), "nobody stayed"),
+        (lambda: theory.littles_law_gap([1.0], [1.0]), "no request stayed"),
         (lambda: theory.region_use(100, 50, 1.0, 150), "cannot hold requests of 200"),
         (lambda: theory.sampled_region_use([9], [9], "pow2", 16), "18 tokens exceeds max_model"),
         (lambda: theory.sampled_region_use([9], [9, 9], "max", 64), "as many prompts as outputs"),

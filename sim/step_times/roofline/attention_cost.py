@@ -1,0 +1,164 @@
+"""Seconds of attention in a step: decodes, chunks of prompts, verified drafts."""
+
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+
+from sim.shapes.mixers import Mixer
+from sim.shapes.model import LayerGroup
+from sim.step_times.roofline.batch_pieces import BatchPieces
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
+from sim.step_times.roofline.operators import (
+    IntArray,
+    Operator,
+    decode_attention,
+    decode_state,
+    prefill_attention,
+    read_kv_bytes,
+    seen_keys,
+    verification_attention,
+    verified_keys,
+    visible,
+)
+from sim.step_times.step_time import FloatArray
+
+Tokens = float | FloatArray
+"""One value, or one for each row of contexts."""
+
+
+class AttentionCost:
+    """Seconds of attention on a deployment; it computes in bf16 whatever the format of weights."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._pieces = BatchPieces(deployment.parallel)
+        self._bytes_per_s = deployment.hardware.memory_bytes_per_s
+        self._flops_per_s = deployment.hardware.peak("bf16")
+        self._messages = Messages(deployment)
+
+    def context_s(self, decodes: float) -> float:
+        """Return the seconds of decode attention per token of context, all tokens costing alike."""
+        share = self._pieces.share(decodes, False)
+        return share * sum(token_s for _, token_s in self._groups_token_s)
+
+    def decodes_s(self, contexts: IntArray) -> FloatArray:
+        """Return the seconds of decode attention for each row of contexts, windows included.
+
+        The time of a group of layers is proportional to the tokens that it sees. They are whole
+        numbers, so their sums are exact, and a row does not depend on the rows beside it.
+        """
+        rows, decodes = contexts.shape
+        total = np.zeros(rows)
+        if not decodes:
+            return total
+        pieces = self._pieces.count(decodes)
+        fills = self._deployment.kernels.occupancy == "full"
+        for group, token_s in self._groups_token_s:
+            seen = visible(group.mixer, contexts).sum(axis=1)
+            if fills:
+                total += token_s * seen
+                continue
+            part, mean = decodes / pieces, seen / decodes
+            total += token_s * seen / self.occupancy(group.mixer, part, mean)
+            total += group.count * pieces * self._reduction_s(group.mixer, part, mean)
+        return total * self._pieces.share(decodes, False)
+
+    @cached_property
+    def _groups_token_s(self) -> list[tuple[LayerGroup, float]]:
+        return [(g, self._decode_attention_s(g)) for g in self._deployment.model.layers]
+
+    def state_s(self, decodes: float) -> float:
+        """Return the seconds that the states of so many decodes take, whatever their contexts."""
+        states = (decode_state(self._deployment, g, decodes) for g in self._deployment.model.layers)
+        total = sum(self._seconds(state) for state in states)
+        return total * self._pieces.share(decodes, False)
+
+    def chunk_s(self, start: int, rows: int) -> float:
+        """Return the seconds of attention of one chunk of a prompt, in all stages."""
+        deployment = self._deployment
+        total = 0.0
+        for group in deployment.model.layers:
+            attention = prefill_attention(deployment, group, start, rows)
+            computing_s = self._seconds(attention)
+            keys = seen_keys(group.mixer, start, rows)
+            computing_s = self._with_streamed_kv(computing_s, group, keys)
+            total += max(
+                computing_s, group.count * self._messages.ring_s(group.mixer, start + rows)
+            )
+        return total
+
+    def verification_s(self, start: int, rows: int, sequences: int) -> float:
+        """Return the seconds of the drafted rows of one of ``sequences`` decodes, in all stages."""
+        total = 0.0
+        pieces = self._pieces.count(sequences)
+        part = sequences / pieces
+        for group in self._deployment.model.layers:
+            attention = verification_attention(self._deployment, group, start, rows)
+            keys = verified_keys(group.mixer, start, rows)
+            seconds = self._slowed(self._seconds(attention))
+            seconds = self._with_streamed_kv(seconds, group, keys)
+            split = np.array(verified_keys(group.mixer, start, 1))  # as a plain decode's keys are
+            total += float(seconds / self.occupancy(group.mixer, part, split))
+            reducing_s = self._reduction_s(group.mixer, part * rows, split)
+            total += float(group.count / part * reducing_s)
+        return total
+
+    def occupancy(self, mixer: Mixer, decodes: float, context_tokens: Tokens) -> Tokens:
+        """Return the share of the device that decode attention fills: blocks / SMs, at most 1."""
+        kernels, ranks = self._deployment.kernels, self._deployment.parallel.tensor
+        if kernels.occupancy == "full" or not decodes:
+            return 1.0
+        splits = self._splits(context_tokens)
+        blocks = decodes * ceil(mixer.kv_groups() / ranks) * splits
+        return np.minimum(1.0, blocks / self._deployment.hardware.compute_units)
+
+    def _splits(self, context_tokens: Tokens) -> Tokens:
+        kernels = self._deployment.kernels
+        if kernels.occupancy != "split":
+            return 1.0
+        on_rank = context_tokens / self._deployment.parallel.sequence
+        return np.maximum(1.0, np.ceil(on_rank / kernels.split_tokens))
+
+    def _reduction_s(self, mixer: Mixer, decodes: float, context_tokens: FloatArray) -> Tokens:
+        """Return the seconds to reduce a split: partial results out and in, one launch."""
+        elements = partial_elements(mixer)
+        if not elements or not self._deployment.kernels.synchronised:
+            return 0.0
+        splits = self._splits(context_tokens)
+        moved = 2 * decodes * elements * PARTIAL_BYTES / self._deployment.parallel.tensor
+        piece_s = self._deployment.efficiency.seconds(0.0, moved / self._bytes_per_s)
+        reducing_s = splits * piece_s + self._deployment.hardware.kernel_launch_s
+        return np.where(np.greater(splits, 1), reducing_s, 0.0)
+
+    def _decode_attention_s(self, group: LayerGroup) -> float:
+        """Return the seconds of one token of context, seen by every layer of a group."""
+        deployment = self._deployment
+        operator = decode_attention(deployment, group.mixer, 1, group.count)
+        seconds = self._slowed(self._seconds(operator))
+        if deployment.early_exit:
+            seconds *= deployment.early_exit.mean_depth()
+        return self._with_streamed_kv(seconds, group, 1)
+
+    def _slowed(self, seconds: float) -> float:
+        """Return decode attention with the cost of reading by a table and updating a maximum."""
+        kernels = self._deployment.kernels
+        slowed_s = seconds * kernels.attention_slowdown
+        if kernels.synchronised:
+            slowed_s /= 1 - kernels.synchronisation_share
+        return slowed_s
+
+    def _with_streamed_kv(self, seconds: float, group: LayerGroup, tokens: int) -> float:
+        """Return attention beside the keys and values that come from the host, or go there."""
+        offload = self._deployment.offload
+        if offload.resident_kv == 1:
+            return seconds
+        moved = group.count * read_kv_bytes(self._deployment, group.mixer, tokens)
+        streamed_s = moved * (1 - offload.resident_kv) / self._deployment.host_bytes_per_s
+        return max(seconds, streamed_s) if offload.prefetch else seconds + streamed_s
+
+    def _seconds(self, operator: Operator) -> float:
+        return self._deployment.efficiency.seconds(
+            operator.flops / self._flops_per_s, operator.moved_bytes / self._bytes_per_s
+        )
