@@ -64,12 +64,7 @@ class Experiment:
 
     def _requests(self, count: int, seed: int) -> list[Request]:
         lengths = IndependentLengths(
-            LognormalTokens.from_mean(
-                self.prompt_tokens, self.spread, max_tokens=self.longest_tokens
-            ),
-            LognormalTokens.from_mean(
-                self.output_tokens, self.spread, max_tokens=self.longest_tokens
-            ),
+            self._tokens(self.prompt_tokens), self._tokens(self.output_tokens)
         )
         trace = generate(WorkloadSpec(count, PoissonArrivals(1.0), lengths), seed)
         blocks = self.shared_tokens // _PREFIX_BLOCK_TOKENS

@@ -77,7 +77,9 @@ def test_latencies_count_from_the_scheduled_time_however_late_the_client_was() -
 
 @pytest.mark.parametrize(("output_tokens", "tpot_s"), [(1, None), (2, 2.0), (3, 1.0)])
 def test_tpot_is_defined_from_two_tokens_on(output_tokens: int, tpot_s: float | None) -> None:
-    assert summarize(one(output_tokens=output_tokens))["tpot_s"]["p50"] == tpot_s
+    requests = one(output_tokens=output_tokens)
+    assert requests["tpot_s"].isna().tolist() == [tpot_s is None]
+    assert summarize(requests)["tpot_s"]["p50"] == tpot_s
 
 
 def test_an_answer_of_one_chunk_has_no_tpot() -> None:
