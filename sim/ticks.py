@@ -1,7 +1,7 @@
 """Simulated time in whole ticks of 2^-64 s: sums are exact, so ties are ties.
 
 A run of k steps in closed form ends on the very tick on which k single steps end, whatever the
-order of the additions. Seconds are for people, files and policies.
+order of the additions. People, files and policies see seconds.
 """
 
 from math import ldexp
@@ -12,5 +12,5 @@ _TICKS_PER_S = ldexp(1.0, TICK_BITS)
 
 
 def to_ticks(seconds: float) -> int:
-    """The last tick at or before ``seconds`` (>= 0)."""
+    """Return the last tick at or before ``seconds`` (>= 0)."""
     return int(seconds * _TICKS_PER_S)

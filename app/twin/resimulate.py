@@ -5,22 +5,18 @@ for. Simulating what was sent, and measuring from when it was sent, takes both o
 comparison: what is left is the error of the model.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
-from app.scenario.server_options import ServerOptions
 from loadtest.report.comparison import (
     Comparison,
     RequestDifferences,
     compare,
     compare_requests,
 )
-from policies.config import PolicyConfig
 from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.experiments.recorded_scenario import recorded_scenario
 from sim.records.metrics import derive
 from sim.records.run import Run, RunError
 from workloads.request import Request
@@ -45,7 +41,7 @@ def resimulate_as_sent(predicted: Run, measured: Run, trace: Trace | None = None
     A run folder does not keep which prompts share a prefix: a scenario with a prefix cache needs
     the ``trace``. Raises ``RunError`` without it, and where the scenario cannot be built again.
     """
-    scenario = scenario_of(predicted.scenario)
+    scenario = recorded_scenario(predicted.scenario)
     if scenario.policies.prefix_cache and trace is None:
         raise RunError(
             "the prediction has a prefix cache, and a run folder does not keep which prompts share "
@@ -68,32 +64,6 @@ def mark_warm_up(predicted: Run, measured: Run) -> None:
     if warm_up is not None and warm_up.any():
         marked = measured.requests.loc[warm_up, "request_id"]
         predicted.requests["warm_up"] = predicted.requests["request_id"].isin(marked)
-
-
-def scenario_of(record: Mapping[str, Any]) -> Scenario:
-    """Build the scenario that ``scenario.yaml`` of a simulated run describes.
-
-    Raises ``RunError`` for a run on tables (their rows are not recorded) or of another version,
-    ``ServetwinError`` where a profile, model or policy is no longer there.
-    """
-    if record.get("tables"):
-        raise RunError("the prediction rests on tables: which of their rows is not recorded")
-    try:
-        profile = record.get("profile")
-        options = ServerOptions(
-            profiles=(profile,) if isinstance(profile, str) else tuple(profile or ()),
-            model=record.get("model"),
-            hardware=record.get("hardware"),
-            techniques=tuple(record.get("techniques", ())),
-            efficiency=record.get("efficiency"),
-        )
-        policies = PolicyConfig(**record["policies"])
-        cluster = ClusterConfig(**record.get("cluster", {}))
-    except KeyError as error:
-        raise RunError(f"scenario.yaml of the prediction has no {error}") from error
-    except TypeError as error:
-        raise RunError(f"scenario.yaml of the prediction cannot be used again ({error})") from error
-    return replace(options.base(), policies=policies, cluster=cluster)
 
 
 def recorded_trace(measured: Run, trace: Trace | None = None) -> Trace:

@@ -1,4 +1,4 @@
-"""Who sends what, and when: at the stamps of a trace, or some time after the answer before."""
+"""Clients: send requests at the stamps of a trace, or some time after the previous answer."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -15,7 +15,7 @@ from workloads.generators.parents import broken_links
 from workloads.request import Request
 
 Receive = Callable[[Request, int], None]
-"""Takes a request in, with its row in the recorder."""
+"""Receives a request and its row in the recorder."""
 
 
 class _Sending(NamedTuple):
@@ -26,12 +26,13 @@ class _Sending(NamedTuple):
 
 
 class Clients:
-    """Sends every request once, or cancels it.
+    """Clients that send every request once, or cancel it.
 
-    In a closed loop a follower (``parent_id`` and ``delay_s`` are known) is sent ``delay_s`` after
-    its client has the last token of the parent's answer. Where that never comes, the follower is
-    cancelled, and so are its own. All others are sent at ``arrival_s``, as are followers whose
-    parent is not in the trace. One API process receives the requests in the order of sending.
+    In a closed loop a follower (a request with ``parent_id`` and ``delay_s``) is sent ``delay_s``
+    after its client has the last token of the parent. If that token never comes, the follower and
+    the followers of the follower are cancelled. All other requests are sent at ``arrival_s``, as
+    are followers whose parent is not in the trace. One API process receives the requests in the
+    order in which they were sent.
     """
 
     def __init__(
@@ -52,18 +53,18 @@ class Clients:
         self._followers: dict[str, list[tuple[int, Request]]] = {}
 
     def start(self, requests: Iterable[Request], closed_loop: bool) -> None:
-        """Begin to send ``requests``, the roots of which are in order of arrival.
+        """Begin to send ``requests``, whose roots are in order of arrival.
 
-        Raises ``TraceError`` where a request follows itself.
+        Raises ``TraceError`` if a request follows itself.
         """
         roots: Iterable[tuple[int, Request]] = enumerate(requests)
         if closed_loop:
-            roots, self._followers = _families(list(roots))
+            roots, self._followers = _split_followers(list(roots))
         self._roots = iter(roots)
         self._post_root()
 
     def ended(self, seq: Sequence, refusal: Refusal | None) -> None:
-        """A request is answered, or will never be: its followers have their time."""
+        """Send or cancel the followers of a request that finished, or was refused."""
         if not self._followers:
             return
         parent = self._recorder.requests[seq.number].request_id
@@ -73,7 +74,7 @@ class Clients:
             self._cancel(parent)
 
     def _post_root(self) -> None:
-        """The next root, one at a time, so that a long trace is read as it is sent."""
+        """Post the next root only, so that a long trace is read as it is sent."""
         for rank, request in self._roots:
             sending = _Sending(request, request.arrival_s)
             self._sendings.post(to_ticks(request.arrival_s), rank, sending)
@@ -113,10 +114,10 @@ class Clients:
             self._on_arrival(row + 1)
 
 
-def _families(
+def _split_followers(
     numbered: list[tuple[int, Request]],
 ) -> tuple[list[tuple[int, Request]], dict[str, list[tuple[int, Request]]]]:
-    """The roots, and the followers by parent."""
+    """Return the roots, and the followers by parent."""
     parents = {request.request_id: _parent(request) for _, request in numbered}
     broken = broken_links(parents) if any(parents.values()) else {}
     if cyclic := next((name for name, reason in broken.items() if reason == "cyclic"), None):
@@ -134,12 +135,12 @@ def _families(
 
 
 def _parent(request: Request) -> str | None:
-    """Whose answer a request waits for."""
+    """Return the id of the request that a follower waits for."""
     return request.parent_id if request.delay_s is not None else None
 
 
 def _ancestors(name: str, parents: dict[str, str | None]) -> Iterator[str]:
-    """The way round a cycle, back to ``name``."""
+    """Yield the requests of a cycle from the parent of ``name`` on, back to ``name``."""
     parent = parents[name]
     while parent is not None and parent != name:
         yield parent

@@ -1,4 +1,4 @@
-"""Many replicas: pools of servers behind routers, fed by a trace or by clients that wait."""
+"""Many replicas: pools of servers behind routers, fed by a trace or by closed-loop clients."""
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
@@ -30,13 +30,13 @@ NO_DELAY = KVLink()
 
 
 class Service(Protocol):
-    """Whatever answers requests."""
+    """A group of servers that answers requests."""
 
     def receive(self, request: Request, row: int) -> None:
-        """Take in a request that has its row in the recorder."""
+        """Receive a request that has its row in the recorder."""
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` of every request that is answered or given up."""
+        """Call ``listener`` for every sequence that finishes or is dropped."""
 
 
 def simulate_cluster(
@@ -53,20 +53,20 @@ def simulate_cluster(
     on_arrival: Callable[[int], None] | None = None,
     build: BuildScheduler = build_scheduler,
 ) -> Run:
-    """Run ``requests`` on the replicas of ``pools``, numbered in their order, to the end.
+    """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
-    Pools either all serve, behind ``router``; or prefill pools are behind ``router``, decode pools
-    behind ``decode_router``, and ``link`` carries keys and values between them. The ``replica`` of
-    a request is the last one that it came to.
+    Either all pools serve whole requests behind ``router``; or prefill pools are behind ``router``,
+    decode pools behind ``decode_router``, and ``link`` carries keys and values between them. The
+    ``replica`` of a request is the last one that received it.
 
     In a closed loop, requests with a parent are sent after its answer (``sim.core.clients``);
-    otherwise all are sent at their stamps. ``recorder`` brings the API's latency and what else to
-    keep. ``seed`` feeds one random stream for each router, for the step noise of each replica and
-    for the drafts of each request, so that one more replica changes nobody else's. ``build`` makes
-    the scheduler of a replica.
+    otherwise all are sent at their stamps. ``recorder`` holds the latency of the API and says what
+    else to keep. ``seed`` feeds one random stream for each router, for the step noise of each
+    replica and for the drafts of each request, so that one more replica leaves the others as they
+    are. ``build`` makes the scheduler of a replica.
 
-    Raises ``PolicyError`` for pools that do not fit together and unknown policies or routers,
-    ``TraceError`` for a request that waits for itself.
+    Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
+    ``TraceError`` for a request that follows itself.
     """
     _check_roles(pools)
     env, recorder = Environment(), recorder or Recorder()

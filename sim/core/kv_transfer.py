@@ -1,8 +1,8 @@
 """Prefill and decode on separate pools, and the links between them (Splitwise, DistServe 2024).
 
-Keys and values leave the memory of the prefill replica when the transfer *starts*: as if they were
-copied out at once, so a queue on the link holds no KV memory. They have their place in the decode
-replica's memory once that replica admits the sequence.
+Keys and values leave the memory of the prefill replica when the transfer *starts*, as if they were
+copied out at once: a queue on the link holds no KV memory. The decode replica gives them memory
+when it admits the sequence.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from workloads.request import Request
 
 @dataclass(frozen=True, slots=True)
 class KVLink:
-    """The way out of each prefill replica: ``latency_s``, and ``token_s`` for every KV token.
+    """The link of each prefill replica: ``latency_s``, and ``token_s`` for every KV token.
 
-    Transfers of one replica follow each other; the latency of one does not hold up the next.
+    The transfers of one replica follow each other; the latency of one does not delay the next.
     """
 
     latency_s: float = 0.0
@@ -40,7 +40,10 @@ class KVLink:
 
     @classmethod
     def of(cls, kv_bytes_per_token: float, bytes_per_s: float, latency_s: float = 0.0) -> "KVLink":
-        """From the size of a token's keys and values and the bandwidth."""
+        """Return a link of this bandwidth for tokens of this size.
+
+        Raises ``PolicyError`` if the bandwidth is not above 0.
+        """
         if not bytes_per_s > 0:
             raise PolicyError(f"link: bytes_per_s must be above 0, not {bytes_per_s!r}")
         return cls(latency_s, kv_bytes_per_token / bytes_per_s)
@@ -53,11 +56,11 @@ class _Arrival(NamedTuple):
 
 
 class PrefillDecode:
-    """Prompts go to one group of replicas, the rest of each request to another.
+    """A service that computes prompts on one group of replicas and decodes on another.
 
-    The prefill replica gives the first token. A request of one token ends there; the keys and
-    values of any other move, and when they have come, the decode router chooses a replica and the
-    sequence waits there.
+    The prefill replica gives the first token. A request of one token ends there. The keys and
+    values of all others are transferred; then the decode router chooses a replica, where the
+    sequence waits.
     """
 
     def __init__(
@@ -75,14 +78,14 @@ class PrefillDecode:
         self._latency = to_ticks(link.latency_s)
         self._token_s = link.token_s
         self._free_ticks = [0] * len(prefill.replicas)
-        """When each prefill replica's link has sent all that it was given."""
+        """The tick at which the link of each prefill replica is free."""
         self._transfers: TickQueue[_Arrival] = TickQueue(env, self._arrive)
         self._listeners: list[Listener] = []
         for place, replica in enumerate(prefill.replicas):
             replica.listeners.append(partial(self._prefilled, place))
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` of whatever ends for good."""
+        """Call ``listener`` for every sequence whose request has ended."""
         self._listeners.append(listener)
         self._decode.listen(listener)
 

@@ -1,4 +1,4 @@
-"""Groups of replicas: equal servers in a pool, and the router in front of one or more pools."""
+"""Groups of replicas: equal servers in a pool, and one or more pools behind a router."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
@@ -27,17 +27,17 @@ from workloads.request import Request
 
 Role = Literal["serve", "prefill", "decode"]
 Enter = Callable[[Sequence, int], None]
-"""Readies a sequence for the replica of that index, and writes down that it came there."""
+"""Prepares a sequence for the replica of that index and records its arrival there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """Equal replicas on equal hardware.
 
-    ``role`` says whether they serve whole requests, compute prompts, or decode what came from
-    there. ``noise`` is a sample of factors on step durations (None: no noise). ``speed`` is what
-    routers by load assume of a replica, relative to those of other pools. ``acceptance`` is the
-    law by which its drafts are accepted.
+    ``role`` says whether they serve whole requests, compute prompts only, or decode only. ``noise``
+    is a sample of factors on step durations (None: no noise). ``speed`` is the speed of a replica,
+    relative to those of other pools, that load-aware routers assume. ``acceptance`` is the
+    distribution of the tokens that come out of a pass that verifies drafts.
     """
 
     policies: PolicyConfig
@@ -66,9 +66,9 @@ class Pool:
         role: Role = "serve",
         speed: float = 1.0,
     ) -> "Pool":
-        """Replicas of a calibrated engine, with the noise of its steps.
+        """Return replicas of a calibrated engine, with the noise of its steps.
 
-        Raises ``ProfileError`` when the profile does not know the KV layout of ``policies``.
+        Raises ``ProfileError`` if the profile does not know the KV layout of ``policies``.
         """
         fit = profile.step_time(build_scheduler(policies).memory.layout)
         noise = fit.noise_factors()
@@ -76,7 +76,7 @@ class Pool:
 
 
 class RoutedReplicas:
-    """Replicas behind a router, which is told of their load."""
+    """Replicas behind a router that sees their loads."""
 
     def __init__(
         self,
@@ -96,12 +96,15 @@ class RoutedReplicas:
             replica.listeners.append(partial(self._ended, place))
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` of whatever ends on any replica."""
+        """Call ``listener`` for every sequence that ends on any replica."""
         for replica in self.replicas:
             replica.listeners.append(listener)
 
     def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
-        """Send a request to the replica that the router chooses."""
+        """Send a request to the replica that the router chooses.
+
+        Raises ``PolicyError`` if there is no such replica.
+        """
         now_s = self._env.now * SECONDS_PER_TICK
         place = self._choose(request, now_s)
         replica = self.replicas[place]

@@ -1,4 +1,4 @@
-"""What a simulation writes down: stamps of requests and rows of steps, in columns."""
+"""The record of a simulation: stamps of requests and rows of steps, in columns."""
 
 from array import array
 from struct import Struct
@@ -35,7 +35,7 @@ STEP_COLUMNS = tuple(STEP_MEANINGS)
 USAGE_COLUMNS = KVUsage.__match_args__
 
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
-"""The bytes of one row of ``STEP_COLUMNS``: what a run of steps leaves behind, whatever it did."""
+"""Return one row of ``STEP_COLUMNS``, a run of equal steps, as bytes."""
 _BLOCK = 4096
 _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
@@ -44,11 +44,11 @@ _REFUSED = STATUSES.index("refused")
 
 
 class Recorder:
-    """Collects outcomes by request and rows by run of steps; ``keep_records`` adds full records.
+    """Collects stamps of requests and rows of steps; ``keep_records`` adds a record of every step.
 
-    ``pauses`` are [request row, preempted_s, resumed_s] of every time a request lost its place,
-    ``handovers`` [request row, prefill_end_s, transfer_end_s, decode_start_s] of every prompt
-    whose keys and values moved to another server (without the last where it was refused there).
+    ``pauses`` has [request row, preempted_s, resumed_s] for every preemption, ``handovers`` has
+    [request row, prefill_end_s, transfer_end_s, decode_start_s] for every prompt whose keys and
+    values moved to another server (without the last if the request was refused there).
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Recorder:
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
         self._rows = 0
-        self._scheduled_s = array("d")  # where it is not the request's own stamp
-        self._arrived_s = array("d")  # where it is not the moment of sending
+        self._scheduled_s = array("d")  # NaN: at ``arrival_s``
+        self._arrived_s = array("d")  # NaN: when it was sent
         self._admitted_s = array("d")
         self._first_s = array("d")
         self._last_s = array("d")
@@ -84,7 +84,7 @@ class Recorder:
         self._usage = array("l")
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:
-        """A request is on its way to the server; returns its row."""
+        """Record that a request is sent; return its row."""
         row = self._rows
         if row == len(self._scheduled_s):
             self._lengthen()
@@ -95,18 +95,18 @@ class Recorder:
         return row
 
     def arrived(self, seq: Sequence, replica: int) -> None:
-        """A request came to a server."""
+        """Record that a request arrived at a replica."""
         self._arrived_s[seq.number] = seq.arrival_s
         if replica:
             self._replica[seq.number] = replica
 
     def refused(self, seq: Sequence, refusal: Refusal) -> None:
-        """A request was not taken in, or given up."""
+        """Record that a request was refused, on arrival or later."""
         self._status[seq.number] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
 
     def used(self, usage: KVUsage) -> None:
-        """Where the memory was at the beginning of a row."""
+        """Record the use of the KV memory at the beginning of a row."""
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
     def tokens(
@@ -117,9 +117,9 @@ class Recorder:
         started_s: float,
         ended_s: float,
     ) -> None:
-        """A batch ran: who was new in it has left the queue; stamp first and last tokens.
+        """Record the first steps, first tokens and last tokens of a batch that ran.
 
-        The client sees a token when the API has passed it on.
+        Tokens are stamped when the client has them: the latency of the API is added.
         """
         if self.api is not None:
             ended_s += self.api.chunk_out_s(shape.sequences)
@@ -143,17 +143,17 @@ class Recorder:
                 self._preemptions[number] = seq.preemptions
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
-        """The keys and values of a prompt came to the server that will decode it."""
+        """Record that the keys and values of a prompt arrived at the replica that decodes it."""
         self._replica[seq.number] = replica
         handover = self._paused[seq.number] = [seq.number, prefill_end_s, seq.arrival_s]
         self.handovers.append(handover)
 
     def last_token_s(self, row: int) -> float:
-        """When the client had the last token of a finished request."""
+        """Return when the client had the last token of a finished request."""
         return self._last_s[row]
 
     def requests_frame(self) -> pd.DataFrame:
-        """One row per request, in order of arrival (``REQUEST_COLUMNS``)."""
+        """Return one row per request, in order of arrival (``REQUEST_COLUMNS``)."""
         rows = len(self.requests)
         stamps_s = np.array([request.arrival_s for request in self.requests])
         scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
@@ -181,7 +181,7 @@ class Recorder:
         return ordered
 
     def steps_frame(self) -> pd.DataFrame:
-        """One row per run of equal batches (``STEP_COLUMNS``, and ``USAGE_COLUMNS`` if kept)."""
+        """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
         table = np.frombuffer(bytes(self.steps), dtype=np.dtype(list(_STEP_TYPES.items())))
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
         if self.keep_usage:
@@ -190,7 +190,7 @@ class Recorder:
         return frame
 
     def _lengthen(self) -> None:
-        """Room for more requests, as long as nothing has happened to them."""
+        """Add rows for more requests, to which nothing has happened."""
         for stamps in (
             self._scheduled_s,
             self._arrived_s,
@@ -205,7 +205,7 @@ class Recorder:
         self._replica.extend(array("h", (0,)) * _BLOCK)
 
     def moved(self, batch: Batch, now_s: float) -> None:
-        """A batch was decided that some had to leave, or came back to from elsewhere."""
+        """Record the sequences that a decision preempted or resumed."""
         for seq in batch.resumed:  # first: some are preempted again in the same decision
             if seq.number in self._paused:
                 self._paused.pop(seq.number).append(now_s)
@@ -215,6 +215,6 @@ class Recorder:
 
 
 def _filled(stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
-    """Stamps, and others where there are none."""
+    """Return ``stamps_s`` with ``otherwise_s`` in place of NaN."""
     known_s = np.array(stamps_s)
     return np.where(np.isnan(known_s), otherwise_s, known_s)

@@ -18,26 +18,27 @@ from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
 
 MOST_WAKES_IN_VAIN = 100_000
-"""A scheduler that asks so often to be woken, and then has nothing to run, will never."""
+"""A scheduler that sets so many timers in a row without a batch is taken to be stuck."""
 
 Listener = Callable[[Sequence, Refusal | None], None]
-"""Told of a sequence that finished, or was given up (and why)."""
+"""Receives a sequence that finished (None) or was dropped (and why)."""
 
 
 class Stalled(PolicyError):
-    """A scheduler has sequences but neither runs them nor says when it will."""
+    """A scheduler has sequences, but neither a batch nor a time at which it will have one."""
 
 
 _Plan = tuple[Batch, int, int, float, BatchShape, Load]
-"""A run as it was decided: batch, steps, tick and second of its start, shape, load."""
+"""A run of equal steps as decided: batch, steps, start in ticks and seconds, shape, load."""
 
 
 class Replica:
-    """Runs batch after batch; with ``macro``, repetitions of one batch are a single event.
+    """A simulated server that runs batch after batch.
 
-    An arrival that could change the plan ends a run of steps at its next boundary. Where nothing
-    but arrivals happens and nobody listens (``alone``), runs need no events: what ends before the
-    next arrival is played through at once, and the rest when that arrival has come.
+    With ``macro``, repetitions of one batch are a single event; an arrival that could change the
+    plan ends a run of steps at its next boundary. ``alone`` says that there are no events but
+    arrivals, and no listeners. Then runs need no events: all that ends before the next arrival is
+    simulated at once, the rest when that arrival has come.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Replica:
         self._alarm = Alarm(env, self._on_alarm)
 
     def submit(self, seq: Sequence) -> Refusal | None:
-        """A request arrives; it wakes the server, or ends a run of steps at its next boundary."""
+        """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
@@ -87,13 +88,13 @@ class Replica:
         return refusal
 
     def _decide_at(self, tick: int) -> None:
-        """Decide at ``tick`` and not before; alone, whatever happens next leads there."""
+        """Decide at ``tick`` and not before; alone, the next event leads there without an alarm."""
         self._due = tick
         if not self._alone:
             self._set_alarm(tick)
 
     def _set_alarm(self, tick: int) -> None:
-        """An alarm that has not rung yet is forgotten."""
+        """Ring at ``tick`` only; an alarm that has not rung yet is replaced."""
         if not self._alarm.processed:
             self._alarm = Alarm(self._env, self._on_alarm)
         self._alarm.set(tick)
@@ -106,7 +107,7 @@ class Replica:
             self._go_on(self._due)
 
     def _go_on(self, now: int) -> None:
-        """End the run that was planned, decide, and run on as long as nothing can come between."""
+        """End the planned run and decide, again and again until an event can come in between."""
         scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
         macro, keeps_more = self._macro, recorder.keeps_more
         horizon = self._env.next_tick() if self._alone else 0
@@ -139,7 +140,7 @@ class Replica:
             now = end
 
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
-        """Decide again at the end of the plan, or where the next arrival may cut it."""
+        """Decide again at the end of the plan, or where the next arrival may cut it short."""
         self._may_be_cut = plan[1] > 1
         if self._may_be_cut and horizon and self.scheduler.arrival_may_change_batch():
             self._may_be_cut = False
@@ -147,7 +148,7 @@ class Replica:
         self._decide_at(end)
 
     def _cut(self, plan: _Plan, tick: int) -> int:
-        """Plan to end at the first step boundary at or after ``tick``; 0 if that is the end."""
+        """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""
         batch, planned, started, started_s, shape, load = plan
         steps, elapsed = self._clock.boundary(tick - started)
         if steps >= planned:
@@ -156,7 +157,7 @@ class Replica:
         return started + elapsed
 
     def _end(self, plan: _Plan, now_s: float) -> None:
-        """A run is over: its tokens, and its row."""
+        """Complete a run of steps: advance the scheduler, record tokens and the row."""
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
         if batch.drafted and self._verifier is not None:

@@ -1,4 +1,4 @@
-"""How long a run of equal steps takes, in ticks: in closed form where the model allows it."""
+"""The duration of a run of equal steps in ticks, in closed form if the model allows it."""
 
 from bisect import bisect_left
 from math import sqrt
@@ -11,21 +11,21 @@ from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime
 
 _UNIT_BITS = 16
 _MOST_UNITS = 2.0**62
-"""Of 2^-48 s that a 64-bit integer surely holds: four and a half hours in one run."""
+"""Units of 2^-48 s that a 64-bit integer holds: four and a half hours in one run."""
 
 
 class RunClock(Protocol):
-    """Times one run of steps after the other."""
+    """Times runs of equal steps, one run after the other."""
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
-        """Ticks that ``steps`` steps take, the first of which is step ``index`` of the server."""
+        """Return the ticks that ``steps`` steps take from step ``index`` of the server on."""
 
     def boundary(self, ticks: int) -> tuple[int, int]:
-        """(number, end in ticks) of the first step of the run that ends at ``ticks`` or later."""
+        """Return (number, end in ticks) of the first step that ends at ``ticks`` or later."""
 
 
 class AffineClock:
-    """Step j lasts first + j * slope: the sum is a quadratic."""
+    """A clock of affine steps: step j lasts first + j * slope, so the sum is a quadratic."""
 
     def __init__(self, model: AffineStepTime) -> None:
         self._affine = model.affine
@@ -33,7 +33,7 @@ class AffineClock:
         self._first = self._slope = 0
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
-        """Ticks that ``steps`` steps take."""
+        """Return the ticks that ``steps`` steps take."""
         decodes, context, growing, chunks, swapped, _, _ = shape
         if chunks or swapped:
             first, slope = self._affine(shape)
@@ -47,7 +47,7 @@ class AffineClock:
         return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
-        """(k, end) of the least k whose end is at ``ticks`` or later."""
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         first, slope = self._first, self._slope
         units = -(-ticks >> _UNIT_BITS)
         if not slope:
@@ -55,7 +55,7 @@ class AffineClock:
             return steps, steps * first << _UNIT_BITS
         linear = 2 * first - slope  # slope k^2 + linear k = 2 units
         root = (sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)
-        steps = max(1, int(root))  # near the root, which is a float's
+        steps = max(1, int(root))  # near the root, which is rounded
         past = steps * first + (steps * (steps - 1) >> 1) * slope - units
         while past < 0:
             past += first + steps * slope
@@ -67,7 +67,7 @@ class AffineClock:
 
 
 class NoisyAffineClock:
-    """As ``AffineClock``, each step times its noise factor; sums of the factors are kept."""
+    """An ``AffineClock`` whose steps are multiplied by noise, of which the sums are kept."""
 
     def __init__(self, model: AffineStepTime, noise: StepNoise) -> None:
         self._affine = model.affine
@@ -77,7 +77,7 @@ class NoisyAffineClock:
         self._weighted_sums: list[int] = []
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
-        """Ticks that ``steps`` steps take from step ``index`` on."""
+        """Return the ticks that ``steps`` steps take from step ``index`` on."""
         first, self._slope = self._affine(shape)
         self._first = first - self._slope * index
         offset, self._sums, self._weighted_sums = self._noise.draw(index, steps)
@@ -85,12 +85,12 @@ class NoisyAffineClock:
         return self._elapsed(steps)
 
     def boundary(self, ticks: int) -> tuple[int, int]:
-        """(k, end) of the least k whose end is at ``ticks`` or later."""
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         steps = bisect_left(range(1, self._steps + 1), ticks, key=self._elapsed) + 1
         return steps, self._elapsed(min(steps, self._steps))
 
     def _elapsed(self, steps: int) -> int:
-        """Ticks to the end of step number ``steps``: the sum of (first + slope j) * factor_j."""
+        """Return the ticks of ``steps`` steps: the sum of (first + slope j) * factor_j."""
         start, end = self._index, self._index + steps
         factors = self._sums[end] - self._sums[start]
         return self._first * factors + self._slope * (
@@ -99,7 +99,7 @@ class NoisyAffineClock:
 
 
 class SampledClock:
-    """Any model: the durations of a run as an array, each to the nearest 2^-48 s."""
+    """A clock for any model: an array of durations, each to the nearest 2^-48 s."""
 
     def __init__(self, model: StepTime, noise: StepNoise | None) -> None:
         self._model = model
@@ -107,7 +107,7 @@ class SampledClock:
         self._ends = np.zeros(0, np.int64)
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
-        """Ticks that ``steps`` steps take from step ``index`` on."""
+        """Return the ticks that ``steps`` steps take from step ``index`` on."""
         durations_s = self._model.seconds(shape, steps)
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
@@ -117,14 +117,14 @@ class SampledClock:
         return int(self._ends[-1]) << _UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
-        """(k, end) of the least k whose end is at ``ticks`` or later."""
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         units = -(-ticks >> _UNIT_BITS)
         place = min(int(np.searchsorted(self._ends, units)), len(self._ends) - 1)
         return place + 1, int(self._ends[place]) << _UNIT_BITS
 
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
-    """The quickest clock that is exact for ``model``."""
+    """Return the fastest clock that is exact for ``model``."""
     if noise is not None and noise.is_none():
         noise = None
     if not isinstance(model, AffineStepTime):

@@ -38,14 +38,15 @@ def simulate(
     on_arrival: Callable[[int], None] | None = None,
     verifier: Verifier | None = None,
 ) -> Run:
-    """Run ``requests`` (in order of arrival) to the end and return what happened to each.
+    """Run ``requests`` (in order of arrival) to the end on one server.
 
-    ``macro`` runs repetitions of one batch as one event; turned off, every step is one. ``keys``
-    names prompt blocks (by default, by the trace's prefix ids). ``keep_records`` keeps a full
-    ``StepRecord`` per step in ``run.records`` (turns ``macro`` off), ``keep_usage`` the
-    ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` is told how many
-    requests have arrived, for progress. A ``recorder`` of one's own replaces ``api`` and what to
-    keep. ``verifier`` says what came of drafts, for a scheduler that has some.
+    ``macro`` runs repetitions of one batch as one event; without it every step is an event.
+    ``keys`` names prompt blocks (by default, by the prefix ids of the trace). ``keep_records``
+    keeps a ``StepRecord`` per step in ``run.records`` (and turns ``macro`` off), ``keep_usage``
+    the ``KVUsage`` at the beginning of every row of ``run.steps``. ``on_arrival`` receives the
+    number of requests that have arrived, every thousand. A ``recorder`` replaces ``api``,
+    ``keep_records`` and ``keep_usage``. ``verifier`` draws the accepted drafts, for a scheduler
+    that verifies drafts.
     """
     env = Environment()
     recorder = recorder or Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
@@ -62,7 +63,7 @@ def simulate(
 
 
 def run_to_end(env: Environment) -> float:
-    """Run a simulation until nothing is left to happen; the seconds that took."""
+    """Run a simulation until no event is left; return the wall-clock seconds that took."""
     with _no_garbage_collection():
         started_s = time.perf_counter()
         env.run()
@@ -70,7 +71,7 @@ def run_to_end(env: Environment) -> float:
 
 
 def finished_run(recorder: Recorder, wall_s: float) -> Run:
-    """The columns of a simulation that has ended."""
+    """Return the run of a simulation that has ended, with its speed in ``extra``."""
     count, steps = len(recorder.requests), recorder.steps_frame()
     speed = {
         "wall_s": wall_s,
@@ -93,7 +94,7 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
 def as_sequence(
     request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
 ) -> Sequence:
-    """A request as the server sees it: its declared limit is the length that it will reach."""
+    """Return the sequence that a server makes of a request; it ends at its declared limit."""
     seq = Sequence(request.request_id, arrival_s, request.prompt_tokens, request.output_tokens)
     seq.number = number
     seq.priority, seq.tenant, seq.samples = request.priority, request.tenant, request.samples
@@ -107,7 +108,7 @@ def as_sequence(
 
 
 class _Arrivals:
-    """Hands the requests of a trace to a replica, each when its time has come."""
+    """The requests of a trace on their way to a replica, one at a time."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class _Arrivals:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A simulation makes no cycles, but many objects that live long."""
+    """Turn it off: a simulation makes no reference cycles, but many objects that live long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Things on their way through a simulation, each brought at its tick."""
+"""Items on their way through a simulation, each delivered at its tick."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class TickQueue(Generic[T]):
-    """Brings things at their tick, before any server decides; those of one tick by rank.
+    """A queue that delivers items at their tick, before any server decides; ties go by rank.
 
-    What a server causes must be posted for a later tick than its own (``soon``). Then everything
-    of one tick is known before it is brought, and it does not matter in which order servers that
-    end a step at the same moment are simulated: runs of steps end as single steps do.
+    Items that a server causes must be posted for a later tick than its own (``soon``). Then all
+    items of a tick are known before the first is delivered, and the order in which servers that end
+    a step at the same tick are simulated does not matter: runs of steps end as single steps do.
     """
 
     def __init__(self, env: Environment, deliver: Callable[[T], None]) -> None:
@@ -27,18 +27,18 @@ class TickQueue(Generic[T]):
         self._alarm_tick = NEVER
 
     def soon(self, tick: int) -> int:
-        """``tick``, or the next tick if that is not later than now."""
+        """Return ``tick``, or the next tick if that is not later than now."""
         return max(tick, self._env.now + 1)
 
     def post(self, tick: int, rank: int, item: T) -> None:
-        """Bring ``item`` at ``tick`` (now, if that is past); no two of a tick share a rank."""
+        """Deliver ``item`` at ``tick`` (now, if that is past); items of a tick differ in rank."""
         tick = max(tick, self._env.now)
         heappush(self._due, (tick, rank, item))
         if tick < self._alarm_tick:
             self._set_alarm(tick)
 
     def _set_alarm(self, tick: int) -> None:
-        """Ring at ``tick``; an alarm that has not rung yet is forgotten."""
+        """Ring at ``tick``; an alarm that has not rung yet is replaced."""
         if not self._alarm.processed:
             self._alarm = Alarm(self._env, self._ring, urgent=True)
         self._alarm_tick = tick

@@ -1,18 +1,18 @@
-"""Where a condition that holds at low rates stops to hold: an ascent, then bisection."""
+"""The rate above which a condition fails: an ascent over given rates, then bisection."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 _HALVINGS = 16
-"""So far below the lowest rung hardly any two requests meet."""
+"""At a rate so far below the lowest rung, requests hardly overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateBracket:
-    """The condition held at ``holds_per_s`` and failed at ``fails_per_s``.
+    """The condition holds at ``holds_per_s`` and fails at ``fails_per_s``.
 
-    ``holds_per_s`` is 0 where it held nowhere, ``fails_per_s`` None where it failed nowhere.
+    ``holds_per_s`` is 0 if it holds nowhere, ``fails_per_s`` is None if it fails nowhere.
     """
 
     holds_per_s: float
@@ -22,10 +22,10 @@ class RateBracket:
 def bisect_rate(
     holds: Callable[[float], bool], rungs: Sequence[float], precision: float
 ) -> RateBracket:
-    """The first crossing from below: every rung under it holds.
+    """Return the lowest bracket: the condition holds at every rung below it.
 
-    ``rungs`` ascend, the last one is the ceiling. The two rates of the answer differ by the factor
-    1 + ``precision`` at most. A condition that holds again higher up does not count there.
+    ``rungs`` ascend; the last one is the ceiling. The rates of the bracket differ by a factor of at
+    most 1 + ``precision``. Rates higher up at which the condition holds again are ignored.
     """
     below, above = _bracket(holds, rungs)
     if below == 0 or above is None:

@@ -1,4 +1,4 @@
-"""How many requests per second a server can sustain on a trace's mix of lengths."""
+"""The requests per second that a server sustains on the request lengths of a trace."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,20 +22,20 @@ PRECISION = 0.01
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
 _NEARBY = (0.8, 0.95, 1.05, 1.2)
-"""And, for a replication, multiples of what was found with the fitted coefficients."""
+"""Multiples of the rate found with the fitted coefficients, where each replication begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class SLOTarget:
-    """At least the share ``attainment`` of all requests meets ``slo``."""
+    """A target: at least the share ``attainment`` of all requests meets ``slo``."""
 
     slo: SLO
     attainment: float = 0.99
 
     def shares(self, run: Run) -> dict[str, float]:
-        """Of all requests: within the whole SLO (``all``), and within each limit that there is.
+        """Return the share of requests that meet the whole SLO (``all``), and each limit by name.
 
-        A request that did not finish is within none.
+        A request that did not finish meets no limit.
         """
         limits = {name: getattr(self.slo, name) for name in LATENCIES}
         alone = {n: SLO(**{n: limit}) for n, limit in limits.items() if limit is not None}
@@ -45,7 +45,7 @@ class SLOTarget:
 
 @dataclass(frozen=True, slots=True)
 class TriedRate:
-    """A rate that was tried, and what came of it with the fitted coefficients."""
+    """A rate that was simulated with the fitted coefficients, and the result."""
 
     rate_per_s: float
     shares: Mapping[str, float]
@@ -56,9 +56,9 @@ class TriedRate:
 class Capacity:
     """The highest rate at which a target holds, beside the rate at which the server saturates.
 
-    Rates are requests per second of all ``servers`` together, medians over the replications where
-    there are any. ``missed`` is the rate just above, where the target fails; None where it holds up
-    to saturation. ``tried`` is in the order of the rates.
+    Rates are requests per second of all ``servers`` together, and medians over the replications if
+    there are any. ``missed`` is the next rate, at which the target fails; None if it holds up to
+    saturation. ``tried`` is in the order of the rates.
     """
 
     rate_per_s: Interval
@@ -70,8 +70,7 @@ class Capacity:
 
     @property
     def limit(self) -> str:
-        """What stands in the way: the limit that fewest requests meet (``ttft_s`` ...), or
-        ``saturation``."""
+        """The limit that the fewest requests meet at ``missed``, or ``saturation``."""
         if self.missed is None:
             return "saturation"
         shares = {name: share for name, share in self.missed.shares.items() if name != "all"}
@@ -79,7 +78,7 @@ class Capacity:
 
     @property
     def per_server_per_s(self) -> float:
-        """The rate of each server."""
+        """The rate per server, in requests per second."""
         return self.rate_per_s.value / self.servers
 
 
@@ -94,11 +93,11 @@ def find_capacity(
     processes: int = 1,
     on_replication: Callable[[int], None] | None = None,
 ) -> Capacity:
-    """Climb and bisect over the rate of ``trace``, its saturation rate being the ceiling.
+    """Find the capacity of ``scenario`` by simulating ``trace`` at rates up to its saturation rate.
 
-    Every replication draws its engine once (``sim.experiments.predict``), the same at every rate:
-    within it the answer is a plain threshold, and the spread of the thresholds is the interval.
-    Raises ``TraceError`` for a trace that has no rate, or too few requests.
+    Every replication draws its engine once (``sim.experiments.predict``) and uses it at every rate:
+    each yields one threshold, and the spread of the thresholds is the interval. Raises
+    ``TraceError`` for a trace without a rate, or with too few requests.
     """
     at_once = run_once(_at_once(trace), _admitting_all(scenario), seed=seed)
     ceiling_per_s = _completions_per_s(at_once, trace.source)
@@ -134,10 +133,10 @@ def find_capacity(
 
 
 def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerModel) -> float:
-    """Completed requests per second when the server is never out of work.
+    """Return the completed requests per second of a server that is never out of work.
 
-    All requests come at once; the first and last tenth of the completions are left out, where
-    batches fill up and drain. Raises ``TraceError`` when fewer than ten requests finish.
+    All requests arrive at once. The first and the last tenth of the completions, where batches fill
+    up and drain, are left out. Raises ``TraceError`` if fewer than ten requests finish.
     """
     scenario = _admitting_all(Scenario(config, profile))
     return _completions_per_s(run_once(_at_once(trace), scenario), trace.source)
@@ -145,7 +144,7 @@ def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerMod
 
 @dataclass(frozen=True, slots=True)
 class _Replications:
-    """What all replications have in common; ``guess_per_s`` is where they look first."""
+    """What all replications have in common; the search begins near ``guess_per_s``."""
 
     trace: Trace
     scenario: Scenario
@@ -156,13 +155,13 @@ class _Replications:
     extrapolate: bool
 
     def run(self, number: int, trace: Trace, scenario: Scenario) -> Run:
-        """Replication ``number``: a seed sequence is spent by its use, so each run has its own."""
+        """Run replication ``number``, with a seed sequence of its own: spawning changes them."""
         drawn = np.random.SeedSequence(self.seed).spawn(number + 1)[number]
         return replicate(trace, scenario, drawn, draw=True, extrapolate=self.extrapolate)
 
 
 def _replicated(job: _Replications, number: int) -> tuple[float, float]:
-    """Capacity and saturation rate of one replication."""
+    """Return the capacity and the saturation rate of one replication."""
     at_once = job.run(number, _at_once(job.trace), _admitting_all(job.scenario))
     ceiling_per_s = _completions_per_s(at_once, job.trace.source)
 
@@ -181,7 +180,7 @@ def _interval(rates: Sequence[float]) -> Interval:
 
 
 def _at_once(trace: Trace) -> Trace:
-    """The limit of ever higher rates: no gap and no delay is left."""
+    """Return the trace with all arrivals at 0 and without delays."""
     requests = [
         replace(r, arrival_s=0.0, delay_s=None if r.delay_s is None else 0.0) for r in trace
     ]

@@ -1,8 +1,8 @@
-"""Does the simulator decide what the engine decided? Replay the engine's own times and compare.
+"""Check that the simulator decides as the engine: replay the engine's own times and compare.
 
 A step log holds when each request reached the scheduler and when each step was decided. Given
-these times, the simulator must form the identical sequence of batches, preemptions and cache hits:
-whatever error a prediction has is then the error of the step-time model alone.
+these times, the simulator must form the identical sequence of batches, preemptions and cache hits.
+The error of a prediction is then the error of the step-time model alone.
 """
 
 from collections.abc import Iterable
@@ -30,19 +30,19 @@ class RecordedStepTimes:
         self._next = 0
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """The time of the next step of the log."""
+        """Return the duration of the next step of the log."""
         this, self._next = self._next, self._next + 1
         if this + 1 >= len(self._log) or self._log[this + 1].idle_before:
             return np.array([self._log[min(this, len(self._log) - 1)].duration_s])
         return np.array([self._log[this + 1].now_s - self._log[this].now_s])
 
     def next_decision_s(self) -> float | None:
-        """When the next step of the log was decided; None after the last."""
+        """Return when the next step of the log was decided; None after the last."""
         return self._log[self._next].now_s if self._next < len(self._log) else None
 
 
 class RecordedTimers:
-    """A scheduler whose timers fire when the engine's did: a real timer is always a little late."""
+    """A scheduler whose timers fire when the engine's fired: a real timer is always a bit late."""
 
     def __init__(self, scheduler: Scheduler, times: RecordedStepTimes) -> None:
         self._scheduler = scheduler
@@ -50,7 +50,7 @@ class RecordedTimers:
         self.memory: KVMemory = scheduler.memory
 
     def wake_s(self) -> float | None:
-        """The recorded time of the next decision, where the scheduler has a timer set."""
+        """Return the recorded time of the next decision if the scheduler has set a timer."""
         return None if self._scheduler.wake_s() is None else self._times.next_decision_s()
 
     def add(self, seq: Sequence) -> Refusal | None:
@@ -101,7 +101,7 @@ class RecordedTimers:
 
 @dataclass(frozen=True, slots=True)
 class DecisionCheck:
-    """How many steps agree before the first that differs, and how both logs read there."""
+    """The number of steps that agree before the first difference, and both records of that step."""
 
     steps: int
     agreeing: int
@@ -110,7 +110,7 @@ class DecisionCheck:
 
     @property
     def identical(self) -> bool:
-        """Whether every step is the same in both."""
+        """Whether all steps agree."""
         return self.agreeing == self.steps
 
 
@@ -127,10 +127,10 @@ class _RecordedKeys:
 def check_decisions(
     arrivals: list[Sequence], config: PolicyConfig, log: list[StepRecord]
 ) -> DecisionCheck:
-    """Replay what the engine's scheduler was given, when it was given it, and compare each step.
+    """Replay the arrivals at the engine's scheduler at their recorded times and compare each step.
 
     ``arrivals`` and ``log`` come from a step log that starts and ends with an idle engine; every
-    request must have run to its declared length.
+    request must have generated as many tokens as declared.
     """
     times = RecordedStepTimes(log)
     scheduler = RecordedTimers(build_scheduler(config), times)

@@ -1,4 +1,4 @@
-"""Which points of a grid are worth a look: nothing else beats them in both figures."""
+"""The Pareto front of a grid: points that no other point beats in both figures."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ THROUGHPUT = "output_tokens_per_server_per_s"
 
 
 def on_front(points: pd.DataFrame, x: str, y: str) -> pd.Series:
-    """Which points are on the Pareto front, more being better in both figures.
+    """Return which points are on the Pareto front, more being better in both figures.
 
-    A point is on it where no other is at least as good in both and better in one. Undefined ones
-    are not.
+    A point is on the front if no other is at least as good in both figures and better in one.
+    Points with an undefined figure are not.
     """
     of_x, of_y = (points[name].to_numpy(dtype=float) for name in (x, y))
     better_x, better_y = of_x > of_x[:, None], of_y > of_y[:, None]
@@ -24,9 +24,9 @@ def on_front(points: pd.DataFrame, x: str, y: str) -> pd.Series:
 
 
 def best_point(points: pd.DataFrame, y: str, attainment: float) -> int | None:
-    """The row label of the highest ``y`` among the points that keep the SLO; None where none does.
+    """Return the row label of the highest ``y`` among the points that meet the SLO; None if none.
 
-    Of equal ones, the one of the highest interactivity.
+    Among equals the highest interactivity wins.
     """
     keeping = points[points["slo_attainment"].astype(float) >= attainment]
     keeping = keeping.dropna(subset=[y])
@@ -37,10 +37,10 @@ def best_point(points: pd.DataFrame, y: str, attainment: float) -> int | None:
 
 
 def at_interactivity(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
-    """For each level in tokens/s per user: the row of the highest ``y`` that gives that or more.
+    """Return, for each level in tokens/s per user, the row of the highest ``y`` that reaches it.
 
-    Columns ``at_least_tokens_per_s`` and those of ``points``; a level that none reaches has only
-    the first.
+    Columns are ``at_least_tokens_per_s`` and those of ``points``; the latter are undefined for a
+    level that no point reaches.
     """
     rows = []
     for level in levels:
@@ -52,7 +52,7 @@ def at_interactivity(points: pd.DataFrame, levels: Sequence[float], y: str) -> p
 
 
 def round_levels(values: pd.Series, most: int = 6) -> list[float]:
-    """Levels that divide the range of the defined values by equal ratios, cut to two digits."""
+    """Return levels that divide the range of ``values`` by equal ratios, cut to two digits."""
     defined = values.dropna().astype(float)
     defined = defined[defined > 0]
     if defined.empty:

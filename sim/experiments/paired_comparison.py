@@ -1,8 +1,8 @@
-"""Two policies on common random numbers: what differs, how surely, and for whom.
+"""Two policies on common random numbers: what differs, how surely, and for which requests.
 
-Both are run over the same seeds, so that seed by seed they meet the same load and the same noise.
-What they share cancels in the difference; its interval is Student's t over the seeds, far narrower
-than that of either figure.
+Both run over the same seeds, so that seed by seed they have the same load and the same noise. What
+they share cancels in the difference. Its interval is Student's t over the seeds, far narrower than
+that of either figure.
 """
 
 import math
@@ -30,8 +30,9 @@ MOST = 10
 class MetricDifference:
     """One metric: means over the seeds, and their difference b - a.
 
-    ``low`` and ``high`` bound it with 95 % confidence; None with fewer than two seeds. ``seeds``
-    are those in which both sides have the metric; with none, all else is None.
+    ``low`` and ``high`` bound the difference with 95 % confidence; None with fewer than two seeds.
+    ``seeds`` counts the seeds in which both sides have the metric; if it is 0, all others are
+    None.
     """
 
     metric: str
@@ -44,13 +45,13 @@ class MetricDifference:
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """``metrics``; and the requests that gained and lost most (``request_differences``)."""
+    """The differences of metrics, and the requests that gained and lost most."""
 
     metrics: tuple[MetricDifference, ...]
     gained: pd.DataFrame
@@ -60,8 +61,8 @@ class RunComparison:
 def compare(runs_a: Sequence[Run], runs_b: Sequence[Run], most: int = MOST) -> RunComparison:
     """Compare runs, pair by pair of the same seed, by their E2E latencies and other metrics.
 
-    ``gained`` and ``lost`` have at most ``most`` requests. Raises ``RunError`` where the runs do
-    not come in pairs.
+    ``gained`` and ``lost`` (as ``request_differences``) have at most ``most`` requests. Raises
+    ``RunError`` if the runs are not in pairs.
     """
     metrics = compare_summaries([r.summary() for r in runs_a], [r.summary() for r in runs_b])
     found = request_differences([r.requests for r in runs_a], [r.requests for r in runs_b])
@@ -73,7 +74,7 @@ def compare(runs_a: Sequence[Run], runs_b: Sequence[Run], most: int = MOST) -> R
 def compare_summaries(
     a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]
 ) -> tuple[MetricDifference, ...]:
-    """Every one of ``METRICS``; entry i of both sides is of the same seed."""
+    """Compare every one of ``METRICS``; entry i of both sides is of the same seed."""
     _require_pairs(len(a), len(b))
     return tuple(
         _compare_metric(m, [figure(s, m) for s in a], [figure(s, m) for s in b]) for m in METRICS
@@ -83,10 +84,10 @@ def compare_summaries(
 def request_differences(
     a: Sequence[pd.DataFrame], b: Sequence[pd.DataFrame], metric: str = "e2e_s"
 ) -> pd.DataFrame:
-    """Requests that finished on both sides of at least one pair, by ``request_id``.
+    """Return a row for each request that finished on both sides of at least one pair.
 
-    Columns ``a``, ``b`` and ``difference`` (b - a) are means over the ``seeds`` pairs in which the
-    request finished on both sides.
+    Columns are ``request_id``, ``a``, ``b`` and ``difference`` (b - a): means over the ``seeds``
+    pairs in which the request finished on both sides.
     """
     _require_pairs(len(a), len(b))
     pairs = pd.concat([_paired(x, y, metric) for x, y in zip(a, b, strict=True)])

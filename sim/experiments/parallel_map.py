@@ -1,4 +1,4 @@
-"""The same function of many items, on processes of this machine or on a Ray cluster."""
+"""A function mapped over items, on processes of this machine or on a Ray cluster."""
 
 import os
 import signal
@@ -19,16 +19,16 @@ Result = TypeVar("Result")
 Call = Callable[[Shared, Item], Result]
 
 _here: list[Any] = []
-"""In a worker process: the function, and what all its calls have in common."""
+"""In a worker process: the function and its first argument."""
 
 
 def map_on_processes(
     function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
-    """``function(shared, item)`` of every item with its place, as they end.
+    """Yield (index, ``function(shared, item)``) for every item, in the order of completion.
 
-    ``shared`` travels once to every process; one process is this one. What is left when the caller
-    stops asking is not begun.
+    ``shared`` is sent once to every process. With one process, this one does the work. If the
+    caller stops iterating, the remaining items are not started.
     """
     workers = min(processes, len(items))
     if workers <= 1:
@@ -46,9 +46,9 @@ def map_on_processes(
 def map_on_ray(
     function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item]
 ) -> Iterator[tuple[int, Result]]:
-    """``map_on_processes`` on the Ray cluster of the environment, or one of this machine.
+    """``map_on_processes`` on the Ray cluster of the environment, or on one of this machine.
 
-    Raises ``ServetwinError`` where Ray is not installed.
+    Raises ``ServetwinError`` if Ray is not installed.
     """
     if find_spec("ray") is None:
         raise ServetwinError("--ray needs ray: pip install 'servetwin[sweep]'; or use --processes")
@@ -63,7 +63,7 @@ def map_on_ray(
 
 
 def end_with_parent() -> None:
-    """In a process of a pool: Ctrl-C is for the parent, and its end, however it comes, is ours."""
+    """Make a worker process ignore Ctrl-C and end when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_await, args=(parent_process(),), daemon=True).start()
 

@@ -4,9 +4,9 @@ Each replication draws the step-time coefficients (their covariance, and the dri
 calibration rounds) and the noise of every step. Replication ``r`` of seed ``s`` draws the same
 numbers whatever the policy: common random numbers, so policies are compared on equal terms.
 
-Where the fitted model leaves what its calibration measured, the replications also draw how much the
-unmeasured part costs (``sim.step_times.extrapolation``). A workload that is a draw itself may be
-drawn again in each replication: its randomness then is in the interval too.
+Where a step is outside the range of the calibration, the replications also draw how much the
+unmeasured part costs (``sim.step_times.extrapolation``). A generated workload may be drawn again in
+each replication: the interval then includes its randomness.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,10 +27,10 @@ from workloads.trace import Trace
 REPLICATIONS = 20
 INTERVAL = (0.05, 0.95)
 _WORKLOAD_STREAM = 4
-"""Of a replication's seed: behind the four that ``replicate`` spawns."""
+"""The stream of a replication's seed that follows the four that ``replicate`` spawns."""
 
 Redraw = Callable[[int], tuple[Trace, Scenario]]
-"""From a seed, a workload and the scenario that fits it."""
+"""Returns the workload of a seed and the scenario that fits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Interval:
     """A predicted figure: median, 5 % and 95 % quantiles over the replications.
 
     The median, because latency near saturation is a convex function of step time: a few slow draws
-    would pull a mean far from what any single run shows.
+    would pull a mean far away from every single run.
     """
 
     value: float
@@ -48,16 +48,16 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a profile says a policy will do with a trace.
+    """The predicted result of a policy on a trace.
 
-    ``run`` has the fitted coefficients, ``summaries`` those of the replications.
+    ``run`` is on the fitted coefficients, ``summaries`` are those of the replications.
     """
 
     run: Run
     summaries: list[dict[str, Any]]
 
     def interval(self, metric: str) -> Interval | None:
-        """A figure (``ttft_s.p90``) with its interval; None where it is undefined."""
+        """Return a figure (``ttft_s.p90``) with its interval; None if it is undefined."""
         return interval(self.summaries, metric)
 
 
@@ -69,7 +69,7 @@ def predict_once(
     seed: int = 0,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
-    """One simulation with the fitted coefficients, and noise: the quick answer."""
+    """Simulate once, with the fitted coefficients and noise."""
     return run_once(trace, Scenario(config, profile), seed=seed, on_arrival=on_arrival)
 
 
@@ -82,7 +82,7 @@ def run_once(
     keep_usage: bool = False,
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
-    """``predict_once`` of a whole scenario."""
+    """Simulate a scenario once, with the fitted coefficients and noise."""
     first = np.random.SeedSequence(seed).spawn(1)[0]
     run = replicate(
         trace, scenario, first, macro=macro, keep_usage=keep_usage, on_arrival=on_arrival
@@ -110,7 +110,7 @@ def predict_scenario(
     replications: int = REPLICATIONS,
     redraw: Redraw | None = None,
 ) -> Prediction:
-    """``predict`` of a whole scenario; ``redraw`` as in ``summaries_over_seeds``."""
+    """Simulate a scenario, with intervals; ``redraw`` as in ``summaries_over_seeds``."""
     run = run_once(trace, scenario, seed=seed)
     drawn = summaries_over_seeds(
         trace, scenario, run, seed=seed, replications=replications, redraw=redraw
@@ -128,28 +128,28 @@ def summaries_over_seeds(
     slo: SLO | None = None,
     redraw: Redraw | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One by one, the summaries of replications over drawn coefficients and noise.
+    """Yield the summaries of replications over drawn coefficients and noise.
 
-    ``run`` is ``run_once`` of the same: it tells whether the step times were extrapolated.
-    ``redraw`` draws each replication's own workload; None where the trace is what it is.
-    Replication ``r`` of a seed gives ``redraw`` the same number whatever the scenario.
+    ``run`` is ``run_once`` of the same: it says whether step times were extrapolated. ``redraw``
+    draws a workload for each replication; None keeps the trace. Replication ``r`` of a seed gives
+    ``redraw`` the same number whatever the scenario.
     """
     draws = _draws(trace, scenario, seed, replications, _is_outside(run), redraw)
     return (drawn.summary(slo) for drawn in draws)
 
 
 def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
-    """A figure (``ttft_s.p90``) over the replications; None where it is undefined."""
+    """Return a figure (``ttft_s.p90``) over the replications; None if it is undefined."""
     return _interval([v for s in summaries if (v := figure(s, metric)) is not None])
 
 
 def difference(
     a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], metric: str
 ) -> Interval | None:
-    """``interval`` of b - a, replication by replication.
+    """Return the interval of b - a, replication by replication.
 
-    Both are of the same seed, so what they share (the workload, the draws) cancels. Raises
-    ``ValueError`` where they are not as many; None where no replication has both figures.
+    Both are of the same seed, so what they share (the workload, the draws) cancels. None if no
+    replication has both figures. Raises ``ValueError`` if their numbers differ.
     """
     pairs = [(figure(x, metric), figure(y, metric)) for x, y in zip(a, b, strict=True)]
     return _interval([y - x for x, y in pairs if x is not None and y is not None])
@@ -165,7 +165,7 @@ def _interval(values: list[float]) -> Interval | None:
 def runs_over_seeds(
     trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
 ) -> list[Run]:
-    """Whole runs over drawn coefficients and noise: seed by seed the same for every policy."""
+    """Return runs over drawn coefficients and noise, which are the same for every policy."""
     may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
     extrapolate = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
     draws = _draws(trace, scenario, seed, replications, extrapolate)
@@ -202,7 +202,7 @@ def _is_outside(run: Run) -> bool:
 
 
 def _sources(scenario: Scenario) -> list[Source]:
-    """What the step times of each replica rest on."""
+    """Return the provenance of the step times of each replica."""
     layout = build_scheduler(scenario.policies).memory.layout
     return [
         server.source(layout) if isinstance(server, Sourced) else Formula()

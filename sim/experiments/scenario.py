@@ -1,4 +1,4 @@
-"""A whole scenario: which servers, under which policies, and one replication of it."""
+"""A scenario: servers and their policies, and one replication of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -28,7 +28,7 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """How many servers there are, what stands before them, and how clients behave."""
+    """The number of servers, the routers before them, and whether clients form a closed loop."""
 
     replicas: int = 1
     """Servers of each profile that serve whole requests, behind the router."""
@@ -37,9 +37,9 @@ class ClusterConfig:
     staleness_s: float = 0.0
     """Age of the loads that the router sees; 0: always current."""
     prefill_replicas: int = 0
-    """Servers that compute prompts only; with ``decode_replicas``, or 0."""
+    """Servers that compute prompts only; needs ``decode_replicas``."""
     decode_replicas: int = 0
-    """Servers that compute what follows a prompt."""
+    """Servers that decode only."""
     decode_router: str = "least-outstanding"
     """Router that chooses a server for the decodes."""
     link_bytes_per_s: float = 25e9
@@ -62,7 +62,7 @@ class ClusterConfig:
         self._try_out()
 
     def _try_out(self) -> None:
-        """Build routers and link, so that a wrong one is an error also where nothing needs it."""
+        """Build routers and link, so that a wrong one is an error even if nothing needs it."""
         for router in (self.router, self.decode_router):
             config = RouterConfig(router, self.staleness_s)
             build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
@@ -70,17 +70,17 @@ class ClusterConfig:
 
     @property
     def splits(self) -> bool:
-        """Whether prompts and decodes have servers of their own."""
+        """Whether prompts and decodes run on separate servers."""
         return self.prefill_replicas > 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings by name, for files."""
+        """Return the settings by name, for files."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Servers of ``profile`` (and of ``more_profiles``, a pool each) under ``policies``."""
+    """Servers of ``profile``, and of ``more_profiles`` (a pool each), under ``policies``."""
 
     policies: PolicyConfig
     profile: ServerModel
@@ -88,17 +88,17 @@ class Scenario:
     more_profiles: tuple[ServerModel, ...] = ()
 
     def is_certain(self) -> bool:
-        """Whether all is known of the servers: no profile has drawn fits, drift or noise."""
+        """Return whether no profile has bootstrap fits, drift or noise to draw from."""
         profiles = (self.profile, *self.more_profiles)
         return all(profile.is_certain() for profile in profiles)
 
     def is_repeatable(self) -> bool:
-        """Whether every replication is the same: it is certain, and no router draws."""
+        """Return whether every replication is the same: no profile and no router draws."""
         routers = {self.cluster.router, self.cluster.decode_router}
         return self.is_certain() and routers <= _ROUTERS_WITHOUT_CHANCE
 
     def servers(self) -> list[ServerModel]:
-        """The profile of every replica, in the order of their numbers."""
+        """Return the profile of every replica, in the order of their numbers."""
         profiles, cluster = (self.profile, *self.more_profiles), self.cluster
         sizes = [cluster.replicas] * len(profiles)
         if cluster.splits:
@@ -108,7 +108,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """A short label of the policies and the servers."""
+        """Short label of the policies and the servers."""
         cluster = self.cluster
         if cluster.splits:
             return f"{self.policies.name} {cluster.prefill_replicas}P{cluster.decode_replicas}D"

@@ -1,4 +1,4 @@
-"""One point of a grid: a scenario at a rate, and the figures by which points are compared."""
+"""A point of a grid: a scenario at a rate, and the figures by which points are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ FIGURE_MEANINGS = {
 """The figures of a point; seconds, unless the name says otherwise."""
 
 COUNTS = ("servers", "finished", "refused", "preemptions")
-"""Those that are whole numbers."""
+"""The figures that are whole numbers."""
 
 PROBLEM = "problem"
-"""Why a point could not be simulated; empty where it could."""
+"""Why a point could not be simulated; empty if it could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class GridPoint:
 
 
 def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:
-    """Its figures, or the problem of a point that cannot be: one impossible point does not end a
-    grid."""
+    """Return the figures of a point, or its problem: an impossible point does not end a grid."""
     trace, rate_per_s = conditions.trace, point.rate_per_s
     try:
         scaled = trace if rate_per_s is None else at_rate(trace, rate_per_s)
@@ -72,7 +71,7 @@ def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:
 
 
 def figures_of(summary: Mapping[str, Any], servers: int) -> Row:
-    """The figures (``FIGURE_MEANINGS``) of a summary with an SLO; undefined ones are None."""
+    """Return the ``FIGURE_MEANINGS`` of a summary with an SLO; None for an undefined figure."""
     tpot_s = figure(summary, "tpot_s.p50")
     goodput = figure(summary, "goodput_per_s")
     throughput = figure(summary, "output_throughput_tokens_per_s")

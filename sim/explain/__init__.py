@@ -1,4 +1,4 @@
-"""Where the time of a request went: its spans, their causes, its neighbours in the batch."""
+"""Explanations: where the time of a request went, why it waited, and beside which requests."""
 
 from sim.explain.explain import PARTS, Explainer, Explanation
 

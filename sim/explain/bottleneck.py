@@ -1,9 +1,9 @@
-"""What presses on a server: whether the queue grows, what those who wait are waiting for, and how
-full batch, memory and time are.
+"""The bottleneck of a server: whether the queue grows, what requests wait for, and how full batch,
+memory and time are.
 
-A queue that grows through the run says that more came than was served: its growth is the mean
+If the queue grows throughout a run, more requests arrive than are served. The growth is the mean
 number waiting in the last quarter of the arrivals less that in the second, over half their span.
-Of what was waited in all (requests times seconds), each row of steps has its cause
+All waiting (requests times seconds) is divided among causes, one for each row of steps
 (``sim.explain.queue_cause``).
 """
 
@@ -17,18 +17,18 @@ from sim.explain.queue_cause import QueueCause, causes
 from sim.records.run import Run
 
 GROWING_SHARE = 0.05
-"""Growth above this share of the arrivals is not the waxing and waning of a steady queue."""
+"""Growth above this share of the arrivals is no fluctuation of a stable queue."""
 _LEAST_RISE = 10.0
-"""Requests more in line at the end than before the middle: fewer may be one burst."""
+"""A queue that is longer by fewer requests at the end may be one burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """``waited_s`` is the mean wait of a request, ``cause`` had ``cause_share`` of all waiting.
+    """``waited_s`` is the mean wait of a request, ``cause`` has ``cause_share`` of all waiting.
 
-    ``busy_share`` is of the time from first arrival to last token, ``running_peak`` and
-    ``kv_peak_share`` are those of the fullest replica; ``kv_peak_share`` is None where the memory
-    is not bounded.
+    ``busy_share`` is the busy part of the time from first arrival to last token. ``running_peak``
+    and ``kv_peak_share`` are of the fullest replica; ``kv_peak_share`` is None if the memory is
+    unbounded.
     """
 
     arrivals_per_s: float
@@ -42,17 +42,20 @@ class Bottleneck:
 
     @property
     def overloaded(self) -> bool:
-        """Whether the queue grows all the while."""
+        """Whether the queue grows throughout the run."""
         return self.growth_per_s > 0
 
     @property
     def served_per_s(self) -> float:
-        """Arrivals that do not lengthen the queue."""
+        """Arrivals less the growth of the queue, in requests per second."""
         return self.arrivals_per_s - self.growth_per_s
 
 
 def find_bottleneck(run: Run, policies: Mapping[str, Any], kv_tokens: int | None) -> Bottleneck:
-    """Of a simulated run; ``kv_tokens`` is the KV memory of each replica, None: without bound."""
+    """Return the bottleneck of a simulated run.
+
+    ``kv_tokens`` is the KV memory of each replica, None if unbounded.
+    """
     requests, steps = run.requests, run.steps
     first_s, last_s = float(requests["scheduled_s"].min()), float(requests["scheduled_s"].max())
     span_s = max(last_s - first_s, 1e-9)
@@ -76,13 +79,13 @@ def find_bottleneck(run: Run, policies: Mapping[str, Any], kv_tokens: int | None
 def _waited_request_s(
     steps: pd.DataFrame, prompt_tokens: float, policies: Mapping[str, Any]
 ) -> pd.Series:
-    """Requests times seconds in line, by cause."""
+    """Return the waiting in requests times seconds, by cause."""
     line = steps["waiting"] * (steps["end_s"] - steps["start_s"])
     return line.groupby(causes(steps, prompt_tokens, policies)).sum()
 
 
 def _growth_per_s(steps: pd.DataFrame, first_s: float, span_s: float, requests: int) -> float:
-    """How fast the queue grows; 0 where it does not, or no more than queues do."""
+    """Return how fast the queue grows; 0 if it does not, or as little as stable queues do."""
     quarter_s = span_s / 4
     before, after = (
         _mean_waiting(steps, first_s + place * quarter_s, quarter_s) for place in (1, 3)

@@ -1,18 +1,18 @@
-"""Where the time of one request went, in parts that sum to its latency.
+"""The latency of one request, divided into parts.
 
 ===========  ==================================================================================
-queue        from the server's door to the first step that computes the prompt; after a handover,
+queue        from arrival at the server to the first step that computes it; after a handover,
              to the first step that decodes
 prefill      to the end of the step that gives the first token
 decode       to the end of the step that gives the last token, less what follows
 stalled      what the prompts of others added to those steps (``sim.explain.stalls``)
 preempted    without a place in the batch, and computing again what was lost (``sim.explain.spans``)
 transfer     moving keys and values to another replica
-api          the HTTP process, before the server's door and after the last step
+api          the HTTP process, before arrival at the server and after the last step
 ===========  ==================================================================================
 
-A load test sees a server from outside and keeps no steps. It knows three parts: "send_lag" (the
-client was late), "first_token" (network, queue and prefill in one) and "streaming" (the rest).
+A load test sees the server as a black box, without steps. It has three parts: "send_lag" (the
+client was late), "first_token" (network, queue and prefill) and "streaming" (the rest).
 """
 
 import difflib
@@ -24,12 +24,12 @@ import numpy as np
 import pandas as pd
 
 from policies.protocols import KVLayout
+from sim.experiments.recorded_scenario import recorded_scenario
 from sim.explain.queue_cause import QueueCause, queue_cause
 from sim.explain.spans import RequestSpans, Span
 from sim.explain.stages import CLIENT_STAGES
 from sim.explain.stalls import Stalls
 from sim.records.run import Run, RunError
-from sim.step_times.profile import load_profile
 from sim.step_times.server_model import ServerModel
 from sim.step_times.step_time import StepTime
 from workloads.errors import ProfileError, ServetwinError
@@ -57,11 +57,11 @@ _OUTSIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Who was there with a request.
+    """The other requests beside a request.
 
-    ``waiting`` and ``running`` count the others on its replica as it arrived, those aside that
-    never got a place (of a load test: ``running`` were sent and not answered). ``mean_batch`` is
-    the mean number of sequences in a step while it decoded, over time.
+    ``waiting`` and ``running`` count the other requests on its replica when it arrived, without
+    those that never got a place (in a load test, ``running`` counts those sent and not answered).
+    ``mean_batch`` is the mean number of sequences in a step while it decoded, over time.
     """
 
     waiting: int | None
@@ -71,10 +71,10 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One request: ``parts_s`` sum to ``e2e_s``; both are empty for one without a last token.
+    """The explanation of a request: ``parts_s`` sum to ``e2e_s``; empty without a last token.
 
     ``waited_s`` is the part of the TTFT before its prompt began, ``cause`` what it waited for.
-    ``notes`` say what could not be known.
+    ``notes`` say what is not known.
     """
 
     request_id: str
@@ -99,30 +99,29 @@ class Explanation:
 class Explainer:
     """Explains the requests of one run.
 
-    The step-time models and the API's latency are those of ``servers``, one per replica; where none
-    are given, of the server that the run's scenario names. Where that is none that can be read, the
-    notes of an explanation say what that costs.
+    The step-time models and the latency of the API are those of ``servers``, one per replica; by
+    default, those of the servers that the scenario of the run names. If these cannot be built
+    again, the notes of an explanation say what is estimated instead.
     """
 
     def __init__(self, run: Run, servers: Sequence[ServerModel] = ()) -> None:
         self._run = run
         self._policies: Mapping[str, Any] = run.scenario.get("policies") or {}
-        named = None if servers else server_of(run)
-        door = servers[0] if servers else named
-        self.spans = RequestSpans(run, door.api.model() if door else None)
+        servers = servers or servers_of(run)
+        self.spans = RequestSpans(run, servers[0].api.model() if servers else None)
         self._models = {
-            replica: _model(servers[replica] if servers else named, self._policies)
+            replica: _model(servers[replica], self._policies) if servers else None
             for replica in self.spans.steps
         }
         self._stalls = {r: Stalls(of, self._models[r]) for r, of in self.spans.steps.items()}
         self._outside = self.spans.stages.names == CLIENT_STAGES
 
     def explain(self, request_id: str) -> Explanation:
-        """Explain a request. Raises ``RunError`` with the nearest ids for one that is not there."""
+        """Explain a request. Raises ``RunError`` with the nearest ids for an unknown one."""
         return self._explain_row(self.row_of(request_id))
 
     def row_of(self, request_id: str) -> int:
-        """A request's row; raises ``RunError`` as ``explain`` does."""
+        """Return the row of a request. Raises ``RunError`` as ``explain``."""
         ids = self._run.requests["request_id"]
         found = np.flatnonzero(ids == request_id)
         if not len(found):
@@ -130,9 +129,9 @@ class Explainer:
         return int(found[0])
 
     def waited_behind(self, request_id: str) -> pd.DataFrame:
-        """The rows of ``Run.steps`` that ran while it queued for its prompt; none of a load test.
+        """Return the rows of ``Run.steps`` during its wait for prefill; none in a load test.
 
-        Raises ``RunError`` as ``explain`` does.
+        Raises ``RunError`` as ``explain``.
         """
         row = self.row_of(request_id)
         if self._outside or not self.spans.of(row):
@@ -140,7 +139,7 @@ class Explainer:
         return self._queued_behind(row)
 
     def slowest(self, count: int) -> list[Explanation]:
-        """Explain the finished requests of the longest E2E latency, the slowest first."""
+        """Explain the ``count`` finished requests of the highest E2E latency, the slowest first."""
         requests = self._run.requests
         e2e_s = requests.loc[requests["status"] == "finished", "e2e_s"]
         return [self._explain_row(int(row)) for row in e2e_s.nlargest(count).index]
@@ -180,7 +179,7 @@ class Explainer:
         return parts_s
 
     def _saw_prompts(self, row: int, spans: list[Span]) -> bool:
-        """Whether prompts were computed while it decoded."""
+        """Return whether any prompt was computed while the request decoded."""
         steps = self.spans.steps_of(row)
         decodes = (span for span in spans if span.part == "decode")
         return any(steps.within(s.start_s, s.end_s)["prefill_chunks"].any() for s in decodes)
@@ -233,29 +232,23 @@ class Explainer:
         return (_NO_MODEL if self._stalls[replica].known else _NO_STALLS,)
 
 
-def server_of(run: Run) -> ServerModel | None:
-    """The profile or roofline that a run's scenario names; None where none can be had."""
-    from sim.techniques.build import build_setup, parse_efficiency
+def servers_of(run: Run) -> Sequence[ServerModel]:
+    """Return the servers that the run's scenario names; none where it cannot be built again.
 
-    scenario = run.scenario
+    Step times of a file are not loaded: explaining a run executes no code that the run names.
+    """
+    profiles = run.scenario.get("profile") or ()
+    if any(map(names_a_file, [profiles] if isinstance(profiles, str) else profiles)):
+        return ()
     try:
-        if isinstance(name := scenario.get("profile"), str):
-            return load_profile(name)
-        if not isinstance(scenario.get("model"), str) or scenario.get("tables"):
-            return None
-        efficiency = parse_efficiency(scenario.get("efficiency") or "")
-        techniques = scenario.get("techniques") or ()
-        if any(map(names_a_file, techniques)):  # what a run folder names is not executed
-            return None
-        names = (scenario["model"], scenario["hardware"], techniques)
-        return build_setup(*names, efficiency).server()
-    except (ServetwinError, KeyError, TypeError):
-        return None
+        return recorded_scenario(run.scenario).servers()
+    except ServetwinError:
+        return ()
 
 
-def _model(server: ServerModel | None, policies: Mapping[str, Any]) -> StepTime | None:
+def _model(server: ServerModel, policies: Mapping[str, Any]) -> StepTime | None:
     layout = _LAYOUTS.get(policies.get("kv", ""))
-    if server is None or layout is None:
+    if layout is None:
         return None
     try:
         model = server.step_time(layout).model()

@@ -1,17 +1,17 @@
-"""Why a request waited before its prompt began, judged from the steps that ran meanwhile.
+"""Why a request waited before its prefill, from the steps that ran during the wait.
 
-For every such row of steps one cause holds, the first of:
+Every row of steps has one cause, the first of these that applies:
 
 ====================  ==========================================================================
-the batch ran         static batching: nobody joins a running batch
+the batch ran         static batching: a running batch admits no request
 all places taken      as many run as the policy allows
-a step was running    nobody waited when it was decided: the request came during it
+a step was running    no request waited when it was decided: the request arrived during it
 prompts filled it     it computed prompts and the memory had room for this one
-the memory was full   what remains: a place was free, and those in line did not get it
+the memory was full   what remains: a place was free, and no waiting request got it
 ====================  ==========================================================================
 
-and with no row, a static batch was filling. The cause of the whole wait is the one that held for
-most of it.
+Without a row, a static batch was filling. The cause of the whole wait is the one with the largest
+share of it.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ def queue_cause(
     prompt_tokens: int,
     policies: Mapping[str, Any],
 ) -> QueueCause | None:
-    """What held for most of the time between two stamps; None where there is no time.
+    """Return the cause of most of the time between two stamps; None if there is no time.
 
-    ``rows`` are the steps of the replica that share time with the wait.
+    ``rows`` are the steps of the replica that overlap the wait.
     """
     if admitted_s <= arrived_s:
         return None
@@ -46,7 +46,7 @@ def queue_cause(
 def causes(
     rows: pd.DataFrame, prompt_tokens: float, policies: Mapping[str, Any]
 ) -> npt.NDArray[np.str_]:
-    """The cause that holds in each row of steps, for who waits with such a prompt."""
+    """Return the cause in each row of steps, for a request with a prompt of that length."""
     static = policies.get("batching") == "static"
     prompts = (rows["prefill_chunks"] > 0) & (rows["free_kv_tokens"] >= prompt_tokens)
     return np.select(

@@ -1,12 +1,12 @@
-"""Where each request was when: an unbroken row of spans from its scheduled time to its last token.
+"""The spans of each request: contiguous, from its scheduled time to its last token.
 
-The stages of ``sim.explain.stages``, cut where a request lost its place in the batch. A span
-"preempted" lasts until the request is where it was: it has its place, and what it had computed is
-computed again. Which chunks of a step are whose is not kept in a run, so the recompute is taken to
-end with the step by which as many prompt rows have run as the request had tokens, or after which no
-prompt rows run: at most one step off where no prefix cache helps. A request that lost its place
-before its first token is in "prefill" as soon as it is back, a request that was swapped out in
-"decode".
+Spans are the stages of ``sim.explain.stages``, cut where a request was preempted. A span
+"preempted" lasts until the request is as far as before: it is resumed, and the lost tokens are
+computed again. A run does not keep which chunk of a step belongs to which request. So the recompute
+is taken to end with the step by which as many prompt rows have run as the request had tokens, or
+after which no prompt rows run: at most one step off without a prefix cache. A request that was
+preempted before its first token is in "prefill" as soon as it is resumed, a request that was
+swapped out in "decode".
 """
 
 from collections import defaultdict
@@ -21,11 +21,11 @@ from sim.records.run import Run
 from sim.step_times.step_time import ApiLatency
 
 Pause = tuple[float, float]
-"""From losing the place to being as far as before."""
+"""Start and end of a preemption, in seconds."""
 
 
 class Span(NamedTuple):
-    """A request was in one place: ``part`` is a stage of ``sim.explain.stages``, or "preempted"."""
+    """A part of the time of a request: ``part`` is a stage, or "preempted"."""
 
     part: str
     start_s: float
@@ -47,7 +47,7 @@ class RequestSpans:
             self._pauses[row].append((start_s, end_s))
 
     def of(self, row: int) -> list[Span]:
-        """The spans of a request up to its last token; none where there is no token."""
+        """Return the spans of a request up to its last token; none without a last token."""
         points_s = self.stages.points_s[row].tolist()
         if points_s[-1] != points_s[-1]:
             return []
@@ -60,11 +60,11 @@ class RequestSpans:
         return [span for span in spans if span.end_s > span.start_s]
 
     def away_at(self, row: int, now_s: float) -> bool:
-        """Whether a request had lost its place at some time."""
+        """Return whether a request is preempted at a time."""
         return any(start_s <= now_s < end_s for start_s, end_s in self._pauses.get(row, ()))
 
     def steps_of(self, row: int) -> StepRows:
-        """The steps of the replica that decoded a request."""
+        """Return the steps of the replica that decoded a request."""
         return self.steps[int(self.stages.replicas[row, 1])]
 
     def _with_recompute(self, row: int, start_s: float, pauses: list[Pause]) -> Iterator[Pause]:
@@ -79,7 +79,7 @@ class RequestSpans:
 
 
 def _cut(span: Span, pauses: list[Pause]) -> list[Span]:
-    """A span without its pauses, and the pauses."""
+    """Return the pieces of a span around its pauses, and the pauses, in order."""
     pieces, start_s = [], span.start_s
     for lost_s, back_s in pauses:
         until_s = min(back_s, span.end_s)
@@ -89,7 +89,7 @@ def _cut(span: Span, pauses: list[Pause]) -> list[Span]:
 
 
 def _recomputed_s(steps: StepRows, back_s: float, tokens: int) -> float:
-    """When the steps from ``back_s`` on have computed ``tokens`` prompt rows, or stop doing so."""
+    """Return when the steps from ``back_s`` on have computed ``tokens`` prompt rows, or end."""
     frame = steps.frame
     chunks, rows = frame["prefill_chunks"].to_numpy(), frame["rows"].to_numpy()
     decodes = frame["decode_sequences"].to_numpy()

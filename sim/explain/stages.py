@@ -1,14 +1,14 @@
-"""The stamps between which a request was in one place, for all requests of a run at once.
+"""The stages of requests and the stamps between them, for all requests of a run at once.
 
 A simulated request goes through::
 
     scheduled - api - arrived - queue - admitted - prefill - prefilled - transfer - moved - queue
               - joined - decode - ended - api - last token
 
-and stays on one replica unless it was handed over, ``moved`` and ``joined`` then being
-``prefilled``. ``prefilled`` and ``ended`` are the ends of the steps that gave the first and the
-last token; the client has a token later, by the API's latency. Where no steps were kept, as by a
-load test, only the client's own stamps are known.
+If it stays on one replica, ``moved`` and ``joined`` equal ``prefilled``. ``prefilled`` and
+``ended`` are the ends of the steps that gave the first and the last token; the client has a token
+later, by the latency of the API. A run without steps, as of a load test, has only the stamps of the
+client.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ CLIENT_STAGES = ("send_lag", "first_token", "streaming")
 class Stages:
     """Stage ``i`` of a request lasts from ``points_s[row, i]`` to ``points_s[row, i + 1]``.
 
-    Stamps never go back; those of a request that did not finish are undefined from the first that
-    did not happen. ``replicas`` [row, 2] computed its prompt and its decodes.
+    Stamps of a row do not decrease. If a request did not finish, its stamps are undefined from the
+    first that did not happen. ``replicas`` [row, 2] are those of its prefill and of its decodes.
     """
 
     names: tuple[str, ...]
@@ -42,11 +42,11 @@ class Stages:
     replicas: IntArray
 
     def stamps_s(self, end_of: str) -> FloatArray:
-        """When each request left a stage for the first time."""
+        """Return when each request first left a stage."""
         return self.points_s[:, self.names.index(end_of) + 1]
 
     def present(self, replica: int, now_s: float) -> npt.NDArray[np.bool_]:
-        """Which requests had come to a replica, to have their prompt computed, and not left it."""
+        """Return which requests are on a replica that computes their prompt, at a time."""
         moved = self.replicas[:, 0] != self.replicas[:, 1]
         last = -2 if self.names == SERVER_STAGES else -1
         left_s = self.points_s[:, last].copy()
@@ -57,16 +57,16 @@ class Stages:
 
 
 def client_stages(requests: pd.DataFrame) -> Stages:
-    """What a client sees of its requests."""
+    """Return the stages that a client sees."""
     stamps = requests[["scheduled_s", "sent_s", "first_token_s", "last_token_s"]].to_numpy(float)
     return Stages(CLIENT_STAGES, np.maximum.accumulate(stamps, axis=1), _own_replicas(requests))
 
 
 def server_stages(run: Run, rows: dict[int, StepRows], api: ApiLatency | None) -> Stages:
-    """What a simulation knows of its requests; ``rows`` are its steps by replica.
+    """Return the stages of a simulation; ``rows`` are its steps by replica.
 
-    Where the API's latency is not known, a request is taken to be admitted by the first step that
-    its queueing allows, and a token to come from the last step before the client had it.
+    If the latency of the API is not known, a request is taken to be admitted by the first step
+    after its queueing time, and a token to come from the last step before the client had it.
     """
     handover = run.handovers.set_index("row").reindex(range(len(run.requests)))
     replicas = _replicas(run, handover)
@@ -85,7 +85,7 @@ def _step_stamps(
     rows: dict[int, StepRows],
     api: ApiLatency | None,
 ) -> pd.DataFrame:
-    """The client's stamps, and the beginnings and ends of the steps that they belong to."""
+    """Return the stamps of the client, and the start or end of the step of each."""
     stamps = requests[["scheduled_s", "first_token_s", "last_token_s"]].astype(float)
     queue_s = requests["queue_s"].to_numpy(float)
     due_s = stamps["scheduled_s"].to_numpy() + _sending_s(requests, api) + queue_s
@@ -105,7 +105,7 @@ def _step_stamps(
 
 
 def _replicas(run: Run, handover: pd.DataFrame) -> IntArray:
-    """The replica column; of those handed over, whose steps their stamps belong to."""
+    """Return the replicas of prefill and decode; after a handover, found from its stamps."""
     replicas = _own_replicas(run.requests)
     handed = handover["decode_start_s"].notna().to_numpy()
     ends = (("end_s", "prefill_end_s"), ("start_s", "decode_start_s"))
@@ -134,7 +134,7 @@ def _sending_s(requests: pd.DataFrame, api: ApiLatency | None) -> FloatArray:
 
 
 def _step_end_s(steps: StepRows, api: ApiLatency | None, stamps_s: FloatArray) -> FloatArray:
-    """The end of the step whose tokens a client had at each stamp."""
+    """Return the end of the step whose token a client had at each stamp."""
     if api is None:
         place = np.searchsorted(steps.end_s, stamps_s + SLACK_S, "right") - 1
         ends_s = steps.end_s[np.maximum(place, 0)]
@@ -151,6 +151,6 @@ def _receiving_s(frame: pd.DataFrame, api: ApiLatency) -> FloatArray:
 
 
 def _nearest(ordered: FloatArray, values: FloatArray) -> IntArray:
-    """Places in ``ordered`` of the entries nearest to ``values``."""
+    """Return the indices in ``ordered`` of the entries nearest to ``values``."""
     middles = (ordered[1:] + ordered[:-1]) / 2
     return np.searchsorted(middles, values)

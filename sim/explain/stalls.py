@@ -1,9 +1,9 @@
-"""How long the prompts of others hold up those who decode.
+"""How long the prompts of other requests stall decodes.
 
-A step with prefill chunks makes its decodes wait for as long as it takes beyond what it would have
-taken without its chunks; a step of chunks alone makes them wait for all of it. What a step would
-have taken is asked of the step-time model that ran it. Where the model is not known, it is
-interpolated, in time, between the steps without chunks before and after.
+A step with prefill chunks stalls its decodes for the time that its chunks add; a step of chunks
+alone stalls them for all of its time. The step-time model gives the duration of the step without
+chunks. If the model is not known, that duration is interpolated, in time, between the steps without
+chunks before and after.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from sim.step_times.step_time import FloatArray, StepTime
 
 
 class Stalls:
-    """Judges the steps of one replica."""
+    """The stalls in the steps of one replica."""
 
     def __init__(self, steps: StepRows, model: StepTime | None) -> None:
         self._model = model
@@ -25,11 +25,11 @@ class Stalls:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to judge by."""
+        """Whether there is a model, or a step without chunks to estimate from."""
         return self._model is not None or len(self._quiet_s) > 0
 
     def stalled_s(self, rows: pd.DataFrame) -> float:
-        """Seconds that a sequence which decodes through ``rows`` is held up in them."""
+        """Return the seconds for which a sequence that decodes in all ``rows`` is stalled."""
         if not self.known:
             return 0.0
         mixed = rows[rows["prefill_chunks"] > 0]

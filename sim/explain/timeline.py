@@ -26,7 +26,7 @@ _NAMES = {REQUESTS: "requests", REPLICAS: "replicas"}
 def trace_events(
     run: Run, spans: RequestSpans, start_s: float = 0.0, end_s: float = float("inf")
 ) -> Iterator[Event]:
-    """The events of all that shares time with a window; slices are kept whole."""
+    """Yield the events of all that overlaps a window; slices are not cut."""
     for process, name in _NAMES.items():
         yield _named("process_name", process, 0, name)
     yield from _requests(run, spans, start_s, end_s)
@@ -36,9 +36,9 @@ def trace_events(
 
 
 def write_trace(path: Path, events: Iterator[Event]) -> int:
-    """Write events as a JSON array, one to a line; how many they are.
+    """Write events as a JSON array, one per line, and return their number.
 
-    Raises ``RunError`` where the place cannot be written.
+    Raises ``RunError`` if ``path`` cannot be written.
     """
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     count = 0
@@ -84,7 +84,7 @@ def _replica(run: Run, replica: int, steps: StepRows, rows: pd.DataFrame) -> Ite
 
 
 def _capacity_tokens(run: Run, steps: StepRows) -> int:
-    """Of the policies; of a run that does not say, the most that was ever free."""
+    """Return the KV memory of the policies; without one, the most tokens that were ever free."""
     stated = (run.scenario.get("policies") or {}).get("kv_tokens")
     return int(stated if stated else steps.frame["free_kv_tokens"].max())
 
@@ -118,5 +118,5 @@ def _named(kind: str, process: int, track: int, name: str) -> Event:
 
 
 def _us(seconds: float) -> float:
-    """Microseconds, to the nanosecond: equal stamps stay equal, so neighbours do not overlap."""
+    """Return microseconds, rounded to the nanosecond: equal stamps stay equal."""
     return round(seconds * 1e6, 3)

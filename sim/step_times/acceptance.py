@@ -171,13 +171,6 @@ class Blockwise(OrderedAcceptance):
         """alpha^j, j < block."""
         return tuple(self.alpha**accepted for accepted in range(1, self.block))
 
-    def invocations(self, tokens: int) -> float:
-        """Passes of an answer with the one that predicts the first block: m / mean + 1.
-
-        Stern et al., section 4 (verification and prediction merged); truncation apart.
-        """
-        return tokens / self.mean_tokens_per_pass() + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Diffusion:

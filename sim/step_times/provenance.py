@@ -124,22 +124,12 @@ class RunProvenance:
     shares: dict[Provenance, float]
     excesses: list[Excess]
 
-    @property
-    def extrapolated(self) -> float:
-        """The share of busy time outside what was measured."""
-        return self.shares.get("extrapolated", 0.0)
-
     def as_dict(self) -> dict[str, Any]:
         """The form in ``summary.json``."""
         return {
             "shares": dict(self.shares),
             "outside": [asdict(excess) for excess in self.excesses],
         }
-
-
-def time_shares(steps: pd.DataFrame, source: Source) -> dict[Provenance, float]:
-    """Shares of busy time, of ``steps`` that all rest on ``source``; none where nothing ran."""
-    return run_provenance(steps.assign(replica=0), [source]).shares
 
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:

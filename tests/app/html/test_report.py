@@ -26,11 +26,9 @@ from app.commands.report import report
 from app.html.charts import packed_library
 from app.html.report import render_html
 from app.text.report_folders import NamedRun, find_runs
-from app.twin.resimulate import as_sent, recorded_trace, resimulate_as_sent, scenario_of
+from app.twin.resimulate import as_sent, recorded_trace, resimulate_as_sent
 from loadtest.report.comparison import compare
 from loadtest.report.server_metrics import COLUMNS, FILE_NAME
-from policies.config import PolicyConfig
-from sim.experiments.predict import run_once
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunError, load_run
 from tests.support.command import servetwin
@@ -359,36 +357,3 @@ def test_prefixes_come_from_the_trace(folders: Path) -> None:
         resimulate_as_sent(predicted, measured)
     again = resimulate_as_sent(predicted, measured, TRACE).predicted
     assert again.requests["cached_tokens"].sum() > 0
-
-
-def test_a_recorded_scenario_is_the_one_that_ran(folders: Path) -> None:
-    record = load_run(folders / "predicted").scenario
-    scenario = scenario_of(record)
-    assert scenario.policies == PolicyConfig(**record["policies"])
-    again = run_once(TRACE, scenario, seed=record["seed"])
-    pd.testing.assert_frame_equal(again.requests, load_run(folders / "predicted").requests)
-
-
-def test_a_roofline_scenario_is_built_again(tmp_path: Path) -> None:
-    options = ("--model", "llama-2-7b", "--hardware", "a100-80gb", "--technique", "weight-int4")
-    record = load_run(simulated(tmp_path / "run", *options)).scenario
-    again = run_once(TRACE, scenario_of(record), seed=record["seed"])
-    assert again.requests["e2e_s"].to_numpy() == pytest.approx(
-        load_run(tmp_path / "run").requests["e2e_s"].to_numpy()
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tables": ["ops.csv"]}, "which of their rows is not recorded"),
-        ({"policies": {"no_such": 1}}, "cannot be used again"),
-        ({"profile": "no-such-profile"}, "no-such-profile"),
-    ],
-)
-def test_scenarios_that_cannot_run_again_say_why(change: dict[str, Any], message: str) -> None:
-    record = {"profile": "base-cpu", "policies": PolicyConfig().as_dict(), **change}
-    with pytest.raises(ServetwinError, match=message):
-        scenario_of(record)
-    with pytest.raises(RunError, match="has no 'policies'"):
-        scenario_of({})

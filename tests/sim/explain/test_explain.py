@@ -1,6 +1,5 @@
 """Where the time of a request went: told from a run's columns, held against its step records."""
 
-import json
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -20,76 +19,25 @@ from policies.step_record import StepRecord
 from sim.core.cluster import simulate_cluster
 from sim.core.kv_transfer import KVLink
 from sim.core.pools import Pool
-from sim.core.recorder import STEP_COLUMNS, Recorder
+from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.explain.explain import PARTS, Explainer, Explanation
-from sim.explain.queue_cause import queue_cause
-from sim.explain.timeline import REPLICAS, REQUESTS, Event, trace_events, write_trace
 from sim.records.metrics import derive
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, load_run, stamps_frame
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
 from sim.step_times.step_time import ApiLatency, LinearStepTime
 from tests.support.checked import request
+from tests.support.explained_runs import (
+    CONFIG,
+    SERVER_S,
+    STEPS,
+    STORY,
+    STORY_S,
+    random_requests,
+    records_of,
+    simulated,
+    write_profile,
+)
 from workloads.request import Request
-
-STORY_S = {"constant": 1.0, "prefill_chunks": 2.0}
-STORY = [request("a", 0.0, 4, 5), request("b", 1.5, 4, 2)]
-"""A step takes 1 s, and 2 s more for every prompt; b comes while a's prompt is computed."""
-
-SERVER_S = {"constant": 0.002, "rows_from_0": 2e-5, "decode_context_tokens": 5e-8}
-CONFIG = PolicyConfig(kv_tokens=2_048, max_seqs=16, token_budget=256)
-
-
-def write_profile(
-    folder: Path, coefficients: dict[str, float], api: ApiLatency | None = None
-) -> str:
-    fitted = ApiLatencyFit()
-    if api is not None:
-        fitted = ApiLatencyFit(request_s=api.request_s, chunk_s=api.chunk_s)
-    profile = Profile(
-        name="test", origin="computed", machine={}, engine={}, policies={}, api=fitted,
-        layouts={"paged": StepTimeFit(coefficients=coefficients)},
-    )  # fmt: skip
-    profile.save(folder / "test.json")
-    return str(folder / "test.json")
-
-
-def simulated(
-    requests: list[Request], config: PolicyConfig, coefficients: dict[str, float], profile: str = ""
-) -> Run:
-    """A run with all that an explanation reads; its pauses are read off the step records."""
-    model = LinearStepTime.of(coefficients)
-    run = simulate(requests, build_scheduler(config), model)
-    records = records_of(requests, config, coefficients)
-    run.pauses = pauses_of(records, [one.request_id for one in requests])
-    run.scenario = {"policies": config.as_dict(), "profile": profile}
-    return run
-
-
-def records_of(
-    requests: list[Request], config: PolicyConfig, coefficients: dict[str, float]
-) -> list[StepRecord]:
-    model = LinearStepTime.of(coefficients)
-    return simulate(requests, build_scheduler(config), model, keep_records=True).records
-
-
-def pauses_of(records: list[StepRecord], ids: list[str]) -> pd.DataFrame:
-    pauses, away = list[list[float]](), dict[str, float]()
-    for record in records:
-        for name in {entry[0] for entry in record.entries} & set(away):
-            pauses.append([ids.index(name), away.pop(name), record.now_s])
-        away |= dict.fromkeys(record.preempted, record.now_s)
-    return stamps_frame(pauses, PAUSE_COLUMNS)
-
-
-def random_requests(seed: int, count: int, rate_per_s: float) -> list[Request]:
-    rng = np.random.default_rng(seed)
-    arrivals_s = rng.exponential(1 / rate_per_s, count).cumsum()
-    prompts, outputs = rng.integers(1, 300, count), rng.integers(1, 150, count)
-    return [
-        Request(f"r{i}", float(arrivals_s[i]), int(prompts[i]), int(outputs[i]))
-        for i in range(count)
-    ]
 
 
 def explained(run: Run, request_id: str) -> Explanation:
@@ -148,9 +96,6 @@ def test_preempted_lasts_until_what_was_lost_is_computed_again(tmp_path: Path) -
     b = explained(run, "b")
     assert b.parts_s == parts(prefill=5, decode=4 + 3, preempted=7)
     assert b.preemptions == 1
-
-
-STEPS = dict.fromkeys(STEP_COLUMNS, 0) | {"steps": 1, "free_kv_tokens": 100}
 
 
 def test_a_handover_is_transfer_and_a_second_queue() -> None:
@@ -331,36 +276,6 @@ def test_prefill_and_decode_pools_tell_all_that_an_explanation_needs() -> None:
         assert (found.parts_s["preempted"] > 0) == (found.preemptions > 0)
 
 
-# --- why it waited
-
-CAUSES = [
-    ({"running": 16}, {}, "places"),
-    ({"running": 16}, {"batching": "static"}, "batch"),
-    ({"waiting": 0}, {}, "step"),
-    ({"prefill_chunks": 2}, {}, "prompts"),
-    ({"prefill_chunks": 2, "free_kv_tokens": 9}, {}, "memory"),
-    ({}, {}, "memory"),
-    ({"start_s": 0.0, "end_s": 1.2}, {"batching": "static"}, "filling"),
-]
-
-
-@pytest.mark.parametrize(("row", "policies", "cause"), CAUSES)
-def test_the_cause_of_a_wait_is_what_held_for_most_of_it(
-    row: dict[str, Any], policies: dict[str, Any], cause: str
-) -> None:
-    common = STEPS | {"start_s": 1.0, "end_s": 3.0, "running": 3, "waiting": 2}
-    brief = common | {"start_s": 3.0, "end_s": 9.0, "waiting": 0}
-    rows = pd.DataFrame([common | row, brief])
-    config = {"max_seqs": 16, "batching": "continuous", **policies}
-    if policies:
-        rows = rows[:1]
-    assert queue_cause(rows, 1.0, 3.5, 50, config) == cause
-    assert queue_cause(rows, 3.5, 3.5, 50, config) is None
-
-
-# --- which request
-
-
 def test_the_slowest_come_first_and_an_unknown_id_names_its_neighbours() -> None:
     run = simulated(random_requests(1, 20, 50), CONFIG, SERVER_S)
     explainer = Explainer(run)
@@ -373,104 +288,3 @@ def test_the_slowest_come_first_and_an_unknown_id_names_its_neighbours() -> None
 
 
 # --- the run folder
-
-
-def test_pauses_and_handovers_are_kept_where_there_are_any(tmp_path: Path) -> None:
-    pauses = stamps_frame([[3, 1.0, 2.0], [4, 5.0]], PAUSE_COLUMNS)
-    handovers = stamps_frame([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS)
-    run = simulated(STORY, CONFIG, STORY_S)
-    kept = replace(run, pauses=pauses, handovers=handovers)
-    back = load_run(kept.save(tmp_path / "run"))
-    pd.testing.assert_frame_equal(back.pauses, pauses)
-    pd.testing.assert_frame_equal(back.handovers, handovers)
-    assert np.isnan(back.pauses["resumed_s"][1])
-    again = load_run(run.save(tmp_path / "run"))
-    assert again.pauses.empty
-    assert again.handovers.empty
-    assert tuple(again.handovers.columns) == HANDOVER_COLUMNS
-
-
-# --- the Chrome trace
-
-KEYS = {
-    "X": {"ph", "pid", "tid", "name", "ts", "dur", "args"},
-    "C": {"ph", "pid", "tid", "name", "ts", "args"},
-    "M": {"ph", "pid", "tid", "name", "args"},
-    "i": {"ph", "pid", "tid", "name", "ts", "s", "args"},
-}
-
-
-def check_event(event: Event) -> None:
-    """The trace event format, as far as these four kinds of events go."""
-    assert set(event) == KEYS[event["ph"]]
-    assert all(isinstance(event[key], int) for key in ("pid", "tid"))
-    assert isinstance(event["name"], str)
-    assert all(event.get(key, 0) >= 0 for key in ("ts", "dur"))
-    if event["ph"] == "M":
-        assert event["name"] in ("process_name", "thread_name")
-        assert isinstance(event["args"]["name"], str)
-    if event["ph"] == "C":
-        assert all(isinstance(value, int) and value >= 0 for value in event["args"].values())
-
-
-def exported(run: Run, path: Path, *window_s: float) -> list[Event]:
-    count = write_trace(path, trace_events(run, Explainer(run).spans, *window_s))
-    events: list[Event] = json.loads(path.read_text())
-    assert len(events) == count
-    return events
-
-
-def tracks(events: list[Event], process: int) -> dict[int, list[Event]]:
-    found = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X" and event["pid"] == process:
-            found[event["tid"]].append(event)
-    return found
-
-
-def test_every_event_is_valid_and_slices_of_a_track_never_overlap(tmp_path: Path) -> None:
-    config = replace(CONFIG, kv_tokens=640)
-    requests = [*random_requests(3, 60, 40), request("long", 9.0, 5_000, 2)]
-    run = simulated(requests, config, SERVER_S)
-    assert len(run.pauses)
-    events = exported(run, tmp_path / "trace.json")
-    for event in events:
-        check_event(event)
-    by_request = tracks(events, REQUESTS)
-    finished = run.requests["status"] == "finished"
-    assert set(by_request) == set(np.flatnonzero(finished))
-    for row, slices in by_request.items():
-        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in pairwise(slices))
-        lasting_us = sum(s["dur"] for s in slices)
-        assert lasting_us == pytest.approx(1e6 * run.requests["e2e_s"][row], abs=0.01)
-    names = {s["name"] for slices in by_request.values() for s in slices}
-    assert names == {"queue", "prefill", "decode", "preempted"}
-    assert [e["name"] for e in events if e["ph"] == "i"] == ["refused"] * int((~finished).sum())
-
-
-def test_replicas_have_a_slice_per_row_and_counters_of_memory_and_sequences(tmp_path: Path) -> None:
-    run = simulated(STORY, CONFIG, STORY_S)
-    events = exported(run, tmp_path / "trace.json")
-    slices = tracks(events, REPLICAS)[0]
-    assert [(s["name"], s["ts"], s["dur"], s["args"]["steps"]) for s in slices] == [
-        ("1 prefill", 0, 3e6, 1),
-        ("1 prefill + 1 decode", 3e6, 3e6, 1),
-        ("2 decode", 6e6, 1e6, 1),
-        ("1 decode", 7e6, 2e6, 2),
-    ]
-    held = [e["args"]["held"] for e in events if e["ph"] == "C" and "KV" in e["name"]]
-    assert held == [CONFIG.kv_tokens - free for free in run.steps["free_kv_tokens"]]
-    counted = [e["args"] for e in events if e["ph"] == "C" and "sequences" in e["name"]]
-    assert [c["running"] for c in counted] == [1, 2, 2, 1, 0]
-
-
-def test_a_window_keeps_what_shares_time_with_it(tmp_path: Path) -> None:
-    run = simulated(STORY, CONFIG, STORY_S)
-    events = exported(run, tmp_path / "trace.json", 7.5, 8.0)
-    assert set(tracks(events, REQUESTS)) == {0}, "b had its last token at 7"
-    assert [s["name"] for s in tracks(events, REPLICAS)[0]] == ["1 decode"]
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"nowhere/t\.json: the trace cannot be written"):
-        write_trace(tmp_path / "nowhere" / "t.json", iter([]))

@@ -153,6 +153,7 @@ def test_rates_of_single_requests_follow_from_their_latencies() -> None:
 
 def test_requests_that_the_test_cancelled_are_not_in_the_attainment_failures_are() -> None:
     assert summarize(four_with_last(status="failed"), SLO())["slo_attainment"] == 0.75
+    assert summarize(four_with_last(status="cancelled"), SLO())["slo_attainment"] == 0.75
     requests = four_with_last(status="cancelled", error=CANCELLED_BY_TEST)
     summary = summarize(requests, SLO())
     assert (summary["slo_attainment"], summary["goodput_per_s"]) == (1.0, 0.3)

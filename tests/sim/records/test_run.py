@@ -1,12 +1,15 @@
 """A run and the folder that keeps it."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from sim.records.run import (
+    HANDOVER_COLUMNS,
     PAUSE_COLUMNS,
     NotSaved,
     Run,
@@ -15,6 +18,7 @@ from sim.records.run import (
     save_files,
     stamps_frame,
 )
+from tests.support.explained_runs import CONFIG, STORY, STORY_S, simulated
 from tests.support.request_frames import four_requests
 
 
@@ -55,3 +59,18 @@ def test_files_that_cannot_be_written_are_all_kept_elsewhere(
         "a.txt": b"abc",
         "summary.json": b"{}",
     }
+
+
+def test_pauses_and_handovers_are_kept_where_there_are_any(tmp_path: Path) -> None:
+    pauses = stamps_frame([[3, 1.0, 2.0], [4, 5.0]], PAUSE_COLUMNS)
+    handovers = stamps_frame([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS)
+    run = simulated(STORY, CONFIG, STORY_S)
+    kept = replace(run, pauses=pauses, handovers=handovers)
+    back = load_run(kept.save(tmp_path / "run"))
+    pd.testing.assert_frame_equal(back.pauses, pauses)
+    pd.testing.assert_frame_equal(back.handovers, handovers)
+    assert np.isnan(back.pauses["resumed_s"][1])
+    again = load_run(run.save(tmp_path / "run"))
+    assert again.pauses.empty
+    assert again.handovers.empty
+    assert tuple(again.handovers.columns) == HANDOVER_COLUMNS

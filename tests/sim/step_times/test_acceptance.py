@@ -159,13 +159,13 @@ def test_with_equal_draws_a_likelier_acceptance_never_yields_less(
     assert all(a <= b for a, b in zip(less, more, strict=True))
 
 
-def test_blocks_of_four_take_26_invocations_for_100_tokens() -> None:
-    """Stern et al.: m / k + 1, one pass to predict the first block and 25 to verify."""
+def test_blocks_of_four_take_25_passes_for_100_tokens() -> None:
+    """Stern et al., section 4: m / k passes beside the one that predicts the first block."""
     whole = Blockwise(1.0, 4)
-    assert whole.invocations(100) == 26.0
+    assert whole.passes(100) == 25.0
     assert drawn(whole, 25) == [4] * 25
     partly = Blockwise(0.8, 4)
-    assert partly.invocations(100) == pytest.approx(100 / sum(0.8**j for j in range(4)) + 1)
+    assert partly.mean_tokens_per_pass() == pytest.approx(sum(0.8**j for j in range(4)))
     assert partly.rows == 4
 
 

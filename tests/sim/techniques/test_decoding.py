@@ -60,7 +60,7 @@ def test_a_hundred_tokens_in_blocks_of_four_are_26_passes() -> None:
     setup = BlockwiseDecoding(alpha=1.0, block=4).apply(base())
     run = run_once(apart(1, output=101), setup.scenario())
     assert int(run.steps["steps"].sum()) == 26
-    assert Blockwise(1.0, 4).invocations(100) == 26
+    assert Blockwise(1.0, 4).passes(100) == 25  # and one for the prompt
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""The scenario of a simulated run, built again from its ``scenario.yaml``."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from policies.config import PolicyConfig
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.records.run import RunError
+from sim.step_times.plugin_server import load_server
+from sim.techniques.build import build_setup, parse_efficiency
+
+
+def recorded_scenario(record: Mapping[str, Any]) -> Scenario:
+    """Return the scenario that ``record``, the content of ``scenario.yaml``, describes.
+
+    Raises ``RunError`` for a run on tables (their rows are not recorded) or of another version,
+    ``ServetwinError`` where a profile, model or policy does not exist any more.
+    """
+    if record.get("tables"):
+        raise RunError("the prediction rests on tables: which of their rows is not recorded")
+    try:
+        policies = PolicyConfig(**record["policies"])
+        cluster = ClusterConfig(**record.get("cluster", {}))
+        return replace(_servers(record), policies=policies, cluster=cluster)
+    except KeyError as error:
+        raise RunError(f"scenario.yaml of the prediction has no {error}") from error
+    except TypeError as error:
+        raise RunError(f"scenario.yaml of the prediction cannot be used again ({error})") from error
+
+
+def _servers(record: Mapping[str, Any]) -> Scenario:
+    """Return the recorded servers with the policies that they bring."""
+    if names := record.get("profile"):
+        first, *more = map(load_server, [names] if isinstance(names, str) else names)
+        return Scenario(first.policy_config(), first, more_profiles=tuple(more))
+    efficiency = parse_efficiency(record.get("efficiency") or "")
+    techniques = record.get("techniques") or ()
+    return build_setup(record["model"], record["hardware"], techniques, efficiency).scenario()

@@ -1,0 +1,67 @@
+"""The scenario of a run folder, built again."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from policies.config import PolicyConfig
+from sim.experiments.predict import run_once
+from sim.experiments.recorded_scenario import recorded_scenario
+from sim.records.run import RunError, load_run
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
+from workloads.errors import ServetwinError
+from workloads.sample import sample_trace
+from workloads.transform import limit
+
+TRACE = limit(sample_trace(), 40)
+
+
+def simulated(folder: Path, *more: str) -> Path:
+    options = ("--kv-tokens", "4096", "--limit", "40", "--replications", "0", "--out", folder)
+    done = servetwin("replay", SAMPLE, *more, *options)
+    assert done.code == 0, done.err
+    return folder
+
+
+def test_a_recorded_scenario_is_the_one_that_ran(tmp_path: Path) -> None:
+    run = load_run(simulated(tmp_path / "run"))
+    record = run.scenario
+    scenario = recorded_scenario(record)
+    assert scenario.policies == PolicyConfig(**record["policies"])
+    again = run_once(TRACE, scenario, seed=record["seed"])
+    pd.testing.assert_frame_equal(again.requests, run.requests)
+
+
+def test_a_roofline_scenario_is_built_again(tmp_path: Path) -> None:
+    options = ("--model", "llama-2-7b", "--hardware", "a100-80gb", "--technique", "weight-int4")
+    record = load_run(simulated(tmp_path / "run", *options)).scenario
+    again = run_once(TRACE, recorded_scenario(record), seed=record["seed"])
+    assert again.requests["e2e_s"].to_numpy() == pytest.approx(
+        load_run(tmp_path / "run").requests["e2e_s"].to_numpy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tables": ["ops.csv"]}, "which of their rows is not recorded"),
+        ({"policies": {"no_such": 1}}, "cannot be used again"),
+        ({"profile": "no-such-profile"}, "no-such-profile"),
+    ],
+)
+def test_scenarios_that_cannot_run_again_say_why(change: dict[str, Any], message: str) -> None:
+    record = {"profile": "base-cpu", "policies": PolicyConfig().as_dict(), **change}
+    with pytest.raises(ServetwinError, match=message):
+        recorded_scenario(record)
+    with pytest.raises(RunError, match="has no 'policies'"):
+        recorded_scenario({})
+
+
+def test_several_profiles_are_a_pool_each(tmp_path: Path) -> None:
+    profiles = ("--profile", "base-cpu", "--profile", "llama-3-8b-h100", "--replicas", "2")
+    scenario = recorded_scenario(load_run(simulated(tmp_path / "run", *profiles)).scenario)
+    names = [server.name for server in scenario.servers()]
+    assert names == ["base-cpu", "base-cpu", "llama-3-8b-h100", "llama-3-8b-h100"]
