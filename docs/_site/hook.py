@@ -9,6 +9,7 @@ from columns_page import columns_page
 from commands_page import commands_page
 from metrics_page import metrics_page
 from mkdocs.structure.files import File, Files
+from plugins_page import plugins_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
 
@@ -16,6 +17,7 @@ _ROOT = Path(__file__).parents[2]
 _PAGES: dict[str, Callable[[], str]] = {
     "reference/command-line.md": commands_page,
     "reference/scenario.md": scenario_page,
+    "reference/plug-ins.md": plugins_page,
     "reference/techniques.md": techniques_page,
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,

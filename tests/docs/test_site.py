@@ -21,12 +21,16 @@ from app.text.metric_labels import METRICS
 from loadtest.report.records import EXTRA_COLUMNS
 from loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
 from policies.config import PolicyConfig
+from policies.prefix.eviction import EVICTION_ORDERS
+from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
 from sim.experiments.scenario import ClusterConfig
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from sim.techniques.registry import TECHNIQUES
 from tests.support.paths import DOCS, ROOT
+from workloads.generators.processes import ARRIVALS
+from workloads.readers.registry import READERS
 from workloads.sample import sample_trace
 
 FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src"}
@@ -105,6 +109,10 @@ def test_no_page_asks_for_anything_outside(site: Path) -> None:
         ("scenario", list(ScenarioFile.model_fields)),
         ("scenario", [*Workload.model_fields, *Server.model_fields, *Limits.model_fields]),
         ("techniques", list(TECHNIQUES)),
+        (
+            "plug-ins",
+            [*SCHEDULERS, *MEMORIES, *EVICTION_ORDERS, *ROUTERS, *ARRIVALS, *READERS, *TECHNIQUES],
+        ),
         ("columns", COLUMNS),
         ("metrics", list(METRICS)),
     ],

@@ -15,7 +15,7 @@ from engine.core.step_log import MemoryStepLog
 from engine.models.model_config import model_preset
 from engine.models.sampling_params import SamplingParams
 from policies.config import PolicyConfig, Reservation
-from policies.registry import build_scheduler
+from policies.registry import SCHEDULERS, build_scheduler
 from sim.experiments.decision_check import check_decisions
 
 SMALL = PolicyConfig(
@@ -30,7 +30,8 @@ MEMORIES: list[tuple[str, Reservation, bool]] = [
 ]
 POLICIES = [
     replace(SMALL, batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
-    for batching in ("static", "insertion", "continuous", "prefill-first", "chunked")
+    for batching in SCHEDULERS
+    if batching != "speculative"  # the engine has no drafts
     for kv, reservation, prefix in MEMORIES
 ]
 

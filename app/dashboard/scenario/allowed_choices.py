@@ -16,9 +16,10 @@ from policies.prefix.eviction import EVICTION_ORDERS
 from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from sim.shapes.catalogue import shipped_hardware, shipped_models
 from sim.step_times.profile import shipped_profiles
-from sim.techniques.registry import TECHNIQUES
+from sim.techniques.registry import find_technique
+from sim.techniques.technique import Technique
 from workloads.errors import PolicyError, did_you_mean
-from workloads.plugins import split_settings
+from workloads.plugins import names_a_file, split_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,7 @@ def require_all_offered(scenario: ScenarioFile) -> None:
         for control in section:
             require_offered(control.replace("decode_", ""), section[control])
     for technique in server.techniques:
-        name, settings = split_settings(technique)
-        if name not in TECHNIQUES or any(mark in settings for mark in (".json", ".py", "/")):
-            raise PolicyError(f"techniques: {technique!r} names a file; name a shipped one")
+        _require_shipped(technique)
 
 
 def require_offered(control: str, value: object) -> None:
@@ -83,3 +82,15 @@ def require_offered(control: str, value: object) -> None:
     if choices is not None and value is not None and value not in choices:
         hint = did_you_mean(str(value), choices)
         raise PolicyError(f"{control}: {value!r} is not offered here; {hint}")
+
+
+def offered_technique(text: str) -> Technique:
+    """Return a technique with its parameters; raise ``PolicyError`` where it names a file."""
+    _require_shipped(text)
+    return find_technique(text)
+
+
+def _require_shipped(technique: str) -> None:
+    name, settings = split_settings(technique)
+    if names_a_file(name) or any(mark in settings for mark in (".json", ".py", "/")):
+        raise PolicyError(f"techniques: {technique!r} names a file; name a shipped one")

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from app.dashboard.scenario.allowed_choices import require_all_offered
+from app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
 from app.scenario.scenario_file import ScenarioFile, Server
 from sim.techniques.build import build_setup, parse_efficiency
-from sim.techniques.registry import find_technique
 from sim.techniques.setup import Setup
 
 MODEL, HARDWARE = "llama-3-8b", "h100"
@@ -43,7 +42,7 @@ class DataSheetServer:
 
         Raises ``PolicyError`` for an unknown technique or parameter.
         """
-        find_technique(text)
+        offered_technique(text)
         others = self.without(_name(text)).techniques
         return replace(self, techniques=(*others, text))
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
-from sim.techniques.registry import TECHNIQUES, find_technique
+from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Technique
 
 REPLICATIONS = 5
@@ -42,7 +43,7 @@ def measure(item: Item) -> Effect:
     together.
     """
     server, text = item
-    technique = find_technique(text)
+    technique = offered_technique(text)
     base = server.without(technique.name).setup()
     return _laboratory().effect(technique, base, technique.experiment or Experiment())
 
@@ -96,7 +97,7 @@ def _percent(share: float) -> str:
 
 
 def _row(text: str, effect: Effect | None) -> dict[str, Any]:
-    technique = find_technique(text)
+    technique = offered_technique(text)
     changes = {c.metric: change_text(c) for c in effect.changes} if effect else {}
     unknown = "not applicable" if effect and effect.refused else ""
     return {

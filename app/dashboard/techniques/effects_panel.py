@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.dashboard.downloads import downloads
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.techniques.effects import (
@@ -22,7 +23,7 @@ from app.dashboard.techniques.effects import (
     texts,
 )
 from sim.techniques.effects import Effect
-from sim.techniques.registry import TECHNIQUES, find_technique
+from sim.techniques.registry import TECHNIQUES
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Family, Technique
 from workloads.errors import ServetwinError
@@ -87,7 +88,7 @@ def _table(server: DataSheetServer, names: Sequence[str]) -> None:
 def _one(server: DataSheetServer, names: Sequence[str]) -> None:
     """Draw one technique: its formula, source, changes and switch."""
     st.subheader("One technique")
-    plain = list(dict.fromkeys(find_technique(text).name for text in names))
+    plain = list(dict.fromkeys(offered_technique(text).name for text in names))
     name = st.selectbox("Technique", plain, key=_CHOSEN, bind="query-params")
     technique = TECHNIQUES[name]
     st.markdown(_about(technique))

@@ -20,7 +20,7 @@ from policies.config import (
     Victim,
 )
 from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import SCHEDULERS
+from policies.registry import MEMORIES, SCHEDULERS
 from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise
@@ -45,7 +45,7 @@ every_scheduler = pytest.mark.parametrize("batching", SCHEDULERS)
 @st.composite
 def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
     """Any combination of policies, with small memories and budgets that reach every mechanism."""
-    kv = draw(st.sampled_from(["paged", "paged", "contiguous"]))
+    kv = draw(st.sampled_from(["paged", *MEMORIES]))
     prefix_cache = kv == "paged" and draw(st.booleans())
     return PolicyConfig(
         batching=batching,
@@ -160,7 +160,7 @@ def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
 
 
 @every_scheduler
-@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+@pytest.mark.parametrize("kv", MEMORIES)
 def test_the_same_seed_gives_the_same_bytes(batching: str, kv: str) -> None:
     requests = [request(str(i), i * 0.01, 5 + i % 7, 3 + i % 5) for i in range(40)]
     small = PolicyConfig(batching=batching, kv=kv, kv_tokens=96, max_model_len=32)

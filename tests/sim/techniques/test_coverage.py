@@ -1,9 +1,11 @@
-"""The coverage table of the docs names tests that are there."""
+"""The coverage table names tests that are there; every technique has a section and a test."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+from sim.techniques.registry import TECHNIQUES
 from tests.support.paths import DOCS, ROOT
 
 PAGE = DOCS / "techniques" / "coverage.md"
@@ -34,3 +36,17 @@ def test_every_item_of_the_checklist_has_a_row() -> None:
     covered = {item for item, _, _ in rows()}
     wanted = {f"{part}.{n}" for part, count in ITEMS.items() for n in range(1, count + 1)}
     assert wanted <= covered, sorted(wanted - covered)
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_a_technique_has_a_section_on_the_page_of_its_family(name: str) -> None:
+    page = (DOCS / "techniques" / f"{TECHNIQUES[name].family}.md").read_text()
+    assert re.search(rf"^#+ .*\b{name}\b|`{name}[`:]", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_a_technique_has_a_test_that_uses_it(name: str) -> None:
+    files = sorted((ROOT / "tests" / "sim" / "techniques").glob("test_*.py"))
+    tests = "\n".join(file.read_text() for file in files if file != Path(__file__))
+    uses = re.findall(rf"\b{TECHNIQUES[name].__name__}\b(?!,\n)", tests)
+    assert uses or f'"{name}' in tests

@@ -37,6 +37,18 @@ def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
     [
         ("policies: {batching: '/srv/mine.py:Mine'}", "batching: '/srv/mine.py:Mine' is not offer"),
         ("policies: {kv: 'mine.py:Memory'}", "kv: 'mine.py:Memory' is not offered here"),
+        ("policies: {eviction: 'mine.py:E'}", "eviction: 'mine.py:E' is not offered here"),
+        ("server: {profile: 'mine.py:S'}", "profile: 'mine.py:S' is not offered here"),
+        ("workload: {arrivals: 'mine.py:A'}", "workload.arrivals: 'mine.py:A': known are"),
+        (
+            "server: {model: llama-2-7b, hardware: h100, techniques: ['mine.py:T']}",
+            "techniques: 'mine.py:T' names a file",
+        ),
+        (
+            "server: {model: llama-2-7b, hardware: h100,"
+            " techniques: ['prefix-cache:eviction=mine.py:E']}",
+            "techniques: 'prefix-cache:eviction=mine.py:E' names a file",
+        ),
         ("cluster: {router: 'mine.py:R'}", "router: 'mine.py:R' is not offered here"),
         ("cluster: {decode_router: 'mine.py:R'}", "'mine.py:R' is not offered here"),
         ("server: {profile: ../../x.json}", "profile: '../../x.json' is not offered here"),
