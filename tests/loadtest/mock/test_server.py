@@ -2,10 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,27 +11,8 @@ from loadtest.mock.truth import read_truth
 from loadtest.run.client import run_load_test
 from tests.support.command import refused
 from tests.support.mock_endpoint import evenly
-from tests.support.paths import ROOT
+from tests.support.mock_process import mock_process
 from workloads.errors import LoadTestError
-
-
-@contextmanager
-def served(*options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = "from app.cli import main; main()"
-    arguments = ["serve", "--mock", "--port", "0", *map(str, options)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", command, *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        yield process, process.stdout.readline().split()[3]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -44,7 +21,7 @@ def test_a_signal_ends_it_cleanly_and_the_truth_is_kept(
 ) -> None:
     path = tmp_path / "truth.jsonl"
     options = ("--ttft-ms", 5, "--itl-ms", 1, "--model", "mine", "--fault", "never:every=3")
-    with served(*options, "--truth", path) as (process, url):
+    with mock_process(*options, "--truth", path) as (process, url):
         run_load_test(probe(url), evenly(2, 100, 4))
         with socket.create_connection(("127.0.0.1", port_of(url)), 5) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99\r\n\r\n")
@@ -65,7 +42,7 @@ def test_streams_in_flight_end_as_stopped(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
     body = b'{"prompt": "a", "stream": true, "max_tokens": 1000}'
     with (
-        served("--ttft-ms", 1, "--itl-ms", 1000, "--truth", path) as (process, url),
+        mock_process("--ttft-ms", 1, "--itl-ms", 1000, "--truth", path) as (process, url),
         socket.create_connection(("127.0.0.1", port_of(url)), 5) as client,
     ):
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 51\r\n\r\n" + body)
@@ -97,7 +74,7 @@ def test_a_truth_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_connections_are_refused_from_the_start() -> None:
     with (
-        served("--fault", "refuse") as (_, url),
+        mock_process("--fault", "refuse") as (_, url),
         pytest.raises(LoadTestError, match="Connection refused"),
     ):
         probe(url)

@@ -1,0 +1,106 @@
+"""A run on a full disk: each file that fits is whole, and the rest of the run is elsewhere."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.records.run import NotSaved, Run, RunError, load_run
+from sim.records.run_folder import SUMMARY
+from tests.support.full_disk import files_at_most
+
+
+def a_run(requests: int = 300) -> Run:
+    """Random stamps do not compress: 8 bytes each stay 8 bytes."""
+    rng = np.random.default_rng(0)
+    stamps = pd.DataFrame(
+        {
+            "request_id": [f"r{index}" for index in range(requests)],
+            "status": "finished",
+            **{
+                name: rng.random(requests)
+                for name in ("scheduled_s", "first_token_s", "last_token_s")
+            },
+            **dict.fromkeys(("prompt_tokens", "output_tokens", "cached_tokens"), 3),
+            "preemptions": 0,
+            **{name: rng.random(requests) for name in ("ttft_s", "tpot_s", "e2e_s")},
+        }
+    )
+    steps = pd.DataFrame({"start_s": rng.random(2 * requests)})
+    return Run("simulation", stamps, steps, {"seed": 3}, {"cores": 2})
+
+
+def sizes() -> dict[str, int]:
+    """Bytes of each file of that run."""
+    with TemporaryDirectory() as folder:
+        return {path.name: path.stat().st_size for path in a_run().save(Path(folder)).iterdir()}
+
+
+SIZES = sizes()
+LARGEST = max(SIZES.values())
+
+
+@given(room=st.integers(0, LARGEST + 1))
+def test_whatever_fits_is_whole_and_nothing_else_is_there(room: int) -> None:
+    run = a_run()
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        error = None
+        with pytest.MonkeyPatch.context() as patch, files_at_most(room):
+            patch.setattr("tempfile.tempdir", place)
+            try:
+                run.save(folder)
+            except NotSaved as caught:
+                error = caught
+        there = {path.name: path.read_bytes() for path in folder.iterdir()}
+        others = [path for path in Path(place).iterdir() if path != folder]
+        fits = {name for name, size in SIZES.items() if size <= room}
+        assert set(there) == (fits if fits == set(SIZES) else fits - {SUMMARY})
+        assert all(len(data) == SIZES[name] for name, data in there.items() if name != SUMMARY)
+        assert (error is None) == (fits == set(SIZES))
+        assert others == ([error.instead] if error and error.instead else [])
+
+
+def test_an_old_summary_does_not_speak_for_new_files(tmp_path: Path) -> None:
+    a_run(5).save(tmp_path)
+    with files_at_most(SIZES["meta.json"]), pytest.raises(NotSaved):
+        a_run().save(tmp_path)
+    with pytest.raises(RunError, match="not a readable run folder"):
+        load_run(tmp_path)
+
+
+def test_the_message_says_which_file_how_much_and_where_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    size = SIZES["requests.parquet"]
+    with files_at_most(size - 1), pytest.raises(NotSaved) as caught:
+        a_run().save(tmp_path / "run")
+    assert size == LARGEST
+    assert caught.value.exit_code == 1
+    assert str(caught.value) == (
+        f"{tmp_path}/run/requests.parquet: its {size} bytes could not be written (File too large); "
+        f"{caught.value.instead} has the run without requests.parquet"
+    )
+    with files_at_most(0), pytest.raises(NotSaved) as caught:
+        a_run().save(tmp_path / "run")
+    assert caught.value.instead is None
+    assert str(caught.value).endswith(
+        "(File too large), nor could meta.json, scenario.yaml, steps.parquet; "
+        f"nor could anything be written to {tmp_path}"
+    )
+
+
+def test_a_place_that_is_none_costs_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotSaved, match=r"requests\.parquet: .* \(Not a directory\)") as caught:
+        a_run().save(tmp_path / "file" / "run")
+    assert caught.value.instead
+    pd.testing.assert_frame_equal(load_run(caught.value.instead).requests, a_run().requests)
