@@ -10,7 +10,7 @@ from app.figures.canvas import Figure, canvas
 from app.figures.palette import COLOURS, LIMIT_COLOUR
 from app.text.metric_labels import METRICS
 
-_NOISE_COLOUR = "rgba(128,128,128,0.5)"
+_NOISE_COLOUR = "rgba(128,128,128,0.3)"
 _ALLOWED_COLOUR = "rgba(0,119,136,0.35)"
 _ZERO_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
 
@@ -97,6 +97,7 @@ def _error_points(axis: Axis, errors: pd.DataFrame) -> dict[str, Any]:
             "array": high - error,
             "arrayminus": error - low,
             "color": COLOURS[0],
+            "thickness": 3,
         },
     }
 

@@ -75,7 +75,7 @@ def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.Dat
         {
             "tokens/s for a user, at least": found["at_least_tokens_per_s"],
             Y_TITLES[y]: found[y],
-            "by": found["label"],
+            "point": found["label"],
             "within the SLO, %": 100 * found["slo_attainment"].astype(float),
             "TTFT p99, ms": 1000 * found["ttft_s_p99"].astype(float),
         }

@@ -130,6 +130,8 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
         st.subheader("Best at each rate")
         st.markdown("\n".join(f"- {escaped(line)}" for line in best_per_rate(frame, share)))
     with right:
-        st.subheader("How far each one goes")
-        st.dataframe(highest_rates(frame, share), hide_index=True, key="policies_highest")
+        st.subheader("Highest rate within the SLO")
+        st.dataframe(
+            highest_rates(frame, share), hide_index=True, placeholder="none", key="policies_highest"
+        )
     downloads(frame, "policies")

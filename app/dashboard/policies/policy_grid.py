@@ -85,7 +85,7 @@ def highest_rates(points: pd.DataFrame, share: float) -> pd.DataFrame:
     """Return, per policy, the highest rate up to which every tried one keeps the SLO."""
     names = dict.fromkeys(points[NAME])
     tops = [_highest(points[points[NAME] == name], share) for name in names]
-    return pd.DataFrame({"policies": list(names), "keeps the SLO up to, requests/s": tops})
+    return pd.DataFrame({"policies": list(names), "rate, requests/s": tops})
 
 
 def _best_line(rate: Any, attained: Mapping[str, float], share: float) -> str:

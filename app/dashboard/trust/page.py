@@ -1,4 +1,4 @@
-"""Trust: the evidence of the scenario, predicted against measured, and the fit of the profile."""
+"""Trust: what the scenario rests on, predicted against measured, and the fit of the profile."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +57,7 @@ def page() -> None:
 
 
 def _scenario(scenario: ScenarioFile) -> None:
-    st.subheader("Evidence for the scenario at the side")
+    st.subheader("What the scenario at the side rests on")
     try:
         outcome = simulate(scenario)
     except ServetwinError as error:
@@ -109,7 +109,7 @@ def _verdict(name: str, trial: Trial) -> None:
     if (EXAMPLE / name).is_dir():
         st.caption(f"Bundled with Servetwin: `{_COMMAND}` on its own engine, two shared vCPUs.")
     chart(figures.errors_with_intervals(error_rows(comparison.metrics)), "trust_errors")
-    with st.expander("The figures as a table"):
+    with st.expander("The errors as a table"):
         st.dataframe(verdict_table(comparison.metrics), hide_index=True)
         st.caption(
             "Error: (predicted - measured) / measured. Noise floor: (max - min) / mean of the load "
@@ -156,7 +156,8 @@ def _calibration(trial: str) -> None:
 
 
 def _describe(profile: Profile) -> None:
-    st.markdown(escaped(" of ".join([profile.describe()[0], *_date(profile)])))
+    description = " of ".join([profile.describe()[0], *_date(profile)])
+    st.markdown(escaped(description[:1].upper() + description[1:]))
     for layout, fit in profile.layouts.items():
         st.markdown(f"- {escaped(fit_sentence(layout, fit))}")
 

@@ -74,5 +74,5 @@ def test_the_conclusion_names_the_best_point_or_the_nearest() -> None:
 def test_the_table_has_the_highest_at_each_level() -> None:
     table = level_table(grid_frame(), [30, 50, 100], GOODPUT)
     assert table[Y_TITLES[GOODPUT]].tolist()[:2] == [2.0, 1.0]
-    assert table["by"].tolist()[0] == "8 sequences at 2 requests/s"
+    assert table["point"].tolist()[0] == "8 sequences at 2 requests/s"
     assert table.iloc[2, 1:].isna().all()

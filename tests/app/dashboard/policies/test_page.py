@@ -50,9 +50,9 @@ def test_a_wrong_row_is_one_error_that_names_it() -> None:
 def test_the_grid_runs_and_the_table_survives_another_page(user: Browser) -> None:
     user.open("policies?requests=50&policies_rates=4", "Policies")
     user.press("Run the grid")
-    user.await_heading("How far each one goes")
+    user.await_heading("Highest rate within the SLO")
     user.visit("Frontier")
     user.visit("Policies")
-    user.await_heading("How far each one goes")
+    user.await_heading("Highest rate within the SLO")
     assert user.page.get_by_text("have changed").count() == 0
     user.assert_sound()

@@ -54,7 +54,7 @@ def test_the_page_shows_the_profile_that_was_chosen(page: Any, profile: str) -> 
     page.session_state["trust_profile"] = profile
     page.run()
     assert not page.exception
-    assert any(f"profile {profile}" in x.value.replace("\\", "") for x in page.markdown)
+    assert any(f"Profile {profile}" in x.value.replace("\\", "") for x in page.markdown)
 
 
 def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:
