@@ -43,10 +43,10 @@ def explain(
         _tell(explainer, request_id, json)
 
 
-def _require_one_question(*asked: object) -> None:
+def _require_one_question(*questions: object) -> None:
     from sim.records.run import RunError
 
-    if sum(one is not None for one in asked) != 1:
+    if sum(question is not None for question in questions) != 1:
         raise RunError("explain: give one of a request ID, --slowest N or --trace-export FILE")
 
 

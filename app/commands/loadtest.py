@@ -91,7 +91,7 @@ def loadtest(
 
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
-    """What was scraped; where it cannot be kept, the rest is reported all the same."""
+    """Return one line on the scraped metrics; an unwritable file is reported there."""
     from loadtest.report.server_metrics import save_server_metrics
     from sim.records.run import RunError
 
@@ -109,7 +109,7 @@ def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
 
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
-    """The prediction to compare with, checked before anything is sent."""
+    """Return the prediction to compare with; a wrong one is refused before anything is sent."""
     from loadtest.report.comparison import check_same_load
     from sim.records.run import load_run
     from workloads.errors import LoadTestError
@@ -130,7 +130,7 @@ def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "R
 
 
 def _new_folder(folder: Path) -> Path:
-    """Made before the load is sent, so that an impossible place costs no load test."""
+    """Make the run folder before anything is sent: an impossible place costs no load test."""
     from workloads.errors import LoadTestError
 
     try:
@@ -141,7 +141,7 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _keep(trace: "Trace | None", folder: Path) -> None:
-    """A load that is in no file, so that it can be simulated or sent again."""
+    """Write a generated load beside the run, so that it can be simulated or sent again."""
     from workloads.native import write_trace
 
     path = folder / "trace.jsonl"

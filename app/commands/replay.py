@@ -99,9 +99,9 @@ def _simulate_with_progress(
         )
 
 
-def _affordable(run: "Run", asked: int | None) -> int:
-    if asked is not None:
-        return asked
+def _affordable(run: "Run", replications: int | None) -> int:
+    if replications is not None:
+        return replications
     wall_s = run.extra["simulation"]["wall_s"]
     return AUTO_REPLICATIONS if wall_s * AUTO_REPLICATIONS < AUTO_REPLICATION_BUDGET_S else 0
 
@@ -158,7 +158,7 @@ def _report(
         rests_line(summary["provenance"]),
     ]
     if scenario.is_certain():
-        lines.append("the step times were computed, not measured: nobody knows their error")
+        lines.append("the step times are computed, not measured: their error is unknown")
     elif not intervals:
-        lines.append("no intervals were asked for, or the run is long: --replications 10")
+        lines.append("no intervals (off, or the run is long): --replications 10")
     return lines

@@ -35,7 +35,7 @@ def selftest(
 
 
 def _judged(names: list[str]) -> Iterator[list["FigureCheck"]]:
-    """The outcomes of each scenario, in order, computed side by side where there are several."""
+    """Yield the outcomes of each scenario in order, computed in parallel."""
     import os
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context

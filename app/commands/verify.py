@@ -133,7 +133,7 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 
 def _print(found: "Verification", json: bool) -> None:
-    """The verdict, unless JSON follows, and warnings in any case."""
+    """Print the verdict, unless JSON follows, and the warnings in any case."""
     from app.text.provenance import outside_warning
     from app.text.verdict import profile_lines, verdict_lines
 
@@ -163,7 +163,7 @@ def verify_policies(
 
 
 def _with_step_log(url: str) -> "LiveEngine | None":
-    """The bundled engine at ``url`` if its step log can be read here."""
+    """Return the bundled engine at ``url`` if its step log can be read here, else None."""
     from app.twin.engines import engine_at
     from workloads.errors import EngineError
 

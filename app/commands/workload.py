@@ -122,14 +122,14 @@ CONVERSATIONS = ("multi-turn", "agentic")
 def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -> None:
     from workloads.errors import TraceError
 
-    asked = {
+    sources = {
         f"--structure {structure}": structure in CONVERSATIONS,
         "--closed-loop": bool(closed_loop),
         "--servegen": servegen is not None,
     }
-    given = [option for option, is_given in asked.items() if is_given]
-    if len(given) > 1:
-        raise TraceError(f"{' and '.join(given)} exclude each other; give one")
+    chosen = [option for option, is_chosen in sources.items() if is_chosen]
+    if len(chosen) > 1:
+        raise TraceError(f"{' and '.join(chosen)} exclude each other; give one")
 
 
 def _independent(

@@ -1,4 +1,4 @@
-"""Plotly charts inside a page that asks nobody for anything.
+"""Plotly charts inside a page that fetches nothing.
 
 plotly.js is in the page once, gzipped (2 MB in base64 for 4.8 MB); the browser unpacks it
 (``DecompressionStream``, in every browser since 2023). The page's Content-Security-Policy forbids
@@ -24,7 +24,7 @@ POLICY = (
 
 
 def asset(name: str) -> str:
-    """A text of ``app/assets``."""
+    """Read a text of ``app/assets``."""
     return files("app").joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -35,14 +35,14 @@ class Charts:
         self._figures: dict[str, Figure] = {}
 
     def place(self, title: str, figure: Figure) -> ET.Element:
-        """Where a chart will be drawn, with its title and its alternative text."""
+        """Return the place where a chart will be drawn, with its title and its alternative text."""
         name = f"chart-{len(self._figures) + 1}"
         self._figures[name] = figure
         drawing = element("div", id=name, role="img", aria_label=alt_text(figure))
         return element("figure", element("figcaption", title), drawing)
 
     def scripts(self) -> list[ET.Element]:
-        """The library, the figures, and what draws them."""
+        """Return the library, the figures, and the script that draws them."""
         return [
             element("script", packed_library(), id="library", type="application/gzip"),
             element("script", _as_json(self._figures), id="charts", type="application/json"),
@@ -52,13 +52,13 @@ class Charts:
 
 @cache
 def packed_library() -> str:
-    """plotly.js, gzipped, in base64; the same bytes each time."""
+    """Return plotly.js, gzipped, in base64; the same bytes each time."""
     packed = gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
 
 def _as_json(figures: Mapping[str, Figure]) -> str:
-    """Figures and templates as JSON that no script element can be closed by."""
+    """Return figures and templates as JSON that cannot close a script element."""
     themes = json.dumps({"light": LIGHT.to_plotly_json(), "dark": DARK.to_plotly_json()})
     drawn = ",".join(f"{json.dumps(name)}:{fig.to_json()}" for name, fig in figures.items())
     return f'{{"templates":{themes},"charts":{{{drawn}}}}}'.replace("<", "\\u003c")

@@ -7,7 +7,8 @@ Child = ET.Element | str | None
 
 
 def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
-    """An element; None children are left out. ``class_`` is class, ``aria_label`` aria-label."""
+    """Return an element; None children are left out. ``class_`` is class, ``aria_label`` aria-
+    label."""
     made = ET.Element(tag, {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()})
     for child in children:
         if isinstance(child, ET.Element):
@@ -25,7 +26,7 @@ def table(
     caption: str | None = None,
     class_: str = "figures",
 ) -> ET.Element:
-    """A table whose first column names its rows; it scrolls where the page is narrow."""
+    """Return a table whose first column names its rows; it scrolls where the page is narrow."""
     columns = element("tr", *(element("th", cell, scope="col") for cell in head))
     made = element(
         "table",
@@ -38,12 +39,12 @@ def table(
 
 
 def defined(word: str, definition: str) -> ET.Element:
-    """A word whose definition is one hover, or one tab, away."""
+    """Return a word whose definition is one hover, or one tab, away."""
     return element("abbr", word, title=definition, tabindex="0")
 
 
 def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
-    """A whole page."""
+    """Return a whole page."""
     page = element("html", element("head", *head), element("body", *body), lang="en")
     return "<!DOCTYPE html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
 

@@ -17,7 +17,7 @@ from sim.records.run import Run, RunKind
 
 
 def facts(named: NamedRun, look: Look) -> ET.Element:
-    """One run's part of the page's opening."""
+    """Return the part of a run in the opening of the page."""
     run = named.run
     summary = run.summary()
     lines = [
@@ -33,12 +33,12 @@ def facts(named: NamedRun, look: Look) -> ET.Element:
 
 
 def swatch(look: Look) -> ET.Element:
-    """The colour of a run beside its name."""
+    """Return the colour of a run beside its name."""
     return element("span", "\u25a0 ", style=f"color:{look.colour}", aria_hidden="true")
 
 
 def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
-    """The share of requests within every limit, in words."""
+    """Return the share of requests within every limit, in words."""
     summary = named.run.summary(slo)
     limits = [(METRICS[name], getattr(slo, name)) for name in LATENCIES]
     said = ", ".join(
@@ -55,7 +55,7 @@ def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
 
 
 def scenarios(runs: Sequence[NamedRun]) -> ET.Element:
-    """What is needed to run each again, as YAML."""
+    """Return what is needed to run each again, as YAML."""
     listed = (
         element(
             "details",
@@ -68,7 +68,7 @@ def scenarios(runs: Sequence[NamedRun]) -> ET.Element:
 
 
 def glossary() -> ET.Element:
-    """Every metric with its definition."""
+    """Return every metric with its definition."""
     pairs = [
         cell
         for metric in METRICS.values()
@@ -81,7 +81,7 @@ def glossary() -> ET.Element:
 
 
 def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
-    """``simulation of continuous+paged`` or ``load test of MODEL``."""
+    """Return ``simulation of continuous+paged`` or ``load test of MODEL``."""
     if kind == "loadtest":
         return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
     policies = scenario.get("policies", {})
@@ -91,7 +91,7 @@ def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
 
 
 def what_ran(run: Run) -> str:
-    """On what server, with which requests."""
+    """Return the server and the requests of a run, in words."""
     scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
     trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
     if run.kind == "loadtest":
@@ -115,20 +115,20 @@ def _rests(summary: Mapping[str, Any]) -> Iterator[Child]:
 
 
 def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
-    """Whether the load was delivered: nothing else of a load test can be read before that."""
-    told = summary.get("delivered", {})
-    lag_s, offered, sent = (told.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
+    """Return whether the load was delivered: without that, no figure of a load test can be read."""
+    delivery = summary.get("delivered", {})
+    lag_s, offered, sent = (delivery.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
     yield (
         f"load delivered: offered {_rate(offered)}, sent {_rate(sent)}, lag p99 "
         f"{'-' if lag_s is None else f'{1e3 * lag_s:.3g} ms'}, "
-        f"CPU {told.get('client_cpu_share', 0.0):.0%}"
+        f"CPU {delivery.get('client_cpu_share', 0.0):.0%}"
     )
-    limits = "; ".join(told.get("limited_by", ()))
-    verdict = told.get("verdict", "unknown")
+    limits = "; ".join(delivery.get("limited_by", ()))
+    verdict = delivery.get("verdict", "unknown")
     good = verdict == "client ok"
     because = f": the latencies hold the client's own ({limits})" if limits else ""
     yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
-    if stopped := told.get("stopped"):
+    if stopped := delivery.get("stopped"):
         yield element("div", f"stopped early: {stopped}", class_="bad")
 
 

@@ -25,7 +25,7 @@ _NO_LIMITS = SLO()
 
 
 def render_html(runs: Sequence[NamedRun], trials: Sequence[Trial], slo: SLO | None = None) -> str:
-    """A page that needs no other file and no network: runs, and the ``trials`` among them.
+    """Return a page that needs no other file and no network: runs, and the ``trials`` among them.
 
     All texts, of traces too, are escaped. About 2 MB, of which 10,000 requests are a tenth.
     """
@@ -46,7 +46,7 @@ class _Page:
         self._measured = {n.name: n.run.requests for n in runs if n.run.kind == "loadtest"}
 
     def html(self) -> str:
-        """The whole file."""
+        """Return the whole file."""
         only = self._runs[0].run
         ran = what_ran_short(only.kind, only.scenario)
         title = ran if len(self._runs) == 1 else f"{len(self._runs)} runs"
@@ -71,7 +71,7 @@ class _Page:
         return document(head, [element("main", *sections), *self._charts.scripts()])
 
     def _opening(self, title: str) -> ET.Element:
-        """The verdicts before all else, then what each run was."""
+        """Return the verdicts before all else, then what each run was."""
         verdicts = [_verdict(trial) for trial in self._trials]
         if self._slo:
             verdicts += [slo_verdict(named, self._slo) for named in self._runs]
@@ -141,7 +141,8 @@ class _Page:
         return [_section("Requests and memory", drawn)] if drawn else []
 
     def _trial(self, trial: Trial) -> ET.Element:
-        """Predicted against measured, request by request, and again on what was really sent."""
+        """Return predicted against measured, request by request, and again on the recorded send
+        times."""
         measured = {named.name: named.run for named in trial.measured}
         differences = {
             name: compare_requests(trial.predicted.run, run) for name, run in measured.items()
@@ -208,7 +209,7 @@ def _verdict(trial: Trial) -> ET.Element:
 
 
 def server_state(named: NamedRun) -> pd.DataFrame:
-    """What the server did, from the steps of a simulation or from what a load test scraped."""
+    """Return the server over time: steps of a simulation, or scraped metrics of a load test."""
     run = named.run
     if run.kind == "loadtest":
         return named.server if named.server is not None else pd.DataFrame()

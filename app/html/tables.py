@@ -27,7 +27,7 @@ _VERDICTS = {True: ("holds", "good"), False: ("FAILS", "bad"), None: ("", "quiet
 
 
 def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
-    """Metric by metric, a row per run: count, mean, percentiles, maximum."""
+    """Return a row per metric and run: count, mean, percentiles, maximum."""
     of_runs = {named.name: described(named.run) for named in runs}
     rows: list[list[Child]] = [
         [
@@ -47,7 +47,7 @@ def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Ele
 def totals_table(
     runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None
 ) -> ET.Element:
-    """Throughput, goodput, prefix hits and preemptions: a column per run."""
+    """Return throughput, goodput, prefix hits and preemptions: a column per run."""
     summaries = [named.run.summary(slo) for named in runs]
     known = [metric for metric in _TOTALS if metric in summaries[0]]
     rows: list[list[Child]] = [
@@ -62,7 +62,7 @@ def totals_table(
 
 
 def comparison_table(found: Comparison) -> ET.Element:
-    """Predicted with its interval, measured, error, noise floor, limit and verdict."""
+    """Return predicted with its interval, measured, error, noise floor, limit and verdict."""
     head = ["metric", "predicted", "low", "high", "measured", "error", "noise", "limit", ""]
     explained = (
         "error = (predicted - measured) / measured; noise = (max - min) / mean of "
@@ -86,13 +86,13 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
 
 
 def metric_label(metric: str) -> str:
-    """``TTFT p90`` of ``ttft_s.p90``."""
+    """Return ``TTFT p90`` for ``ttft_s.p90``."""
     name, _, point = metric.partition(".")
     return f"{METRICS[name].label} {point}".rstrip()
 
 
 def described(run: Run) -> dict[str, Mapping[str, Any]]:
-    """Count, mean, percentiles and maximum of every metric that a request has."""
+    """Return count, mean, percentiles and maximum of every metric that a request has."""
     summary = run.summary()
     found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
     finished = run.requests[run.requests["status"] == "finished"]

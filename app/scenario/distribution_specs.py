@@ -1,6 +1,6 @@
-"""Laws as people write them: ``gamma:cv=2``, ``lognormal:mean=512,cv=0.8``, ``lognormal:median=2``.
+"""Distributions and processes as text: ``gamma:cv=2``, ``lognormal:mean=512,cv=0.8``.
 
-A name, and after a colon settings of that law; what is not set is as in the choice underneath.
+A name, and behind a colon the settings of it; the choice underneath keeps what the text leaves out.
 """
 
 import re
@@ -42,14 +42,14 @@ _WHOLE = ("max_tokens",)
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A law by name, and its settings by the names of the fields that they set."""
+    """A distribution by name, and its settings by the names of the fields that they set."""
 
     name: str
     settings: Mapping[str, Any]
 
 
 def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> ArrivalChoice:
-    """The choice of arrivals in ``text``, over ``base``.
+    """Return the choice of arrivals in ``text``, laid over ``base``.
 
     Raises ``TraceError`` naming the option, the part that is wrong and what is valid.
     """
@@ -66,7 +66,8 @@ def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> A
 
 
 def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
-    """The choice of lengths in ``text``, over ``base``; a number alone is a fixed length."""
+    """Return the choice of lengths in ``text``, laid over ``base``; a number alone is a fixed
+    length."""
     if text.isdigit():
         return replace(base, name="fixed", mean_tokens=float(text))
     spec = parse_spec(text, option, _LENGTH_KEYS)
@@ -74,7 +75,8 @@ def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
 
 
 def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution":
-    """A law of think times; a number alone is a fixed time in seconds."""
+    """Return the distribution of think times in ``text``; a number alone is a fixed time in
+    seconds."""
     from workloads.generators.pauses import ExponentialPause, LognormalPause
 
     if (fixed_s := _number(text)) is not None:
@@ -88,7 +90,7 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
 
 
 def parse_spec(text: str, option: str, keys: Mapping[str, Mapping[str, str]]) -> Spec:
-    """``NAME:KEY=NUMBER,...``, where ``keys`` has the fields that each law's keys set."""
+    """Read ``NAME:KEY=NUMBER,...``; ``keys`` has, by name, the fields that its keys set."""
     name, parameters = split_settings(text)
     takes = keys[known(option, name, tuple(keys))]
     return Spec(name, _parse_settings(f"{option} {name}", parameters, takes, _WHOLE))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 ENDLESS_REQUESTS = 1000
-"""That users take in turn who send until the end, where nobody says how many there are."""
+"""Requests that users take in turn until the end, where no option says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,14 @@ class LoadChoice:
         return self.output_tokens or DEFAULT_OUTPUT.name
 
     def record(self) -> dict[str, Any]:
-        """What was given, for ``scenario.yaml``: with the seed, all that makes the load again."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        given = {f.name: given[f.name] for f in fields(self) if given[f.name] != f.default}
+        """Return the options that differ from their defaults, for ``scenario.yaml``."""
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record = {f.name: record[f.name] for f in fields(self) if record[f.name] != f.default}
         if self.path is not None:
-            given["path"] = str(self.path)
+            record["path"] = str(self.path)
         if self.shape != WHOLE_TRACE:
-            given["shape"] = asdict(self.shape)
-        return given
+            record["shape"] = asdict(self.shape)
+        return record
 
     def options(self, **more: Any) -> "LoadOptions":
         """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
@@ -152,7 +152,7 @@ class LoadChoice:
         )
 
     def trace(self) -> "Trace":
-        """What is sent.
+        """Read or generate the requests to send.
 
         Raises ``LoadTestError`` or ``TraceError`` for what cannot be read or generated.
         """
@@ -171,7 +171,7 @@ class LoadChoice:
         return begun_before(trace, self.duration_s, closed_loop=closed_loop)
 
     def _contradictions(self) -> Iterator[str]:
-        """What excludes each other, or misses something; the first one is told."""
+        """Yield a message for options that exclude each other, or that need another one."""
         yield from self._contradictions_of_the_source()
         if self.concurrency is None and (self.think_time is not None or self.ramp_up_s):
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
@@ -194,7 +194,10 @@ class LoadChoice:
             other = "--trace" if self.path else "--concurrency"
             yield f"--arrivals and {other} exclude each other; give one"
         if not (self.arrivals or self.path or self.concurrency):
-            yield "nothing to send: give --trace FILE, --arrivals LAW --rate R, or --concurrency N"
+            yield (
+                "nothing to send: give --trace FILE, --arrivals PROCESS --rate R, or "
+                "--concurrency N"
+            )
         if self.path is None and self.limit is None and self.duration_s is None:
             yield "the load has no end: give --duration S or --limit N"
         if self.limit is not None and self.limit < 1:
@@ -210,14 +213,14 @@ class LoadChoice:
         shape = self.shape
         if self.time_scale is not None:
             shape = replace(shape, rate_scale=1 / self.time_scale)
-        asked = TraceOptions(
+        options = TraceOptions(
             path=self.path,
             limit=self.limit,
             rate_per_s=self.rate_per_s,
             seed=self.seed,
             **asdict(shape),
         )
-        return looped(asked.read(), self.loop)
+        return looped(options.read(), self.loop)
 
     def _generated(self) -> "Trace":
         from workloads.generators.arrivals import ConstantArrivals
@@ -237,11 +240,11 @@ class LoadChoice:
     def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
         from workloads.generators.generate import WorkloadSpec, generate
 
-        told = [f"arrivals {self.arrivals}"] if self.arrivals else []
-        told += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
-        told += [f"prompts {self._prompt}", f"outputs {self._output}", f"seed {self.seed}"]
+        note = [f"arrivals {self.arrivals}"] if self.arrivals else []
+        note += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
+        note += [f"prompts {self._prompt}", f"outputs {self._output}", f"seed {self.seed}"]
         made = generate(WorkloadSpec(count, process, self._lengths()), self.seed)
-        return replace(made, notes=(", ".join(told),))
+        return replace(made, notes=(", ".join(note),))
 
     def _arrivals(self, text: str) -> ArrivalChoice:
         choice = arrivals_of(text, ArrivalChoice(rate_per_s=self.rate_per_s or 0.0))
@@ -264,5 +267,5 @@ class LoadChoice:
 
 
 def _enough(expected: float) -> int:
-    """More requests than nearly any process has where it has so many on average."""
+    """Return a count that hardly any process of ``expected`` requests on average exceeds."""
     return ceil(expected + 6 * sqrt(expected)) + 16

@@ -32,8 +32,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     own = list(inspect.signature(command).parameters.values())
     parameters = [_for_typer(each) for parameter in own for each in _leaves(parameter)]
 
-    def with_options(**given: Any) -> None:
-        command(**{parameter.name: _value(parameter, given) for parameter in own})
+    def with_options(**values: Any) -> None:
+        command(**{parameter.name: _value(parameter, values) for parameter in own})
 
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -42,21 +42,21 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _leaves(parameter: Parameter) -> list[Parameter]:
-    """The options that a parameter stands for: itself, or those of its group."""
+    """Return the options that a parameter stands for: itself, or all of its group."""
     members = _members(parameter.annotation)
     return [parameter] if members is None else [leaf for each in members for leaf in _leaves(each)]
 
 
-def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
+def _value(parameter: Parameter, values: dict[str, Any]) -> Any:
     members = _members(parameter.annotation)
     if members is not None:
-        return _kind(parameter.annotation)(**{each.name: _value(each, given) for each in members})
-    value = given[parameter.name]
+        return _kind(parameter.annotation)(**{each.name: _value(each, values) for each in members})
+    value = values[parameter.name]
     return tuple(value or ()) if _is_repeatable(parameter.annotation) else value
 
 
 def _members(annotation: Any) -> list[Parameter] | None:
-    """The options and inner groups of a group; None where the annotation is no group."""
+    """Return the options and inner groups of a group; None where the annotation is no group."""
     group = _kind(annotation)
     if not is_dataclass(group):
         return None
@@ -73,7 +73,7 @@ def _members(annotation: Any) -> list[Parameter] | None:
 
 
 def _for_typer(parameter: Parameter) -> Parameter:
-    """The parameter as a keyword; one that may be repeated is a list there."""
+    """Return the parameter as a keyword; a repeatable one is a list there."""
     keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
     if not _is_repeatable(parameter.annotation):
         return keyword
@@ -87,12 +87,12 @@ def _kind(annotation: Any) -> Any:
 
 
 def _declared(annotation: Any) -> Any:
-    """The ``typer.Option`` or ``typer.Argument`` of an annotation, or None."""
+    """Return the ``typer.Option`` or ``typer.Argument`` of an annotation, or None."""
     kinds = (OptionInfo, ArgumentInfo)
     return next((each for each in get_args(annotation) if isinstance(each, kinds)), None)
 
 
 def _is_repeatable(annotation: Any) -> bool:
-    """Whether the kind is ``tuple[..., ...]``: one item for each time that the option is given."""
+    """Return whether the kind is ``tuple[..., ...]``: an item for each use of the option."""
     kind = _kind(annotation)
     return get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis

@@ -81,18 +81,18 @@ class Workload(FrozenModel):
 
     @property
     def is_generated(self) -> bool:
-        """Whether laws make the requests, so that another seed makes others."""
+        """Whether distributions make the requests, so that another seed makes others."""
         return self.source == GENERATED
 
-    def trace(self, seed: int, given: Mapping[str, Trace] | None = None) -> Trace:
-        """The requests; ``given`` traces by name.
+    def trace(self, seed: int, uploaded: Mapping[str, Trace] | None = None) -> Trace:
+        """Return the requests; ``uploaded`` are traces by name.
 
         Raises ``ScenarioError`` where the source is none of them, ``TraceError`` for impossible
-        laws.
+        distributions.
         """
         if self.is_generated:
             return generate(self._spec(), seed)
-        trace = sample_trace() if self.source == SAMPLE else (given or {}).get(self.source)
+        trace = sample_trace() if self.source == SAMPLE else (uploaded or {}).get(self.source)
         if trace is None:
             raise ScenarioError(
                 f"workload.source: the trace {self.source!r} is not here; upload it, or choose "
@@ -130,10 +130,12 @@ class Server(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_profile(cls, given: Any) -> Any:
-        if isinstance(given, dict) and not any(map(given.get, ("profile", "model", "hardware"))):
-            return {**given, "profile": PROFILE}
-        return given
+    def _default_profile(cls, section: Any) -> Any:
+        if isinstance(section, dict) and not any(
+            map(section.get, ("profile", "model", "hardware"))
+        ):
+            return {**section, "profile": PROFILE}
+        return section
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -162,9 +164,9 @@ class Limits(FrozenModel):
     """End-to-end latency at most."""
 
     def slo(self) -> SLO:
-        """In seconds."""
-        given = {"ttft_s": self.ttft_ms, "tpot_s": self.tpot_ms, "e2e_s": self.e2e_ms}
-        return SLO(**{name: ms / 1000 for name, ms in given.items() if ms is not None})
+        """Return the limits in seconds."""
+        limits_ms = {"ttft_s": self.ttft_ms, "tpot_s": self.tpot_ms, "e2e_s": self.e2e_ms}
+        return SLO(**{name: ms / 1000 for name, ms in limits_ms.items() if ms is not None})
 
 
 class ScenarioFile(FrozenModel):
@@ -187,7 +189,7 @@ class ScenarioFile(FrozenModel):
     """Seed of every random stream."""
 
     def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "ScenarioFile":
-        """The same with more settings, which win."""
+        """Return the scenario with further settings, which win."""
         return self.model_copy(
             update={
                 "policies": {**self.policies, **policies},
@@ -196,13 +198,13 @@ class ScenarioFile(FrozenModel):
         )
 
     def with_policies(self, text: str) -> "ScenarioFile":
-        """The same under policies as ``--compare`` names them; raises ``PolicyError``."""
+        """Return the scenario under a side of ``--compare``; raises ``PolicyError``."""
         named = parse_policies(text)
         cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
         return self.over(named.policies, cluster)
 
     def settled(self, servers: Scenario | None = None) -> Scenario:
-        """Servers (``servers`` in place of its own), policies and cluster.
+        """Return servers (``servers`` in place of its own), policies and cluster.
 
         Raises ``ServetwinError`` naming the setting that cannot be.
         """
@@ -212,7 +214,8 @@ class ScenarioFile(FrozenModel):
         return Scenario(config, servers.profile, ClusterConfig(**around), servers.more_profiles)
 
     def build(self, trace: Trace, servers: Scenario | None = None) -> Scenario:
-        """As ``settled``, for ``trace``: the model length grows to its longest request."""
+        """Return the scenario for ``trace``: as ``settled``, with a model length that fits every
+        request."""
         scenario = self.settled(servers)
         config, _ = fit_to_trace(scenario.policies, trace, self._policies())
         return replace(scenario, policies=config)
@@ -225,12 +228,12 @@ class ScenarioFile(FrozenModel):
         return find_preset(self.preset).cluster if self.preset else {}
 
     def redraw(self, seed: int) -> tuple[Trace, Scenario]:
-        """Another draw of a generated workload, and the scenario that fits it."""
+        """Return another draw of a generated workload, and the scenario that fits it."""
         trace = self.workload.trace(seed)
         return trace, self.build(trace)
 
     def as_yaml(self) -> str:
-        """The file; what is as by default is left out."""
+        """Return the text of the file, without the settings that are at their default."""
         found: str = yaml.safe_dump(
             self.model_dump(mode="json", exclude_defaults=True), sort_keys=False
         )
@@ -238,7 +241,7 @@ class ScenarioFile(FrozenModel):
 
 
 def read_scenario(path: Path) -> ScenarioFile:
-    """The scenario in a file; raises ``ScenarioError`` naming the file and the key."""
+    """Read the scenario in a file; raises ``ScenarioError`` naming the file and the key."""
     try:
         return parse_scenario(path.read_text(), str(path))
     except OSError as error:
@@ -248,8 +251,10 @@ def read_scenario(path: Path) -> ScenarioFile:
 
 
 def parse_scenario(text: str, source: str) -> ScenarioFile:
-    """The scenario in ``text``; raises ``ScenarioError`` naming ``source``, the key and what would
-    be right."""
+    """Read the scenario in ``text``.
+
+    Raises ``ScenarioError`` naming ``source``, the key and what would be right.
+    """
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -260,7 +265,7 @@ def parse_scenario(text: str, source: str) -> ScenarioFile:
 
 
 def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
-    """``parse_scenario`` of what was read already."""
+    """Check a scenario that is a mapping already; raises as ``parse_scenario`` does."""
     try:
         scenario = ScenarioFile.model_validate(found)
     except ValidationError as error:
@@ -299,8 +304,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"{where}: unknown key; {hint}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"
-    said = problem["msg"]
-    return f"{where}: {problem['input']!r}: {said[0].lower()}{said[1:]}"
+    message = problem["msg"]
+    return f"{where}: {problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
 def _section(place: Sequence[Any]) -> type[FrozenModel]:

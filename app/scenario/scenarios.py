@@ -25,7 +25,7 @@ def build_scenario(
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """``servers`` under the options; ``compared`` are policies of ``--compare``, which win.
+    """Return ``servers`` under the options; ``compared`` are policies of ``--compare``, which win.
 
     Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
     """
@@ -45,8 +45,10 @@ def build_scenario(
 def fit_to_trace(
     config: PolicyConfig, trace: Trace, settings: Mapping[str, Any]
 ) -> tuple[PolicyConfig, str | None]:
-    """Where nobody sets the model length, it grows to the trace's longest request; and a note that
-    says so."""
+    """Raise the model length to the longest request, unless ``settings`` fix it.
+
+    Return the policies, and a note where it was raised.
+    """
     longest = max((request.total_tokens for request in trace), default=0)
     if "max_model_len" in settings or longest <= config.max_model_len:
         return config, None
@@ -76,7 +78,7 @@ def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> Non
 def scenario_record(
     trace: Trace, scenario: Scenario, servers: Mapping[str, object], seed: int
 ) -> dict[str, Any]:
-    """All that is needed to run it again; ``servers`` as they were asked for."""
+    """Return what ``scenario.yaml`` needs to run it again; ``servers`` as the options name them."""
     return {
         "trace": trace.source,
         "notes": list(trace.notes),

@@ -98,7 +98,7 @@ def _defaults(section: type[Any]) -> dict[str, Any]:
 
 
 def _choices(key: str, kind: Any) -> tuple[str, ...]:
-    """The names that a setting may be: of its type, or of the registry that it is looked up in."""
+    """Return the names that a setting may be: of its type, or of the registry that has them."""
     from policies.prefix.eviction import EVICTION_ORDERS
     from policies.presets import PRESETS
     from policies.registry import MEMORIES, ROUTERS, SCHEDULERS

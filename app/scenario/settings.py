@@ -1,4 +1,4 @@
-"""Settings given as text: ``--set KEY=VALUE``, and the policies named by ``--compare``."""
+"""Settings changes as text: ``--set KEY=VALUE``, and the policies named by ``--compare``."""
 
 import types
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 class NamedPolicies(NamedTuple):
-    """What a side of ``--compare`` asks for.
+    """The policies that a side of ``--compare`` names.
 
-    ``policies`` are settings of ``PolicyConfig``; those of ``ClusterConfig`` come with a preset
-    (``preset_cluster``) or are given as KEY=VALUE (``cluster``).
+    ``policies`` are settings of ``PolicyConfig``; settings of ``ClusterConfig`` come with a preset
+    (``preset_cluster``) or as KEY=VALUE (``cluster``).
     """
 
     policies: dict[str, Any]
@@ -26,7 +26,7 @@ class NamedPolicies(NamedTuple):
 
 
 def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str, Any]:
-    """``KEY=VALUE`` texts as settings of the classes ``of``, by default ``PolicyConfig``.
+    """Read ``KEY=VALUE`` texts as settings of the classes ``of``, by default ``PolicyConfig``.
 
     Raises ``PolicyError`` that names ``where``, the key and what would be right.
     """
@@ -39,19 +39,19 @@ def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str
 
 
 def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyConfig":
-    """``base`` with settings laid over it; memory that cannot share turns an inherited prefix
-    cache off.
+    """Return ``base`` with settings laid over it.
 
-    Where the settings do not choose a step's token budget, it grows to hold every sequence.
+    Memory that cannot share turns an inherited prefix cache off. Where the settings leave the token
+    budget of a step alone, it grows to hold every sequence.
     """
-    given = dict(settings)
-    if given.get("kv", base.kv) in ("contiguous", "windowed"):
-        given.setdefault("prefix_cache", False)
-    if "token_budget" not in given:
-        rows = 1 + given.get("draft_rows", base.draft_rows)
-        needed = rows * given.get("max_seqs", base.max_seqs)
-        given["token_budget"] = max(base.token_budget, needed)
-    return replace(base, **given)
+    changes = dict(settings)
+    if changes.get("kv", base.kv) in ("contiguous", "windowed"):
+        changes.setdefault("prefix_cache", False)
+    if "token_budget" not in changes:
+        rows = 1 + changes.get("draft_rows", base.draft_rows)
+        needed = rows * changes.get("max_seqs", base.max_seqs)
+        changes["token_budget"] = max(base.token_budget, needed)
+    return replace(base, **changes)
 
 
 def parse_policies(text: str, where: str = "--compare") -> NamedPolicies:
@@ -95,7 +95,7 @@ def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig
 
 
 def _label_piece(part: str, number: int) -> dict[str, Any]:
-    """The settings that a piece of ``PolicyConfig.name`` stands for; none for another word."""
+    """Return the settings that a piece of ``PolicyConfig.name`` stands for, if any."""
     from policies.registry import MEMORIES, SCHEDULERS
 
     kv, _, reservation = part.partition("-")
@@ -111,7 +111,7 @@ def _label_piece(part: str, number: int) -> dict[str, Any]:
 
 
 def _preset(name: str, where: str) -> "Preset":
-    """A preset; else an error with the nearest name of a preset or a policy."""
+    """Return a preset; raises ``PolicyError`` with the nearest name of a preset or a policy."""
     from policies.presets import PRESETS, find_preset
     from policies.registry import MEMORIES, SCHEDULERS
     from workloads.errors import PolicyError, did_you_mean
@@ -124,7 +124,7 @@ def _preset(name: str, where: str) -> "Preset":
 
 
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
-    """A key of ``known`` and its value, of the type that ``known`` has for it."""
+    """Return a key of ``known`` and its value, of the type that ``known`` has for it."""
     from workloads.errors import PolicyError, did_you_mean
     from workloads.key_values import key_value
 

@@ -62,7 +62,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
 
 
 def grid(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
-    """Every combination, by key; raises ``PolicyError`` where two axes have the same key."""
+    """Yield every combination, by key; raises ``PolicyError`` where two axes have the same key."""
     keys = [axis.key for axis in axes]
     if len(set(keys)) < len(keys):
         raise PolicyError(f"--vary: {max(keys, key=keys.count)!r} is varied twice")
@@ -71,8 +71,10 @@ def grid(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
 
 
 def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) -> Scenario:
-    """What was asked for with ``values`` over it; raises ``ServetwinError`` where that cannot
-    be."""
+    """Return the scenario of the options with ``values`` over it.
+
+    Raises ``ServetwinError`` where that cannot be.
+    """
     preset = find_preset(name) if (name := values.get("preset", options.policy.preset)) else None
     own = parse_settings(
         [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
@@ -90,12 +92,12 @@ def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) 
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Scenario:
-    given: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
+    changes: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
     if "profile" in values:
-        given["profiles"] = (values["profile"],)
+        changes["profiles"] = (values["profile"],)
     if (technique := values.get("technique", "none")) != "none":
-        given["techniques"] = (*options.servers.techniques, technique)
-    return replace(options.servers, **given).base()
+        changes["techniques"] = (*options.servers.techniques, technique)
+    return replace(options.servers, **changes).base()
 
 
 def _check(key: str, value: str) -> None:
@@ -106,5 +108,5 @@ def _check(key: str, value: str) -> None:
 
 
 def _is_apart(key: str) -> bool:
-    """Whether a key is no plain setting."""
+    """Return whether a key is no plain setting."""
     return key == "preset" or key in _SERVER_KEYS

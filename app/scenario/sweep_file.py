@@ -52,18 +52,18 @@ class SweepFile:
         self._order = {self._place(point): number for number, point in enumerate(wanted)}
 
     def __contains__(self, row: Mapping[str, Any]) -> bool:
-        """Whether this point, its axes and rate, is there."""
+        """Return whether this point, its axes and rate, has a row."""
         return self._place(row) in self._rows
 
     def add(self, point: Mapping[str, Any], figures: Row) -> None:
-        """A finished point: on disk when this returns."""
+        """Add a finished point; it is on disk when this returns."""
         blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
         self._rows[self._place(point)] = {**point, **blank, **figures, SWEEP: self._identity}
         if self._path is not None:
             self._write(self._path)
 
     def frame(self) -> pd.DataFrame:
-        """All rows; figures are numbers."""
+        """Return all rows; figures are numbers."""
         columns = [*self._keys, RATE, *FIGURE_MEANINGS, PROBLEM, SWEEP]
         places = sorted(self._rows, key=lambda place: self._order.get(place, len(self._order)))
         frame = pd.DataFrame([self._rows[place] for place in places], columns=columns)
@@ -107,7 +107,7 @@ class SweepFile:
 
 
 def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
-    """A digest of all that the figures depend on, beside a point's own values and rate."""
+    """Return a digest of all that the figures depend on, beside a point's own values and rate."""
     trace_digest = blake2b(repr(trace.requests).encode(), digest_size=16).hexdigest()
     texts = [*options.servers.profiles, options.policy.batching, options.policy.kv]
     facts = {
@@ -126,6 +126,6 @@ def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[st
 
 
 def _content(text: str) -> str:
-    """Of a profile or a policy that is a file: what is in it now."""
+    """Return a digest of the file that a profile or a policy names; nothing where it names none."""
     path = Path(text.partition(":")[0])
     return blake2b(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -37,7 +37,7 @@ class TechniqueScenario(NamedTuple):
 
 
 def read_technique_scenario(path: Path | None) -> TechniqueScenario:
-    """The scenario of a YAML file; without one, Llama-2-7B on an A100.
+    """Read the scenario of a YAML file; without one, Llama-2-7B on an A100.
 
     Keys: model, hardware, techniques (on both sides of every comparison), efficiency, policies,
     workload. Raises ``PolicyError`` that names the file, the key and what would be right.
@@ -76,8 +76,8 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
     return TechniqueScenario(setup, Experiment(**file.workload), bool(file.workload))
 
 
-def _require_known(where: str, part: str, given: dict[str, Any], known: Any) -> None:
-    for key in given:
+def _require_known(where: str, part: str, section: dict[str, Any], known: Any) -> None:
+    for key in section:
         if key not in known:
             hint = did_you_mean(key, known)
             raise PolicyError(f"{where}: {part}: unknown key {key!r}; {hint}")

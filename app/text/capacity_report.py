@@ -19,7 +19,7 @@ _FEW = 10
 
 
 def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario) -> list[str]:
-    """What ``servetwin capacity`` prints."""
+    """Return the lines that ``servetwin capacity`` prints."""
     return [
         f"{trace.source}: {scenario.name}, {scenario.policies.kv_tokens} KV tokens, at most "
         f"{scenario.policies.max_seqs} sequences",
@@ -56,9 +56,9 @@ def as_json(
 
 
 def slo_words(slo: SLO) -> str:
-    """``TTFT 500 ms, TPOT 50 ms``."""
-    given = {name: getattr(slo, name) for name in LATENCIES}
-    return ", ".join(f"{_LABELS[n]} {1000 * s:g} ms" for n, s in given.items() if s is not None)
+    """Return an SLO in words: ``TTFT 500 ms, TPOT 50 ms``."""
+    limits_s = {name: getattr(slo, name) for name in LATENCIES}
+    return ", ".join(f"{_LABELS[n]} {1000 * s:g} ms" for n, s in limits_s.items() if s is not None)
 
 
 def _rate(rate: Interval, replications: int) -> str:
@@ -111,7 +111,7 @@ def _closing_lines(
     if scenario.is_repeatable():
         lines.append("nothing is drawn, neither noise nor coefficients: no interval")
     elif found.replications < 2:
-        lines.append("no interval was asked for: --replications 10")
+        lines.append("no interval: --replications 10")
     return lines
 
 

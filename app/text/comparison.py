@@ -1,4 +1,4 @@
-"""``--compare A B``: per-metric differences with intervals, and who gained and lost most."""
+"""``--compare A B``: per-metric differences with intervals, and the requests that gained most."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def print_comparison(
 ) -> None:
     """Simulate both over the same seeds and print how B differs from A.
 
-    ``servers`` is how they were asked for.
+    ``servers`` is what the scenario says of them.
     """
     seeds = _seeds(sides) if replications is None else max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
@@ -56,7 +56,7 @@ def print_comparison(
 
 
 def _seeds(sides: Sequence[Scenario]) -> int:
-    """One is enough where all others would be the same."""
+    """Return the seeds of the replications; one is enough where all others would be the same."""
     return 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
 
 

@@ -24,7 +24,7 @@ _CAUSES = {
 
 
 def verdict(found: Explanation) -> str:
-    """One sentence on the delay that cost most, if any is worth naming."""
+    """Return one sentence on the delay that cost most, if any is worth naming."""
     if found.e2e_s is None or found.status != "finished":
         return f"{found.status}: {found.error or 'no reason is known'}"
     if "streaming" in found.parts_s:
@@ -38,7 +38,7 @@ def verdict(found: Explanation) -> str:
 
 
 def explanation_lines(found: Explanation) -> list[str]:
-    """The verdict, the parts with bars, and who was there."""
+    """Return the verdict, the parts with bars, and the neighbours of the request."""
     return [
         f"request {found.request_id} ({found.prompt_tokens} prompt, {found.output_tokens} output "
         f"tokens), scheduled at {found.scheduled_s:.3f} s on replica {found.replica}",
@@ -50,7 +50,7 @@ def explanation_lines(found: Explanation) -> list[str]:
 
 
 def slowest_lines(found: Sequence[Explanation]) -> list[str]:
-    """A line per request with its parts in milliseconds, and its verdict below."""
+    """Return a line per request with its parts in milliseconds, and its verdict below."""
     if not found:
         return ["no request finished"]
     parts = list(found[0].parts_s)
@@ -65,14 +65,14 @@ def slowest_lines(found: Sequence[Explanation]) -> list[str]:
 
 
 def parts_table(found: Explanation) -> list[str]:
-    """Every part in seconds and as a share of the latency; they sum to the last line."""
+    """Return every part in seconds and as a share of the latency; they sum to the last line."""
     e2e_s = found.e2e_s or 0.0
     rows = [_part_line(part, s, s / e2e_s if e2e_s else 0.0) for part, s in found.parts_s.items()]
     return [f"{'part':<12}{'seconds':>10}{'share':>9}", *rows, f"{'E2E latency':<12}{e2e_s:>10.4f}"]
 
 
 def neighbour_lines(found: Explanation) -> list[str]:
-    """Who was beside it, and what it had of the prefix cache; nothing where that is not known."""
+    """Return the requests beside it and its prefix-cache hits; nothing where these are unknown."""
     neighbours = found.neighbours
     if neighbours is None:
         return []
@@ -87,7 +87,7 @@ def neighbour_lines(found: Explanation) -> list[str]:
 
 
 def as_json(found: Explanation | Sequence[Explanation]) -> str:
-    """One object, or a list of them."""
+    """Return one object, or a list of them, as JSON."""
     if isinstance(found, Explanation):
         return json.dumps(_as_dict(found))
     return json.dumps([_as_dict(one) for one in found])

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def compared(run: "Run", predicted: "Run") -> "Compared":
-    """The run beside its prediction, as a whole and request by request."""
+    """Compare the run with its prediction, as a whole and request by request."""
     from loadtest.report.comparison import compare, compare_requests
 
     return compare(predicted, [run]), compare_requests(predicted, run)
 
 
 def as_text(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
-    """The report, its distributions, and the comparison where there is one."""
+    """Return the report, its distributions, and the comparison where there is one."""
     from app.text.sparkline import sparkline_lines
     from loadtest.report.comparison_report import render_comparison, render_requests
     from loadtest.report.report import render_report
@@ -35,7 +35,7 @@ def as_text(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None
 
 
 def as_json(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
-    """The same as one object."""
+    """Return the report as one JSON object."""
     answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
     if found:
         comparison, differences = found
@@ -45,7 +45,7 @@ def as_json(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None
 
 
 def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
-    """The prediction again, on the send times that the load test recorded."""
+    """Return the prediction again, on the send times that the load test recorded."""
     from app.twin.resimulate import resimulate_as_sent
     from loadtest.report.comparison_report import render_comparison
     from workloads.errors import ServetwinError
@@ -58,7 +58,7 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
 
 
 def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
-    """Why the exit code is 1, or None where all is well."""
+    """Return why the exit code is 1, or None where all is well."""
     from loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]

@@ -18,7 +18,7 @@ def report_progress(line: str) -> None:
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes how many of ``total`` are done."""
+    """Yield a function that takes how many of ``total`` are done."""
     if sys.stderr.isatty():
         with _bar(label, total) as advance:
             yield advance

@@ -1,4 +1,4 @@
-"""A load test's progress as a file that grows: one JSON line a second, for who watches it."""
+"""The progress of a load test as a file that grows: one JSON line a second."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def live_file(path: Path | None) -> Iterator[Callable[["Progress"], None]]:
-    """Yields a function that appends a state; one that does nothing without a ``path``.
+    """Yield a function that appends a state; one that does nothing without a ``path``.
 
     Raises ``LoadTestError`` where the file cannot be made. Once it cannot be written it ends, and
     the load test goes on.

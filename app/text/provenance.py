@@ -22,7 +22,7 @@ WARN_ABOVE = 0.001
 
 
 def rests_line(provenance: Mapping[str, Any]) -> str:
-    """``rests on   interpolated 93.1 %, extrapolated 6.9 % of simulated time``."""
+    """Return ``rests on   interpolated 93.1 %, extrapolated 6.9 % of simulated time``."""
     shares = [f"{kind} {_percent(share)}" for kind, share in provenance["shares"].items()]
     return f"rests on   {', '.join(shares)} of simulated time" if shares else "no step was run"
 
@@ -34,7 +34,7 @@ def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
         return None
     profiles = dict.fromkeys(excess["profile"] for excess in provenance["outside"])
     what = "; also ".join(_excess(excess) for excess in provenance["outside"])
-    end = "intervals are widened there" if widened else "nobody knows the error there"
+    end = "intervals are widened there" if widened else "the error there is unknown"
     several = "s" if len(profiles) > 1 else ""
     return (
         f"warning: {_percent(share)} of the simulated time lies outside what profile{several} "

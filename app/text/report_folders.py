@@ -39,16 +39,16 @@ class Trial:
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
-    """The runs of ``folders``, and the trials among them.
+    """Find the runs in ``folders``, and the trials among them.
 
     A folder is a run (``replay --out``, ``loadtest --out``), a verification (``verify --out``,
-    whose verdicts are taken as they stand), or holds some of either. Raises ``RunError`` that
-    names a folder that is none of these, or is damaged.
+    whose verdicts are taken as they stand), or holds some of either. Raises ``RunError`` that names
+    a folder that is none of these, or is damaged.
     """
     found: dict[Path, str] = {}
-    for given in folders:
-        for folder in _runs_in(given):
-            found.setdefault(folder.resolve(), _name(given, folder))
+    for root in folders:
+        for folder in _runs_in(root):
+            found.setdefault(folder.resolve(), _name(root, folder))
     names = _unique(list(found.values()), list(found))
     runs = {
         folder: NamedRun(name, _load(folder), load_server_metrics(folder))
@@ -58,7 +58,7 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
 
 
 def same_load(predicted: Run, measured: Run) -> bool:
-    """Whether both had the same requests at the same times."""
+    """Return whether both had the same requests at the same times."""
     ours, theirs = (
         run.requests.set_index("request_id")["scheduled_s"].sort_index()
         for run in (predicted, measured)
@@ -97,20 +97,20 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """A prediction comes before its measurements."""
+    """Return the folders in a folder, a prediction before its measurements."""
     if not folder.is_dir():
         return []
     inside = (path for path in folder.iterdir() if path.is_dir())
     return sorted(inside, key=lambda path: (path.name != _PREDICTED, path.name))
 
 
-def _name(given: Path, folder: Path) -> str:
-    root = given.resolve()
+def _name(root: Path, folder: Path) -> str:
+    root = root.resolve()
     return (Path(root.name) / folder.resolve().relative_to(root)).as_posix()
 
 
 def _unique(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """The names; where two are the same, whole paths."""
+    """Return the names; where two are the same, whole paths."""
     pairs = zip(names, folders, strict=True)
     return [str(folder) if names.count(name) > 1 else name for name, folder in pairs]
 
@@ -142,7 +142,7 @@ def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iter
 
 
 def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
-    """The verdicts of a verification by the folder that holds the runs.
+    """Return the verdicts of a verification by the folder that holds the runs.
 
     There is a folder for each load; older versions kept the runs of a single load in ``folder``.
     """

@@ -12,20 +12,20 @@ class Kept(Protocol):
     """A run, or runs that belong together."""
 
     def save(self, folder: Path) -> object:
-        """Raises ``NotSaved`` where something could not be written."""
+        """Write the run; raises ``NotSaved`` where a file could not be written."""
 
 
 @contextmanager
-def saved(found: Kept, folder: Path) -> Iterator[Path]:
-    """Yields where ``found`` is now: in ``folder``, else in the temporary directory.
+def saved(run: Kept, folder: Path) -> Iterator[Path]:
+    """Yield where ``run`` is saved: in ``folder``, else in the temporary directory.
 
-    What could not be written is said once all else has been; the exit code is 1 then.
+    At the end a line says what could not be written, and the exit code is 1.
     """
     from sim.records.run import NotSaved
 
     trouble = None
     try:
-        found.save(folder)
+        run.save(folder)
     except NotSaved as error:
         trouble = error
     try:
@@ -37,6 +37,6 @@ def saved(found: Kept, folder: Path) -> Iterator[Path]:
         raise typer.Exit(trouble.exit_code)
 
 
-def saved_if_asked(found: Kept, folder: Path | None) -> AbstractContextManager[Path | None]:
-    """``saved``, where there is a folder."""
-    return saved(found, folder) if folder else nullcontext()
+def saved_if_asked(run: Kept, folder: Path | None) -> AbstractContextManager[Path | None]:
+    """Yield as ``saved`` does where there is a folder; else None."""
+    return saved(run, folder) if folder else nullcontext()

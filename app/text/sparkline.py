@@ -15,7 +15,7 @@ _LOG_FROM = 20.0
 
 
 def sparkline(values: pd.Series, width: int = WIDTH) -> str:
-    """Counts of the defined values in ``width`` equal parts of their range, as blocks.
+    """Draw the counts of the defined values in ``width`` equal parts of their range, as blocks.
 
     Any value shows at least the lowest block. The range is divided into equal ratios where the
     largest value is at least 20 times the least.
@@ -30,7 +30,7 @@ def sparkline(values: pd.Series, width: int = WIDTH) -> str:
 
 
 def sparkline_lines(requests: pd.DataFrame) -> list[str]:
-    """TTFT, TPOT and E2E latency of the finished requests, a line each: least, blocks, most."""
+    """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
     finished = requests[requests["status"] == "finished"]
     lines = [_line(name, finished[name]) for name in ("ttft_s", "tpot_s", "e2e_s")]
     return [line for line in lines if line]
@@ -47,7 +47,8 @@ def _line(name: str, values: pd.Series) -> str:
 
 
 def _counts(values: FloatArray, width: int) -> npt.NDArray[np.int64]:
-    """Values in each of ``width`` parts; all in the first where they are as good as equal."""
+    """Count the values in each of ``width`` parts; all are in the first where they are nearly
+    equal."""
     least, span = values.min(), np.ptp(values)
     if span <= 1e-9 * np.abs(values).max():
         return np.bincount([0], [len(values)], width).astype(int)

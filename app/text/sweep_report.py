@@ -16,7 +16,7 @@ _MOST_PROBLEMS = 5
 
 
 def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> list[str]:
-    """What ``servetwin sweep`` prints."""
+    """Return the lines that ``servetwin sweep`` prints."""
     points = frame[frame[PROBLEM] == ""]
     best = best_point(points, GOODPUT, attainment)
     lines = [
@@ -32,14 +32,14 @@ def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) ->
 
 
 def as_json(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
-    """All points as objects, and the place of the best; undefined figures are null."""
+    """Return all points as objects, and the place of the best; undefined figures are null."""
     best = best_point(frame[frame[PROBLEM] == ""], GOODPUT, attainment)
     points = json.loads(frame.drop(columns="sweep").to_json(orient="records"))
     return json.dumps({"varied": list(keys), "best": best, "points": points})
 
 
 def named(row: "pd.Series", keys: Sequence[str]) -> str:
-    """A point in words: ``max_seqs=64 at 8 requests/s``."""
+    """Return a point in words: ``max_seqs=64 at 8 requests/s``."""
     values = " ".join(f"{key}={row[key]}" for key in keys)
     rate = row["rate_per_s"]
     at = "at the trace's rate" if pd.isna(rate) else f"at {rate:g} requests/s"

@@ -17,7 +17,7 @@ _ROWS = (
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
-    """``240 requests: 240 finished``, and the other ends where there are any."""
+    """Return ``240 requests: 240 finished``, and the other endings where there are any."""
     others = [
         f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
     ]
@@ -25,7 +25,7 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 
 def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
-    """The most frequent errors with their counts, one line each."""
+    """Return the most frequent errors with their counts, one line each."""
     counted = Counter(error for error in errors if error)
     lines = [f"  {count} x {error}" for error, count in counted.most_common(most)]
     if len(counted) > most:
@@ -34,13 +34,13 @@ def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
 
 
 def note_lines(notes: Iterable[str]) -> list[str]:
-    """Notes, wrapped to the width of a table."""
+    """Return the notes, wrapped to the width of a table."""
     wrapped = (wrap(note, WIDTH - 6, subsequent_indent="      ") for note in notes)
     return [f"note: {first}" if i == 0 else first for n in wrapped for i, first in enumerate(n)]
 
 
 def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
-    """Metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
+    """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
     header = f"{'':<16}" + "".join(f"{name:>11}" for name in _COLUMNS)
     lines = [header + ("   mean, 5-95 %" if intervals else "")]
     for label, name, factor, unit in _ROWS:

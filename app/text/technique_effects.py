@@ -32,7 +32,7 @@ def measure_effects(
     replications: int,
     seed: int,
 ) -> Iterator[Effect]:
-    """Each technique under its own load, or all under that of the scenario where it has one."""
+    """Measure each technique under its own load, or all under the load of the scenario, if any."""
     laboratory = Laboratory(seed, replications)
     for technique in techniques:
         own = None if scenario.has_workload else technique.experiment
@@ -40,7 +40,7 @@ def measure_effects(
 
 
 def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iterator[str]:
-    """The whole report, at most 100 columns wide."""
+    """Return the whole report, at most 100 columns wide."""
     shown = [effect for effect in effects if effect.refused is None]
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
     yield from wrap(scenario.experiment.describe(), 100)
@@ -64,7 +64,7 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
 
 
 def effects_as_dict(effects: Iterable[Effect], scenario: TechniqueScenario) -> dict[str, Any]:
-    """For machines, unrounded."""
+    """Return the effects unrounded, for JSON."""
     return {
         "deployment": scenario.setup.deployment.name,
         "policies": scenario.setup.policies.as_dict(),
@@ -74,12 +74,12 @@ def effects_as_dict(effects: Iterable[Effect], scenario: TechniqueScenario) -> d
 
 
 def catalogue() -> dict[str, Any]:
-    """Every technique, by name."""
+    """Return what is known of every technique, by name."""
     return {name: _about(technique) for name, technique in TECHNIQUES.items()}
 
 
 def catalogue_lines(found: dict[str, Any]) -> list[str]:
-    """By family: name and parameters, formula, source."""
+    """Return techniques by family: name and parameters, formula, source."""
     lines = []
     for family in get_args(Family):
         lines.append(family)
@@ -90,13 +90,13 @@ def catalogue_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
-    given = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
+    parameters = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
     price = "lossless" if about["lossless"] else "changes answers"
     text = f"{about['formula']}. {about['source']}. {price}"
     indent = " " * 6
     return [
         *wrap(
-            f"{name}{': ' if given else ''}{given}",
+            f"{name}{': ' if parameters else ''}{parameters}",
             98,
             initial_indent="  ",
             subsequent_indent=indent,

@@ -39,7 +39,7 @@ def intensity_report(
     element_bytes: float | None,
     hardware: str | None,
 ) -> dict[str, Any]:
-    """Intensities of all n and l, work per token, and the ridge of a device.
+    """Return intensities of all n and l, work per token, and the ridge of a device.
 
     Raises ``ServetwinError`` that names the option or the catalogue entry that is wrong.
     """
@@ -69,7 +69,8 @@ def intensity_report(
 def memory_report(
     models: Iterable[str], context_tokens: int, form: str, kv_format: str, hardware: str | None
 ) -> dict[str, Any]:
-    """Sizes of the models, or of all shipped ones; with a device, how many sequences it holds."""
+    """Return the sizes of the models, or of all shipped ones; with a device, how many sequences
+    fit."""
     whole_number(context_tokens, "--context")
     formats = find_format(form).weight_bytes, kv_element_bytes(kv_format)
     device = find_hardware(hardware) if hardware else None
@@ -100,7 +101,7 @@ def latency_report(
     kv_format: str,
     tokens_per_day: float | None,
 ) -> dict[str, Any]:
-    """A row for every number of KV heads and every batch, and what throughput tends to."""
+    """Return a row for every number of KV heads and every batch, and the limit of throughput."""
     whole_number(context_tokens, "--context")
     if tokens_per_day is not None:
         positive(tokens_per_day, "--tokens-per-day")
@@ -133,7 +134,7 @@ def latency_report(
 
 
 def whole_numbers(text: str, option: str, most: int = MOST) -> list[int]:
-    """``1,64,256`` as numbers of at least 1, each once."""
+    """Return the numbers in ``1,64,256``, each at least 1 and only once."""
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not (part.isascii() and part.isdigit() and len(part) < MOST_DIGITS):
@@ -144,21 +145,21 @@ def whole_numbers(text: str, option: str, most: int = MOST) -> list[int]:
 
 
 def whole_number(number: int, option: str, most: int = MOST) -> int:
-    """``number`` where it is one of 1 to ``most``."""
+    """Return ``number`` if it is from 1 to ``most``; raises ``PolicyError`` otherwise."""
     if not 1 <= number <= most:
         raise PolicyError(f"{option}: {number:,} is impossible; it must be 1 to {most:,}")
     return number
 
 
 def positive(number: float, option: str) -> float:
-    """``number``, or a refusal."""
+    """Return ``number`` if it is above 0; raises ``PolicyError`` otherwise."""
     if not (isfinite(number) and number > 0):
         raise PolicyError(f"{option}: {number:g} is impossible; it must be greater than 0")
     return number
 
 
 def kv_element_bytes(name: str) -> float:
-    """Bytes per element of a KV format, by its name."""
+    """Return the bytes per element of a KV format, by its name."""
     if name not in KV_FORMATS:
         hint = did_you_mean(name, KV_FORMATS, f"known are {', '.join(KV_FORMATS)}")
         raise PolicyError(f"--kv-format: unknown {name!r}; {hint}")
@@ -166,7 +167,7 @@ def kv_element_bytes(name: str) -> float:
 
 
 def _cells(model: ModelShape, rows: Iterable[int], keys: Iterable[int]) -> list[Intensity]:
-    """All with scores in memory; attention once more with scores on the chip."""
+    """Return all products with scores in memory, and attention again with scores on the chip."""
     rows, keys = list(rows), list(keys)
     on_chip = intensity_table(model, rows, keys, scores_in_memory=False)
     return [*intensity_table(model, rows, keys), *(c for c in on_chip if c.kind == "attention")]
@@ -193,7 +194,7 @@ def _own_matrices(model: ModelShape) -> int | None:
 
 
 def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -> dict[str, Any]:
-    """The device's ridge, and the rows at which an FFN product reaches it, if any do."""
+    """Return the device's ridge, and the rows at which an FFN product reaches it, if any do."""
     per_byte = hardware.ridge_flops_per_byte()
     each = element_bytes or BF16_BYTES
     rows = matmul_rows_at(per_byte, model.width, model.layers[0].ffn.width, each)

@@ -23,7 +23,7 @@ _MOST_SPELT_OUT = 1e13
 
 
 def intensity_lines(report: dict[str, Any]) -> list[str]:
-    """Intensities, n across and l down, then the work per token."""
+    """Return intensities, n across and l down, then the work per token."""
     name = _short(report["model"])
     lines = [f"{name}: {_unit(report)}; n rows against l keys, - where n > l"]
     if without := report["layers_without_products"]:
@@ -45,7 +45,7 @@ def intensity_lines(report: dict[str, Any]) -> list[str]:
 
 
 def memory_lines(report: dict[str, Any]) -> list[str]:
-    """A row for each model."""
+    """Return a row for each model."""
     device = report["hardware"]
     lines = [
         f"weights in {report['format']}, KV in {report['kv_format']}; a sequence has"
@@ -61,7 +61,7 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
 
 
 def latency_lines(report: dict[str, Any]) -> list[str]:
-    """A row for each batch, and the limit of throughput for each number of KV heads."""
+    """Return a row for each batch, and the limit of throughput for each number of KV heads."""
     lines = [
         f"{_short(report['model'])} in {report['format']} on one {report['hardware']}, KV in"
         f" {report['kv_format']}, {report['context_tokens']:,} tokens a sequence",
@@ -175,7 +175,7 @@ def _millions(number: float) -> str:
 
 
 def _digits(number: float) -> str:
-    """Seven digits, or three where that would be too wide."""
+    """Return seven digits, or three where seven would be too wide."""
     return format(number, ".7g" if 1 <= number < 1e6 else ".3g")
 
 

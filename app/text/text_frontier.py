@@ -12,7 +12,8 @@ OTHER, FRONT, BEST = ".", "o", "*"
 
 
 def scatter_lines(points: pd.DataFrame, y: str, best: int | None, unit: str) -> list[str]:
-    """``y`` upwards against interactivity to the right, from 0; a front is ``o``, the best ``*``.
+    """Draw ``y`` upwards against interactivity to the right, from 0; a front is ``o``, the best
+    ``*``.
 
     Empty without a point that has both.
     """
@@ -35,7 +36,7 @@ def scatter_lines(points: pd.DataFrame, y: str, best: int | None, unit: str) -> 
 
 
 def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | None) -> list[str]:
-    """The front as a table, most interactive first; the best point is tagged."""
+    """Return the front as a table, most interactive first; the best point is tagged."""
     front = points[on_front(points, INTERACTIVITY, y)].sort_values(INTERACTIVITY, ascending=False)
     heads = [*keys, "rate/s", "tok/s user", "goodput", "tok/s", "TTFT p99", "TPOT p99", "SLO"]
     rows = [(_cells(row, keys), label == best) for label, row in front.iterrows()]
@@ -51,7 +52,7 @@ def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | N
 
 
 def _marks(points: pd.DataFrame, y: str, best: int | None) -> list[tuple[tuple[float, float], str]]:
-    """Place and character, the most important last, so that it is seen."""
+    """Return place and character of every point, the most important last, to stay visible."""
     front = on_front(points, INTERACTIVITY, y)
     parts = ((points[~front], OTHER), (points[front], FRONT), (points[points.index == best], BEST))
     return [

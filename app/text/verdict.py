@@ -11,7 +11,7 @@ from sim.step_times.profile import Profile
 
 
 def verdict_lines(found: Verification) -> list[str]:
-    """One verification: the calibration, a table per load, the batches, the verdict."""
+    """Return one verification: the calibration, a table per load, the batches, the verdict."""
     fit = next(iter(found.profile.layouts.values()))
     return [
         "",
@@ -25,7 +25,7 @@ def verdict_lines(found: Verification) -> list[str]:
 
 
 def profile_lines(profile: Profile) -> list[str]:
-    """What a profile says, part by part."""
+    """Describe a profile, part by part."""
     lines = profile.describe()
     for layout, fit in profile.layouts.items():
         error = 100 * (fit.held_out_error or 0)
@@ -45,7 +45,8 @@ def profile_lines(profile: Profile) -> list[str]:
 
 
 def summary_table(found: Sequence[Verification]) -> list[str]:
-    """All verifications, one line per policy and load: error and noise floor of main metrics."""
+    """Return all verifications, one line per policy and load: error and noise floor of main
+    metrics."""
     header = f"{'policy':<28}{'load':>6}" + "".join(
         f"{name:>14}" for name in ("throughput", "TPOT mean", "TTFT mean", "TTFT p90")
     )
@@ -60,7 +61,7 @@ def summary_table(found: Sequence[Verification]) -> list[str]:
 
 
 def as_json(found: Sequence[Verification]) -> str:
-    """The verifications as one JSON object; the keys of a single one also stand at the top."""
+    """Return the verifications as JSON; the keys of a single one also stand at the top."""
     records = [one.as_dict() for one in found]
     alone = records[0] if len(records) == 1 else {}
     holds = all(one.holds for one in found)

@@ -12,7 +12,7 @@ _FIGURES = ("mean", "p50", "p90", "p99", "max")
 
 
 def statistics_lines(figures: Mapping[str, Any]) -> list[str]:
-    """What ``workloads.statistics.statistics`` found."""
+    """Return the figures of ``workloads.statistics.statistics`` as lines."""
     return [
         f"source          {figures['source']}",
         f"requests        {figures['rows']:,} in {figures['span_s']:,.1f} s,"
@@ -32,7 +32,7 @@ def statistics_lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def check_lines(checks: Sequence["Check"]) -> list[str]:
-    """One line per check, then how many of them fail."""
+    """Return one line per check, then how many of them fail."""
     header = f"{'':<27}{'trace':>10}{'reference':>11}{'apart':>9}  limits"
     failed = [check.name for check in checks if check.passes is False]
     judged = [check for check in checks if check.passes is not None]
@@ -43,7 +43,7 @@ def check_lines(checks: Sequence["Check"]) -> list[str]:
 
 
 def note_lines(notes: Iterable[str]) -> list[str]:
-    """Notes, wrapped."""
+    """Return the notes, wrapped."""
     return [
         line for note in notes for line in wrap(f"note: {note}", WIDTH, subsequent_indent="      ")
     ]

@@ -44,7 +44,7 @@ The tables in a run folder, as `replay --out` and `loadtest --out` write them. T
 
 
 def columns_page() -> str:
-    """The page."""
+    """Return the page as Markdown."""
     return "\n".join([_INTRODUCTION, *(_section(title, *of) for title, of in SECTIONS.items())])
 
 

@@ -29,7 +29,7 @@ _CODES = (
 
 
 def commands_page() -> str:
-    """The page."""
+    """Return the page as Markdown."""
     return "\n".join([_INTRODUCTION, *_sections("servetwin", get_command(app)), _exit_codes()])
 
 
@@ -57,7 +57,7 @@ def _section(name: str, command: Any) -> str:
 
 
 def _options(command: Any) -> list[Any]:
-    """In order of their panels; the command's own first."""
+    """Return the options in order of their panels; the command's own first."""
     found = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
     panels = list(dict.fromkeys(map(_panel, found)))
     return sorted(found, key=lambda option: (bool(_panel(option)), panels.index(_panel(option))))
@@ -85,7 +85,7 @@ def _row(option: Any, hint: Any) -> tuple[str, str, str, str]:
 
 
 def _value(hint: Any) -> str:
-    """What an option of this type takes; of ``list[int] | None``, a whole number."""
+    """Return what an option of this type takes; of ``list[int] | None``, a whole number."""
     if get_origin(hint) is Annotated:
         return _value(get_args(hint)[0])
     inner = [kind for kind in get_args(hint) if kind is not NoneType]

@@ -34,6 +34,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A link to the repository's CONTRIBUTING.md is one to its page; links from there lead back."""
+    """Turn links to CONTRIBUTING.md of the repository into links to its page, and back."""
     markdown = markdown.replace("](docs/", "](")
     return re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md\)", r"](\1contributing.md)", markdown)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; reST's double backquotes become single ones."""
+    """Return a table; reST's double backquotes become single ones."""
     lines = [_line(heads), "|" + "---|" * len(heads), *map(_line, rows)]
     return "\n".join(lines) + "\n"
 

@@ -17,6 +17,6 @@ percentiles are numpy's linear estimator.
 
 
 def metrics_page() -> str:
-    """The page."""
+    """Return the page as Markdown."""
     rows = [(f"`{key}`", m.label, m.unit, m.definition) for key, m in METRICS.items()]
     return _INTRODUCTION + table(("key", "metric", "shown in", "definition"), rows)

@@ -17,7 +17,7 @@ _HEADS = ("name", "parameters and defaults", "changes answers", "formula", "sour
 
 
 def techniques_page() -> str:
-    """The page."""
+    """Return the page as Markdown."""
     return "\n".join([_INTRODUCTION, *map(_section, get_args(Family))])
 
 
@@ -27,6 +27,6 @@ def _section(family: str) -> str:
 
 
 def _row(name: str, about: dict[str, Any]) -> tuple[str, ...]:
-    given = ", ".join(f"`{key}={value}`" for key, value in about["parameters"].items())
+    parameters = ", ".join(f"`{key}={value}`" for key, value in about["parameters"].items())
     price = "no" if about["lossless"] else "yes"
-    return f"`{name}`", given, price, about["formula"], about["source"]
+    return f"`{name}`", parameters, price, about["formula"], about["source"]

@@ -1,4 +1,4 @@
-"""What this dashboard offers: shipped names, and what who started it added.
+"""What this dashboard offers: shipped names, and the additions of its command line.
 
 Links and uploaded files choose among these: no path of a file ever comes from a browser.
 """
@@ -24,7 +24,7 @@ from workloads.plugins import names_a_file, split_settings
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What ``servetwin dashboard`` was given: profiles, schedulers, memories beside the shipped
+    """Additions of ``servetwin dashboard``: profiles, schedulers, memories beside the shipped
     ones, and the folder in which runs are kept."""
 
     profiles: tuple[str, ...] = ()
@@ -33,24 +33,24 @@ class Additions:
     runs: str = "runs"
 
     def as_argument(self) -> str:
-        """As the dashboard's script takes it."""
+        """Return the additions as the dashboard's script takes them."""
         return json.dumps(asdict(self))
 
 
 @cache
 def additions() -> Additions:
-    """Those of this server."""
-    given = json.loads(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1][:1] == "{" else {}
-    return TypeAdapter(Additions).validate_python(given)
+    """Return the additions of this server's command line."""
+    added = json.loads(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1][:1] == "{" else {}
+    return TypeAdapter(Additions).validate_python(added)
 
 
 def runs_folder() -> Path:
-    """Where runs are kept."""
+    """Return the folder in which runs are kept."""
     return Path(additions().runs)
 
 
 def offered() -> dict[str, list[str]]:
-    """The choices of the controls that have a closed list."""
+    """Return the choices of the controls that have a closed list."""
     added = additions()
     return {
         "profile": [*shipped_profiles(), *added.profiles],

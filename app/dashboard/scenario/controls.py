@@ -50,7 +50,7 @@ class Control:
         return setting_docs()[self.key].sentence if self.key else None
 
     def problem(self, value: Any) -> str | None:
-        """Why it does not take a value, in few words; None where it does."""
+        """Return why it does not take a value, in few words; None where it does."""
         try:
             _adapter(self.kind).validate_python(value)
         except ValidationError as error:
@@ -116,7 +116,7 @@ CONTROLS: dict[str, Control] = {
 
 
 def _controls_of(section: str) -> tuple[str, ...]:
-    """The controls that have the name of their setting."""
+    """Return the controls that have the name of their setting."""
     return tuple(name for name, control in CONTROLS.items() if control.key == f"{section}.{name}")
 
 
@@ -128,12 +128,12 @@ _SLIDER_RATE_PER_S = 10.0
 
 
 def technique_names() -> list[str]:
-    """What ``techniques`` can be chosen from; parameters (``NAME:KEY=VALUE``) are typed."""
+    """Return the choices of ``techniques``; parameters (``NAME:KEY=VALUE``) are typed."""
     return list(TECHNIQUES)
 
 
 def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
-    """The value of every control.
+    """Return the value of every control.
 
     Raises ``PolicyError`` where the scenario names what is not offered here, or a control cannot
     show it.
@@ -167,11 +167,11 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
 
 
 def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
-    """The scenario that the controls show; raises ``ServetwinError`` naming what cannot be."""
-    policies = _given({name: controls[name] for name in _POLICIES})
+    """Return the scenario of the controls; raises ``ServetwinError`` naming what cannot be."""
+    policies = _chosen({name: controls[name] for name in _POLICIES})
     if "prefix_cache" in policies:
         policies["prefix_cache"] = _SWITCH[policies["prefix_cache"]]
-    cluster = _given({name: controls[name] for name in _CLUSTER})
+    cluster = _chosen({name: controls[name] for name in _CLUSTER})
     for key, value in _more_settings(controls["set"]).items():
         (policies if key in _names(PolicyConfig) else cluster)[key] = value
     found = {
@@ -181,7 +181,7 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
             **{name: controls[name] for name in _WORKLOAD},
         },
         "server": _server(controls),
-        "preset": _given(controls).get("preset"),
+        "preset": _chosen(controls).get("preset"),
         "policies": policies,
         "cluster": cluster,
         "slo": {name: controls[name] for name in _LIMITS},
@@ -193,7 +193,7 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
 
 
 def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, Any]]:
-    """The controls that show something else, each with what it shows before and after."""
+    """Return the controls that show something else, each with its value before and after."""
     a, b = as_controls(before), as_controls(after)
     return {name: (a[name], b[name]) for name in CONTROLS if a[name] != b[name]}
 
@@ -204,7 +204,7 @@ def is_generated(workload: str) -> bool:
 
 
 def workload_names(uploaded: Mapping[str, Any]) -> list[str]:
-    """Every workload that can be chosen."""
+    """Return every workload that can be chosen."""
     return [GENERATED, SAMPLE, *uploaded]
 
 
@@ -238,8 +238,8 @@ def _more_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not left to the server."""
+def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are not left to the server."""
     return {name: value for name, value in settings.items() if value not in (None, OWN)}
 
 

@@ -47,7 +47,7 @@ def scenario_at_the_side() -> None:
 
 
 def current_scenario() -> ScenarioFile:
-    """What the controls show; stops the page with the reason where that cannot be."""
+    """Return what the controls show; stop the page with the reason where that cannot be."""
     try:
         return from_controls(_shown())
     except ServetwinError as error:
@@ -61,7 +61,7 @@ def show_scenario(scenario: ScenarioFile) -> None:
 
 
 def _shown() -> dict[str, Any]:
-    """Every control; one that is not drawn stands at its default."""
+    """Return the value of every control; one that is not drawn is at its default."""
     defaults = as_controls(ScenarioFile())
     return {name: st.session_state.get(name, value) for name, value in defaults.items()}
 
@@ -155,7 +155,7 @@ def _policies(defaults: dict[str, Any]) -> None:
 
 
 def _own() -> Mapping[str, Any]:
-    """The settings of the server that the controls show."""
+    """Return the settings of the server that the controls show."""
     try:
         scenario = from_controls(_shown())
     except ServetwinError:
@@ -220,7 +220,7 @@ def _parsed(name: str, content: bytes) -> ScenarioFile:
 
 
 def _bound(name: str) -> dict[str, Any]:
-    """A control's key, which is also its name in the link."""
+    """Return the key of a control, which is also its name in the link."""
     return {"key": name, "bind": "query-params"}
 
 
@@ -235,7 +235,7 @@ def _real(label: str, name: str, defaults: dict[str, Any]) -> None:
 
 
 def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
-    """A number that may be left to the server, which then has the one of ``own``."""
+    """Draw a number that may be left to the server, which then has the one of ``own``."""
     takes = CONTROLS[name]
     placeholder = f"{own[name]:,} ({OWN})" if name in own else OWN
     st.number_input(
@@ -246,7 +246,7 @@ def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
 def _select(
     label: str, name: str, defaults: dict[str, Any], own: Mapping[str, Any] | None = None
 ) -> str:
-    """A choice; its help adds what the server has by itself, from ``own``."""
+    """Draw a choice; its help adds what the server has by itself, from ``own``."""
     takes, by_itself = CONTROLS[name], (own or {}).get(name)
     help_ = f"{takes.help} The {OWN}: {by_itself}." if by_itself else takes.help
     place = takes.choices.index(defaults[name])

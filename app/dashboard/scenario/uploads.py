@@ -36,13 +36,13 @@ class Upload:
 
 
 def uploads() -> Mapping[str, Upload]:
-    """By name of the file."""
+    """Return the uploaded traces by name of the file."""
     found: dict[str, Upload] = st.session_state.setdefault(_TRACES, {})
     return found
 
 
 def trace_uploader() -> None:
-    """Takes a trace, and is empty again; what is wrong with it stands below."""
+    """Draw an uploader that is empty again after each trace; what is wrong stands below."""
     taken = st.session_state.setdefault(_TAKEN, 0)
     st.file_uploader(
         "Your own trace", key=f"trace_upload_{taken}", on_change=_take, max_upload_size=MOST_MB,
@@ -56,7 +56,7 @@ def trace_uploader() -> None:
 
 
 def read_upload(name: str, content: bytes) -> Trace:
-    """The trace in ``content``; raises ``TraceError`` with the file's own name and line."""
+    """Read the trace in ``content``; raises ``TraceError`` with the file's own name and line."""
     own_name = PurePath(name).name or "trace"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace"
@@ -71,7 +71,7 @@ def read_upload(name: str, content: bytes) -> Trace:
 
 
 def _unpacked(name: str, content: bytes) -> bytes:
-    """Gzipped or not: a few bytes may stand for very many."""
+    """Return the bytes, gzipped or not: a few bytes may stand for very many."""
     if content[:2] != _GZIP_MAGIC:
         return content
     try:
@@ -101,7 +101,7 @@ def _take() -> None:
 
 
 def _keep(name: str, upload: Upload) -> None:
-    """The newest few."""
+    """Keep the newest few uploads."""
     kept: dict[str, Upload] = st.session_state.setdefault(_TRACES, {})
     kept.pop(name, None)
     kept[name] = upload

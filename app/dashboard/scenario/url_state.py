@@ -44,14 +44,14 @@ PAGE_CONTROLS: dict[str, Control] = {
     "techniques_model": Control(str),
     "techniques_show": Control(Literal["Effects", "Roofline", "Memory", "Tables"]),
 }
-"""Controls of single pages that a link may hold beside those of the scenario."""
+"""Controls of single pages that a link may hold beside the controls of the scenario."""
 
 
 def complain_of_link() -> None:
     """Say what of the link cannot be used, once per session, and offer the default scenario."""
     if _PROBLEMS not in st.session_state:
-        given = {key: st.query_params.get_all(key) for key in st.query_params}
-        st.session_state[_PROBLEMS] = list(problems(given, workload_names(uploads())))
+        parameters = {key: st.query_params.get_all(key) for key in st.query_params}
+        st.session_state[_PROBLEMS] = list(problems(parameters, workload_names(uploads())))
     found: list[str] = st.session_state[_PROBLEMS]
     if found:
         listed = "\n".join(f"- {problem}" for problem in found)
@@ -61,9 +61,9 @@ def complain_of_link() -> None:
             st.button("Keep the rest", on_click=_forget)
 
 
-def problems(given: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> Iterator[str]:
-    """What is wrong with each parameter of a link that no control can take."""
-    for key, values in given.items():
+def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with each parameter of a link that no control can take."""
+    for key, values in parameters.items():
         control = CONTROLS.get(key) or PAGE_CONTROLS.get(key)
         if control is None:
             hint = did_you_mean(key, [*CONTROLS, *PAGE_CONTROLS], "it is left out")
@@ -75,7 +75,7 @@ def problems(given: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> It
 
 
 def query_of(scenario: ScenarioFile, **page: str) -> str:
-    """The part of a link behind ``?`` that restores a scenario, and controls of a ``page``.
+    """Return the part of a link behind ``?`` that restores a scenario, and controls of a ``page``.
 
     Raises ``PolicyError`` where a control cannot show it.
     """

@@ -39,7 +39,7 @@ def test_the_warning_names_the_range() -> None:
         "(decode context up to 81,000 tokens; measured up to 12,400)"
     )
     assert outside_warning(FAR, widened=True) == f"{start}: intervals are widened there"
-    assert outside_warning(FAR, widened=False) == f"{start}: nobody knows the error there"
+    assert outside_warning(FAR, widened=False) == f"{start}: the error there is unknown"
 
 
 @pytest.mark.parametrize(("share", "warns"), [(0.0, False), (0.001, False), (0.0011, True)])
