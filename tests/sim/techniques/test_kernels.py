@@ -1,10 +1,5 @@
-"""Kernels: FlashAttention, FlashDecoding and its successor, fusion, the price of block tables."""
+"""Techniques of kernels: traffic, occupancy, launches, and what is refused."""
 
-import re
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,19 +8,23 @@ from pydantic import ValidationError
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
 from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
-from sim.step_times.roofline.efficiency import IDEAL
+from sim.shapes.catalogue import find_model
+from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.operators import prefill_attention
-from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request
-from tests.support.paths import DOCS
+from tests.support.kernel_techniques import (
+    BYTES_PER_S,
+    KV_BYTES,
+    LAUNCH_S,
+    MHA,
+    TECHNIQUES,
+    attention_s,
+    ideal,
+)
 from tests.support.technique_formulas import (
     flash_traffic_elements,
     score_elements,
@@ -34,32 +33,6 @@ from tests.support.technique_formulas import (
 )
 from workloads.errors import PolicyError
 from workloads.trace import Trace
-
-A100: Hardware = find_hardware("a100-80gb")
-GQA: ModelShape = find_model("llama-3-8b")
-"""32 query heads, 8 KV heads, 32 layers, 131,072 bytes of keys and values per token."""
-MHA: ModelShape = find_model("llama-2-7b")
-BYTES_PER_S = 2.039e12
-KV_BYTES = 131_072
-LAUNCH_S = 4e-6
-
-TECHNIQUES: list[Technique] = [
-    FlashAttention(),
-    FlashDecoding(),
-    AsynchronousSoftmax(),
-    KernelFusion(),
-]
-
-
-def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
-    """On one A100, as its data sheet says."""
-    return Deployment(model, A100, IDEAL, kernels=replace(IDEAL_KERNELS, **kernels))
-
-
-def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
-    """Decode attention of equal contexts."""
-    contexts = np.full((1, sequences), context_tokens)
-    return float(StepCost(deployment).attention.decodes_s(contexts)[0])
 
 
 def step_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
@@ -117,26 +90,6 @@ def test_flash_attention_shortens_the_first_token_and_leaves_the_others() -> Non
     assert list(without.requests["tpot_s"]) == pytest.approx(list(with_it.requests["tpot_s"]))
 
 
-@pytest.mark.parametrize(
-    ("model", "mode", "sequences", "context_tokens", "busy"),
-    [
-        (GQA, "heads", 1, 8192, "0.074"),
-        (MHA, "heads", 1, 8192, "0.296"),
-        (GQA, "split", 1, 8192, "1.000"),
-        (GQA, "heads", 14, 8192, "1.000"),
-        (GQA, "split", 1, 257, "0.148"),
-        (GQA, "split", 1, 256, "0.074"),
-        (GQA, "full", 1, 16, "1.000"),
-    ],
-)
-def test_how_much_of_an_a100_a_decode_fills(
-    model: ModelShape, mode: str, sequences: int, context_tokens: int, busy: str
-) -> None:
-    cost = StepCost(ideal(model, occupancy=mode))
-    mixer = model.layers[0].mixer
-    assert f"{cost.attention.occupancy(mixer, sequences, context_tokens):.3f}" == busy
-
-
 def test_flash_decoding_gains_at_most_thirteen_and_a_half_there() -> None:
     assert split_gain_limit(108, 1, 8) == 13.5
     assert split_gain_limit(108, 64, 8) == 1
@@ -146,20 +99,6 @@ def test_flash_decoding_gains_at_most_thirteen_and_a_half_there() -> None:
     )
     assert heads / no_reduction == pytest.approx(13.5)
     assert heads / split < 13.5
-
-
-@pytest.mark.parametrize(("sequences", "context_tokens"), [(1, 8192), (1, 300), (3, 2000)])
-def test_split_attention_is_its_bytes_over_what_is_busy_and_a_reduction(
-    sequences: int, context_tokens: int
-) -> None:
-    splits = -(-context_tokens // 256)
-    busy = min(1.0, sequences * 8 * splits / 108)
-    read_s = KV_BYTES * sequences * context_tokens / (BYTES_PER_S * busy)
-    reduce_s = 32 * (2 * splits * sequences * 32 * (128 + 2) * 4 / BYTES_PER_S + LAUNCH_S)
-    expected_s = read_s + reduce_s
-    assert attention_s(ideal(occupancy="split"), sequences, context_tokens) == pytest.approx(
-        expected_s, rel=1e-9
-    )
 
 
 def test_flash_decoding_leaves_the_first_token_and_speeds_up_the_others() -> None:
@@ -174,37 +113,6 @@ def test_flash_decoding_gains_nothing_where_the_heads_fill_the_device() -> None:
     )
     assert heads == full
     assert split > full
-
-
-def test_sharing_heads_between_devices_leaves_a_lone_decode_to_as_few_sms_each() -> None:
-    for mode, gain in (("heads", 1), ("split", 8)):
-        alone = ideal(occupancy=mode, synchronised=False)
-        shared = replace(alone, parallel=Parallel(tensor=8))
-        shorter = attention_s(alone, 1, 65_536) / attention_s(shared, 1, 65_536)
-        assert shorter == pytest.approx(gain)
-
-
-@given(
-    st.sampled_from(["full", "heads", "split"]),
-    st.integers(1, 40),
-    st.integers(1, 20_000),
-    st.integers(1, 300),
-    st.integers(1, 300),
-)
-def test_more_sms_at_the_same_bandwidth_never_lower_the_time(
-    mode: str, sequences: int, context_tokens: int, compute_units: int, more: int
-) -> None:
-    few, many = (
-        attention_s(
-            replace(
-                ideal(occupancy=mode), hardware=A100.model_copy(update={"compute_units": units})
-            ),
-            sequences,
-            context_tokens,
-        )
-        for units in (compute_units, compute_units + more)
-    )
-    assert few <= many
 
 
 @given(st.integers(1, 40), st.integers(1, 20_000), st.sampled_from([64, 256, 1024]))
@@ -274,22 +182,3 @@ def test_a_model_without_softmax_is_refused(technique: Technique) -> None:
     mamba = Setup.of(ideal(find_model("mamba-2.8b")))
     with pytest.raises(PolicyError, match=r"mamba-2.8b has no softmax attention"):
         technique.apply(mamba)
-
-
-PAGE = (DOCS / "techniques" / "kernels.md").read_text()
-
-
-def test_every_kernel_technique_has_its_section() -> None:
-    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-    assert {technique.name for technique in TECHNIQUES} <= set(headings)
-
-
-def test_the_page_shows_what_the_model_says_of_occupancy() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) % \| ([\d.]+) % \|$", PAGE, re.MULTILINE)
-    mixer = GQA.layers[0].mixer
-    assert len(rows) >= 5
-    for sequences, context_tokens, *printed in rows:
-        for mode, share in zip(("heads", "split"), printed, strict=True):
-            cost = StepCost(ideal(occupancy=mode))
-            busy = cost.attention.occupancy(mixer, int(sequences), int(context_tokens))
-            assert f"{100 * float(busy):.1f}" == share

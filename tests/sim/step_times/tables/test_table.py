@@ -1,15 +1,12 @@
-"""Tables: runs of steps, provenance, ranges and held-out errors."""
+"""Tables: runs of steps, provenance and ranges."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batch import BatchShape
 from sim.step_times.tables import (
-    Curve,
     Table,
-    held_out_error,
 )
 
 
@@ -82,21 +79,6 @@ def test_ranges_are_those_of_the_points(tables: dict[str, Table]) -> None:
     assert ranges["prefill attention"] == {"chunk rows": (32, 2048), "chunk start": (0, 4032)}
     assert ranges["decode attention"] == {"decodes": (1, 32), "context": (0, 2048)}
     assert tables["phases"].ranges["decode"]["context"] == (128 + 64, 2048 + 128)
-
-
-def test_held_out_error_is_that_of_the_noise_where_the_truth_is_smooth() -> None:
-    """Next to dense neighbours a prediction has at least the noise of one point, at most of two."""
-    x = np.arange(1.0, 2001.0)
-    noise = 0.05 * np.random.default_rng(5).standard_normal(2000)
-    error = held_out_error(Curve(x, (1 + x) * np.exp(noise)))
-    assert error is not None
-    assert error.points == 1000
-    assert 0.6745 * 0.05 < error.median < 0.6745 * 0.05 * np.sqrt(2)
-    assert 1.645 * 0.05 < error.p90 < 1.645 * 0.05 * np.sqrt(2)
-    exact = held_out_error(Curve(x, 1 + x))
-    assert exact is not None
-    assert exact.p90 < 1e-9
-    assert held_out_error(Curve(x[:3], x[:3])) is None
 
 
 def test_the_summary_has_a_line_per_part_with_its_error(tables: dict[str, Table]) -> None:

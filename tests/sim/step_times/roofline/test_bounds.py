@@ -1,0 +1,69 @@
+"""No step is faster than the data sheet."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from policies.batch import BatchShape
+from policies.protocols import KVLayout
+from sim.experiments.predict import run_once
+from sim.shapes.catalogue import find_hardware
+from sim.step_times.roofline.bounds import (
+    BoundBroken,
+    check_bounds,
+    least_read_s,
+    most_tokens_per_s,
+)
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.server import RooflineServer, RooflineStepTimes
+from sim.step_times.roofline.step_time import roofline_step_time
+from sim.techniques.setup import Setup
+from tests.support.rooflines import A100, LLAMA, REAL, shapes, trace
+
+SHEET = Deployment(LLAMA, A100, efficiency=IDEAL, kernels=IDEAL_KERNELS)
+
+
+@given(shapes)
+def test_no_engine_is_faster_than_its_data_sheet(shape: BatchShape) -> None:
+    ideal, real = roofline_step_time(SHEET), roofline_step_time(REAL)
+    seconds = float(ideal.seconds(shape)[0])
+    assert seconds <= float(real.seconds(shape)[0])
+    assert seconds >= shape.rows / most_tokens_per_s(SHEET) * (1 - 1e-12)
+    assert seconds >= least_read_s(SHEET) * (1 - 1e-12)
+
+
+def test_every_roofline_run_is_checked_against_the_data_sheet() -> None:
+    scenario = Setup.of(SHEET).scenario()
+    run = run_once(trace(), scenario)
+    busy = run.steps.assign(end_s=run.steps["start_s"] + 1e-3)
+    with pytest.raises(BoundBroken, match="needs at least"):
+        check_bounds(busy, SHEET)
+
+    class TooFast(RooflineServer):
+        def step_time(self, layout: KVLayout) -> RooflineStepTimes:
+            faster = A100.model_copy(update={"memory_bytes_per_s": 1e14})
+            return RooflineStepTimes(replace(SHEET, hardware=faster))
+
+    with pytest.raises(BoundBroken):
+        run_once(trace(), replace(scenario, profile=TooFast(SHEET)))
+
+
+def test_every_pool_is_checked_against_its_own_data_sheet() -> None:
+    slow, fast = SHEET, replace(SHEET, hardware=find_hardware("h200"))
+    scenario = replace(Setup.of(slow).scenario(), more_profiles=(RooflineServer(fast),))
+    run = run_once(trace(), scenario)
+    RooflineServer(fast).check(run, 1)
+    with pytest.raises(BoundBroken):
+        RooflineServer(slow).check(run, 1)
+
+
+def test_saturated_throughput_stays_below_both_bounds() -> None:
+    scenario = Setup.of(SHEET).scenario()
+    run = run_once(trace(200, 0.0), scenario)
+    summary = run.summary()
+    tokens_per_s = (summary["prompt_tokens"] + summary["output_tokens"]) / summary["makespan_s"]
+    assert tokens_per_s < most_tokens_per_s(SHEET)
+    steps_per_s = run.steps["steps"].sum() / summary["makespan_s"]
+    assert steps_per_s < 1 / least_read_s(SHEET)

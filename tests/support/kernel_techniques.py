@@ -1,0 +1,40 @@
+"""Deployments and decodes that tests of kernels share."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.hardware import Hardware
+from sim.shapes.model import ModelShape
+from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from sim.step_times.roofline.efficiency import IDEAL
+from sim.step_times.roofline.step_cost import StepCost
+from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
+from sim.techniques.technique import Technique
+
+A100: Hardware = find_hardware("a100-80gb")
+GQA: ModelShape = find_model("llama-3-8b")
+"""32 query heads, 8 KV heads, 32 layers, 131,072 bytes of keys and values per token."""
+MHA: ModelShape = find_model("llama-2-7b")
+BYTES_PER_S = 2.039e12
+KV_BYTES = 131_072
+LAUNCH_S = 4e-6
+TECHNIQUES: list[Technique] = [
+    FlashAttention(),
+    FlashDecoding(),
+    AsynchronousSoftmax(),
+    KernelFusion(),
+]
+
+
+def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
+    """On one A100, as its data sheet says."""
+    return Deployment(model, A100, IDEAL, kernels=replace(IDEAL_KERNELS, **kernels))
+
+
+def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
+    """Decode attention of equal contexts."""
+    contexts = np.full((1, sequences), context_tokens)
+    return float(StepCost(deployment).attention.decodes_s(contexts)[0])
