@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.scenario.policy_options import PolicyOptions, parse_kv_tokens
-from policies.config import PolicyConfig
 from tests.support.paths import ROOT, SAMPLE
-from workloads.errors import PolicyError
 
 TRACES = ROOT.parent / "shared" / "traces"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -109,16 +106,6 @@ def test_a_request_that_never_fits_is_refused_and_the_rest_goes_on() -> None:
     counts = summary["requests"]
     assert counts["refused"] > 0
     assert counts["refused"] + counts["finished"] == 240
-
-
-def test_options_are_laid_over_the_profile_and_only_where_given() -> None:
-    base = PolicyConfig(kv_tokens=4096, prefix_cache=True)
-    assert PolicyOptions().over(base) == base
-    changed = PolicyOptions(kv="contiguous", wait_limit_ms=20).over(base)
-    assert (changed.kv, changed.prefix_cache, changed.wait_limit_s) == ("contiguous", False, 0.02)
-    assert parse_kv_tokens("512") == 512
-    with pytest.raises(PolicyError):
-        parse_kv_tokens("1e3")
 
 
 @pytest.mark.slow

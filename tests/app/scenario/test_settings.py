@@ -1,7 +1,6 @@
 """Settings as text: what each word becomes, who wins, and what is said of a wrong one."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ from app.scenario.scenarios import build_scenario
 from app.scenario.settings import parse_policies, parse_settings, policies_named, with_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
-from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.experiments.scenario import Scenario
 from sim.step_times.profile import load_profile
 from tests.support.checked import request
-from tests.support.command import refused, servetwin
+from tests.support.command import refused
 from tests.support.paths import SAMPLE
 from workloads.errors import PolicyError
 from workloads.request import Request
@@ -85,24 +84,6 @@ def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--preset", "vlm-v1"], "preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'?"),
-        (["--router", "leest-tokens"], "router: unknown router 'leest-tokens'; did you mean"),
-        (["--replicas", "2", "--router", "x.py:Mine"], "router: x.py: "),
-        (["--staleness-ms", "-5"], "staleness_s: -0.005 is not possible"),
-        (["--prefill-decode", "0", "2"], "prefill_replicas and decode_replicas go together"),
-        (["--prefill-decode", "-1", "-1"], "prefill_replicas: -1 is not possible"),
-        (["--link-gb-per-s", "0"], "link: bytes_per_s must be above 0"),
-        (["--prefill-decode", "1", "1", "--batching", "static"], "'static' cannot take in prompts"),
-        (["--prefill-decode", "1", "1", *["--profile", "base-cpu"] * 3], "at most two profiles"),
-    ],
-)
-def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str) -> None:
-    assert message in refused("replay", SAMPLE, *options)
-
-
-@pytest.mark.parametrize(
     ("options", "seqs"),
     [
         ({}, 256),
@@ -117,21 +98,6 @@ def test_options_win_over_settings_over_presets_over_the_profile(
     options: dict[str, Any], seqs: int
 ) -> None:
     assert scenario(**options).policies.max_seqs == seqs
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"replicas": 3}, {"replicas": 3}),
-        ({"router": "random", "staleness_ms": 250.0}, {"router": "random", "staleness_s": 0.25}),
-        ({"prefill_decode": (2, 3)}, {"prefill_replicas": 2, "decode_replicas": 3}),
-        ({"link_gb_per_s": 12.5}, {"link_bytes_per_s": 12.5e9}),
-        ({"closed_loop": False}, {"closed_loop": False}),
-    ],
-)
-def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = build_scenario(trace(), SERVERS, PolicyOptions(), ClusterOptions(**options))
-    assert found.cluster == ClusterConfig(**expected)
 
 
 def test_settings_keep_a_base_consistent() -> None:
@@ -214,38 +180,3 @@ def test_a_preset_of_a_cluster_brings_its_servers() -> None:
 )
 def test_a_wrong_side_is_one_line(compared: str, message: str) -> None:
     assert message in refused("replay", SAMPLE, "--compare", "static", compared)
-
-
-def test_compared_policies_win_over_options_and_presets_give_way_in_servers() -> None:
-    assert scenario("continuous", preset="sarathi", batching="static").policies == replace(
-        PROFILE.policy_config(),
-        **{**PRESETS["sarathi"].policies, "batching": "continuous"},
-    )
-    cluster = ClusterOptions(replicas=2, prefill_decode=(2, 3))
-    asked = "distserve+replicas=4"
-    found = build_scenario(trace(), SERVERS, PolicyOptions(), cluster, asked).cluster
-    assert (found.replicas, found.prefill_replicas, found.decode_replicas) == (4, 2, 3)
-    assert found.router == PRESETS["distserve"].cluster["router"]
-
-
-@pytest.mark.parametrize(("prompt", "limit"), [(8_000, 8_192), (8_192, 16_384), (20_000, 32_768)])
-def test_the_model_length_grows_to_the_longest_request(
-    prompt: int, limit: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    long = trace(request("a", prompt=prompt, output=4))
-    found = build_scenario(long, SERVERS, PolicyOptions(), ClusterOptions())
-    assert found.policies.max_model_len == limit
-    said = capsys.readouterr().err
-    assert (f"has {prompt + 4} tokens; model length raised" in said) == (limit > 8_192)
-    set_by_hand = PolicyOptions(settings=("max_model_len=4096",))
-    kept = build_scenario(long, SERVERS, set_by_hand, ClusterOptions())
-    assert kept.policies.max_model_len == 4_096
-
-
-def test_a_swap_that_takes_no_time_is_said() -> None:
-    swap = ("--set", "preemption=swap", "--set", "host_kv_tokens=4096", "--replications", 0)
-    free = servetwin("replay", SAMPLE, "--profile", "base-cpu", *swap)
-    timed = servetwin("replay", SAMPLE, "--profile", "llama-3-8b-h100", *swap)
-    assert free.code == timed.code == 0
-    assert "base-cpu does not know the host link" in free.err
-    assert timed.err == ""

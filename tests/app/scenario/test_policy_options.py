@@ -1,0 +1,17 @@
+"""Options of policies, laid over what a server has by itself."""
+
+import pytest
+
+from app.scenario.policy_options import PolicyOptions, parse_kv_tokens
+from policies.config import PolicyConfig
+from workloads.errors import PolicyError
+
+
+def test_options_are_laid_over_the_profile_and_only_where_given() -> None:
+    base = PolicyConfig(kv_tokens=4096, prefix_cache=True)
+    assert PolicyOptions().over(base) == base
+    changed = PolicyOptions(kv="contiguous", wait_limit_ms=20).over(base)
+    assert (changed.kv, changed.prefix_cache, changed.wait_limit_s) == ("contiguous", False, 0.02)
+    assert parse_kv_tokens("512") == 512
+    with pytest.raises(PolicyError):
+        parse_kv_tokens("1e3")

@@ -1,0 +1,66 @@
+"""Scenarios of the options: who wins, how the model length grows, what is noted."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.scenarios import build_scenario
+from policies.presets import PRESETS
+from sim.experiments.scenario import Scenario
+from sim.step_times.profile import load_profile
+from tests.support.checked import request
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
+from workloads.request import Request
+from workloads.trace import Trace
+
+PROFILE = load_profile("llama-3-8b-h100")
+
+
+SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
+
+
+def trace(*requests: Request) -> Trace:
+    return Trace(requests or (request("a"),), "made")
+
+
+def scenario(compared: str | None = None, **options: Any) -> Scenario:
+    return build_scenario(trace(), SERVERS, PolicyOptions(**options), ClusterOptions(), compared)
+
+
+def test_compared_policies_win_over_options_and_presets_give_way_in_servers() -> None:
+    assert scenario("continuous", preset="sarathi", batching="static").policies == replace(
+        PROFILE.policy_config(),
+        **{**PRESETS["sarathi"].policies, "batching": "continuous"},
+    )
+    cluster = ClusterOptions(replicas=2, prefill_decode=(2, 3))
+    asked = "distserve+replicas=4"
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), cluster, asked).cluster
+    assert (found.replicas, found.prefill_replicas, found.decode_replicas) == (4, 2, 3)
+    assert found.router == PRESETS["distserve"].cluster["router"]
+
+
+@pytest.mark.parametrize(("prompt", "limit"), [(8_000, 8_192), (8_192, 16_384), (20_000, 32_768)])
+def test_the_model_length_grows_to_the_longest_request(
+    prompt: int, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = trace(request("a", prompt=prompt, output=4))
+    found = build_scenario(long, SERVERS, PolicyOptions(), ClusterOptions())
+    assert found.policies.max_model_len == limit
+    said = capsys.readouterr().err
+    assert (f"has {prompt + 4} tokens; model length raised" in said) == (limit > 8_192)
+    set_by_hand = PolicyOptions(settings=("max_model_len=4096",))
+    kept = build_scenario(long, SERVERS, set_by_hand, ClusterOptions())
+    assert kept.policies.max_model_len == 4_096
+
+
+def test_a_swap_that_takes_no_time_is_said() -> None:
+    swap = ("--set", "preemption=swap", "--set", "host_kv_tokens=4096", "--replications", 0)
+    free = servetwin("replay", SAMPLE, "--profile", "base-cpu", *swap)
+    timed = servetwin("replay", SAMPLE, "--profile", "llama-3-8b-h100", *swap)
+    assert free.code == timed.code == 0
+    assert "base-cpu does not know the host link" in free.err
+    assert timed.err == ""

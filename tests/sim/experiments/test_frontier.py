@@ -1,0 +1,55 @@
+"""Fronts, best points and levels of a grid."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.experiments.frontier import (
+    GOODPUT,
+    INTERACTIVITY,
+    at_interactivity,
+    best_point,
+    on_front,
+    round_levels,
+)
+
+VALUES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
+
+
+@given(VALUES)
+def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
+    points = pd.DataFrame(values, columns=["x", "y"], dtype=float)
+    expected = [not any(p[0] >= v[0] and p[1] >= v[1] and p != v for p in values) for v in values]
+    assert on_front(points, "x", "y").tolist() == expected
+
+
+def points_frame(**columns: Any) -> pd.DataFrame:
+    frame = pd.DataFrame({INTERACTIVITY: [50.0, 20.0, 10.0], GOODPUT: [1.0, 3.0, 4.0], **columns})
+    return frame.assign(slo_attainment=[1.0, 0.995, 0.5])
+
+
+def test_the_best_point_keeps_the_slo() -> None:
+    assert best_point(points_frame(), GOODPUT, 0.99) == 1
+    assert best_point(points_frame(), GOODPUT, 0.999) == 0
+    assert best_point(points_frame(), GOODPUT, 0.4) == 2
+    assert best_point(points_frame().assign(slo_attainment=0.1), GOODPUT, 0.99) is None
+
+
+def test_undefined_points_are_nowhere() -> None:
+    points = points_frame().assign(**{INTERACTIVITY: [np.nan, 20.0, 10.0]})
+    assert on_front(points, INTERACTIVITY, GOODPUT).tolist() == [False, True, True]
+    levels = at_interactivity(points, [15.0, 40.0], GOODPUT)
+    assert levels[GOODPUT].tolist()[0] == 3.0
+    assert np.isnan(levels[GOODPUT].tolist()[1])
+
+
+@given(st.lists(st.floats(1e-3, 1e4), min_size=1))
+def test_levels_are_round_ascend_and_the_highest_is_reached(values: list[float]) -> None:
+    levels = round_levels(pd.Series(values))
+    assert levels == sorted(set(levels))
+    assert levels[-1] <= max(values)
+    assert all(float(f"{level:.2g}") == pytest.approx(level) for level in levels)
