@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from policies.block_keys import BlockKey, PrefixKeys, key_of_block, token_keys
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from sim.core.simulate import as_sequence, simulate
+from sim.core.simulate import simulate
 from sim.step_times.step_time import LinearStepTime
 from tests.support.checked import request
 from workloads.errors import PluginError, PolicyError
-from workloads.request import Request
 
 OWN_POLICY = """
 from policies.schedulers.continuous import ContinuousBatching
@@ -58,33 +56,3 @@ def test_a_file_without_the_class_is_named(tmp_path: Path, source: str, message:
     with pytest.raises(PluginError) as caught:
         build_scheduler(PolicyConfig(batching=f"{path}:Policy"))
     assert message in str(caught.value)
-
-
-def test_keys_from_trace_ids_and_from_tokens_name_the_same_blocks_alike() -> None:
-    keys = PrefixKeys(block_tokens=2)
-    first = block_keys(keys, request("a", prompt=9, ids=(1, 2, 3)))
-    second = block_keys(keys, request("b", prompt=7, ids=(1, 4)))
-    assert len(first) == 4
-    assert [x == y for x, y in zip(first, second, strict=False)] == [True, True, False]
-    a = token_keys([5, 5, 6, 6, 7, 7, 8, 8, 9], 2)
-    b = token_keys([5, 5, 6, 6, 0, 0, 8], 2)
-    assert len(a) == 4
-    assert [x == y for x, y in zip(a, b, strict=False)] == [True, True, False]
-
-
-def test_blocks_without_ids_have_no_key() -> None:
-    keys = PrefixKeys(block_tokens=4)
-    assert block_keys(keys, request("a", prompt=9)) == [None, None]
-    ids_end_early = request("b", prompt=19, ids=(7, 8))
-    assert block_keys(keys, ids_end_early) == [(7, 0), (8, 1), None, None]
-
-
-@pytest.mark.parametrize(("block_tokens", "named"), [(1, 8), (2, 4), (4, 2), (8, 1), (3, 2)])
-def test_ids_name_every_block_that_lies_within_them(block_tokens: int, named: int) -> None:
-    found = block_keys(PrefixKeys(block_tokens), request("a", prompt=11, ids=(7, 8)))
-    assert [key is None for key in found] == [False] * named + [True] * (len(found) - named)
-
-
-def block_keys(keys: PrefixKeys, asked: Request) -> list[BlockKey | None]:
-    seq = as_sequence(asked, 0.0, keys)
-    return [key_of_block(seq, place) for place in range(seq.prompt_tokens // keys.block_tokens)]

@@ -1,297 +1,227 @@
-"""KV memories as state machines: nothing leaks, nothing overlaps, whatever the order of calls."""
+"""Paged memory, call by call: what is reserved, grown, shared, copied and given back."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 from policies.config import PolicyConfig
-from policies.config import PrefixIndex as PrefixIndexName
-from policies.kv.contiguous import ContiguousKV
+from policies.config import PrefixIndex as IndexName
 from policies.kv.paged import PagedKV
 from policies.lockstep import Lockstep
+from policies.protocols import KVUsage
 from policies.sequence import Sequence
-from workloads.errors import PolicyError
+from tests.support.scheduler_steps import sequence
 
-STATEFUL = settings(stateful_step_count=40)
-
-
-class PagedMachine(RuleBasedStateMachine):
-    """Sequences of three prompt families come, are computed in chunks, decode together and go."""
-
-    config = PolicyConfig(kv_tokens=96, block_tokens=4, prefix_cache=True)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.memory = PagedKV(self.config)
-        self.prefilling: list[Sequence] = []
-        self.decodes = Lockstep(4)
-        self.made = 0
-
-    @rule(
-        prompt=st.integers(1, 40),
-        family=st.integers(0, 2),
-        shared=st.integers(0, 10),
-        named=st.integers(0, 10),
-        key_blocks=st.integers(1, 3),
-    )
-    def admit(self, prompt: int, family: int, shared: int, named: int, key_blocks: int) -> None:
-        self.made += 1
-        keys = [
-            1000 * key_blocks + 100 * family + j if j < shared else 10_000 * self.made + j
-            for j in range(min(named, -(-prompt // (4 * key_blocks))))
-        ]
-        seq = Sequence(str(self.made), 0.0, prompt, 60, keys, key_blocks=key_blocks)
-        hit = self.memory.cached_prefix(seq)
-        free = self.memory.free_tokens()
-        assert hit < prompt
-        if self.memory.reserve(seq, prompt):
-            seq.computed_tokens = hit
-            self.prefilling.append(seq)
-        else:
-            assert self.memory.free_tokens() == free
-            assert not seq.blocks
-
-    @precondition(lambda self: self.prefilling)
-    @rule(data=st.data())
-    def compute(self, data: st.DataObject) -> None:
-        seq = data.draw(st.sampled_from(self.prefilling))
-        end = data.draw(st.integers(seq.computed_tokens + 1, seq.prompt_tokens))
-        self.memory.commit(seq, end)
-        seq.computed_tokens = end
-        if end == seq.prompt_tokens:
-            self.prefilling.remove(seq)
-            seq.generated_tokens = 1
-            self.decodes.join(seq)
-
-    @precondition(lambda self: self.decodes.size)
-    @rule(steps=st.integers(1, 9))
-    def grow(self, steps: int) -> None:
-        promised = self.memory.repeatable_steps(self.decodes, steps)
-        assert self.memory.grow(self.decodes, promised)
-        ended = self.decodes.advance(promised)
-        for seq in ended:
-            self.memory.release(seq)
-        if promised < steps and not ended:
-            assert not self.memory.grow(self.decodes, 1)
-
-    @precondition(lambda self: self.prefilling or self.decodes.size)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        seq = data.draw(st.sampled_from([*self.prefilling, *self.decodes]))
-        if seq in self.prefilling:
-            self.prefilling.remove(seq)
-        else:
-            self.decodes.leave(seq)
-        self.memory.release(seq)
-
-    @invariant()
-    def the_laws_hold(self) -> None:
-        held = [*self.prefilling, *self.decodes]
-        for seq in self.decodes:
-            self.memory.table(seq, seq.computed_tokens)
-        self.memory.check(held)
-        usage = self.memory.usage(held)
-        assert usage.shared_tokens <= usage.live_tokens <= usage.capacity_tokens
-        assert usage.free_tokens + usage.cached_tokens == self.memory.free_tokens()
+INDEXES: list[IndexName] = ["hash", "radix"]
+each_index = pytest.mark.parametrize("index", INDEXES)
 
 
-def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMachine]:
-    config = PolicyConfig(
-        kv_tokens=96,
-        block_tokens=4,
-        prefix_cache=True,
-        prefix_index=prefix_index,
-        eviction=eviction,
-    )
-    return type(f"Paged_{prefix_index}_{eviction}", (PagedMachine,), {"config": config})
+def memory_of(blocks: int = 8, **settings: object) -> PagedKV:
+    return PagedKV(PolicyConfig(kv_tokens=4 * blocks, block_tokens=4, **settings))  # type: ignore[arg-type]
 
 
-class ContiguousMachine(RuleBasedStateMachine):
-    """Regions of random length come and go in 100 tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = PolicyConfig(
-            kv="contiguous", kv_tokens=100, reservation="exact", max_model_len=100
-        )
-        self.memory = ContiguousKV(config)
-        self.held: list[Sequence] = []
-
-    @rule(prompt=st.integers(1, 30), output=st.integers(1, 30))
-    def admit(self, prompt: int, output: int) -> None:
-        seq = Sequence("s", 0.0, prompt, output)
-        largest = self.memory.usage(self.held).free_tokens
-        region = 1 << (prompt + output - 1).bit_length()
-        assert self.memory.reserve(seq, prompt) == (region <= largest)
-        if seq.region_start >= 0:
-            assert seq.region_start % seq.region_tokens == 0
-            self.held.append(seq)
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        seq = data.draw(st.sampled_from(self.held))
-        self.held.remove(seq)
-        self.memory.release(seq)
-        if not self.held:
-            assert self.memory.usage([]).free_tokens == 64, "buddies are not joined"
-
-    @invariant()
-    def the_laws_hold(self) -> None:
-        self.memory.check(self.held)
+def caching(index: IndexName, blocks: int = 8, **settings: object) -> PagedKV:
+    return memory_of(blocks, prefix_cache=True, prefix_index=index, **settings)
 
 
-def test_contiguous_regions() -> None:
-    run_state_machine_as_test(ContiguousMachine, settings=STATEFUL)
-
-
-@pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
-@pytest.mark.parametrize("prefix_index", ["hash", "radix"])
-def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
-    run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
-
-
-@given(data=st.data())
-def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) -> None:
-    """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""
-    memories = [
-        PagedKV(PolicyConfig(kv_tokens=80, block_tokens=4, prefix_cache=True, prefix_index=index))
-        for index in ("hash", "radix")
-    ]
-    held: list[list[Sequence]] = [[], []]
-    for made in range(data.draw(st.integers(1, 30))):
-        releases: bool = data.draw(st.booleans())
-        if held[0] and releases:
-            gone = data.draw(st.integers(0, len(held[0]) - 1))
-            for memory, seqs in zip(memories, held, strict=True):
-                memory.release(seqs.pop(gone))
-            continue
-        prompt, family = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 1))
-        shared = data.draw(st.integers(0, 7))
-        keys = [j + 100 * (family if j < shared else 2 + made) for j in range(prompt // 4)]
-        seqs = [Sequence(str(made), 0.0, prompt, 1, keys) for _ in memories]
-        hits = [m.cached_prefix(s) for m, s in zip(memories, seqs, strict=True)]
-        taken = [m.reserve(s, prompt) for m, s in zip(memories, seqs, strict=True)]
-        assert hits[0] == hits[1]
-        assert taken[0] == taken[1]
-        for memory, seq, seqs_held in zip(memories, seqs, held, strict=True):
-            if taken[0]:
-                seq.computed_tokens = hits[0]
-                memory.commit(seq, prompt)
-                seq.computed_tokens = prompt
-                seqs_held.append(seq)
-        assert memories[0].free_tokens() == memories[1].free_tokens()
-
-
-@pytest.mark.parametrize(
-    ("eviction", "kept"),
-    [("lru", "b"), ("lfu", "a"), ("fifo", "b")],
-)
-def test_the_order_of_eviction(eviction: str, kept: str) -> None:
-    """a is used three times, then b once; one of them must go for c."""
-    for index in ("hash", "radix"):
-        memory = PagedKV(
-            PolicyConfig(
-                kv_tokens=12,
-                block_tokens=4,
-                prefix_cache=True,
-                prefix_index=index,
-                eviction=eviction,
-            )
-        )
-        for name in "aaabc":
-            use(memory, name)
-        found = {name for name in "ab" if memory.cached_prefix(prompt_of(name))}
-        assert found == {kept}, index
-
-
-def prompt_of(name: str) -> Sequence:
-    return Sequence(name, 0.0, 5, 1, [ord(name)])
-
-
-def use(memory: PagedKV, name: str) -> None:
-    seq = prompt_of(name)
+def computed(memory: PagedKV, seq: Sequence) -> Sequence:
+    """Reserve and compute the whole prompt; it must fit."""
     cached = memory.cached_prefix(seq)
-    assert memory.reserve(seq, 5)
+    assert memory.reserve(seq, seq.prompt_tokens)
     seq.computed_tokens = cached
-    memory.commit(seq, 5)
-    seq.computed_tokens = 5
+    memory.commit(seq, seq.prompt_tokens)
+    seq.advance(seq.prompt_tokens, samples=True)
+    return seq
+
+
+def prompt(name: str, tokens: int, *keys: int) -> Sequence:
+    return sequence(name, tokens, 50, block_keys=keys)
+
+
+def test_whole_blocks_are_reserved() -> None:
+    memory = memory_of()
+    assert memory.reserve(sequence("a"), 8)
+    assert memory.free_tokens() == 24
+    assert memory.reserve(sequence("b"), 9)
+    assert memory.free_tokens() == 12
+    assert not memory.reserve(sequence("c"), 13)
+    assert memory.free_tokens() == 12
+    assert memory.reserve(sequence("d"), 12)
+    assert memory.free_tokens() == 0
+
+
+@pytest.mark.parametrize("index", [None, *INDEXES])
+def test_admission_leaves_the_watermark_free(index: IndexName | None) -> None:
+    """A fifth of 8 blocks is 1.6, which is two."""
+    memory = caching(index, watermark=0.2) if index else memory_of(watermark=0.2)
+    assert not memory.reserve(sequence("a", 28), 28)
+    assert memory.reserve(sequence("a", 24), 24)
+    assert not memory.reserve(sequence("b", 1), 1)
+    assert memory.free_tokens() == 8
+
+
+def test_decodes_may_grow_into_the_watermark() -> None:
+    memory = memory_of(watermark=0.2)
+    seq = computed(memory, sequence("a", 24, 50))
+    group = Lockstep(4)
+    group.join(seq)
+    assert memory.repeatable_steps(group, 20) == 8
+    assert memory.grow(group, 8)
+    assert not memory.grow(group, 1)
+    assert memory.free_tokens() == 0
+
+
+def test_refusal_counts_every_position_but_that_of_the_last_token() -> None:
+    assert memory_of().refusal(sequence("a", 30, 3)) is None
+    assert memory_of().refusal(sequence("a", 30, 4)) == (
+        "needs 33 KV tokens, the memory has 32 (8 blocks of 4)"
+    )
+    kept = memory_of(watermark=0.2)
+    assert kept.refusal(sequence("a", 20, 5)) is None
+    assert kept.refusal(sequence("a", 20, 6)) == (
+        "needs 25 KV tokens, the memory has 32 (8 blocks of 4, 2 of them kept free)"
+    )
+
+
+def test_decodes_take_a_block_when_they_enter_it() -> None:
+    memory = memory_of()
+    group = Lockstep(4)
+    for name, tokens in (("a", 7), ("b", 8)):
+        group.join(computed(memory, sequence(name, tokens, 50)))
+    assert memory.free_tokens() == 16
+    assert memory.grow(group, 1)
+    assert memory.free_tokens() == 12
+    group.advance(1)
+    assert memory.grow(group, 4)
+    assert memory.free_tokens() == 4
+    assert group.granted_step == 5
+    assert memory.repeatable_steps(group, 99) == 3
+    memory.check(list(group))
+
+
+def test_blocks_given_back_are_used_again() -> None:
+    memory = memory_of(4)
+    first = computed(memory, sequence("a", 8))
+    assert memory.table(first, 8) == [0, 1]
+    second = computed(memory, sequence("b", 4))
+    assert memory.table(second, 4) == [2]
+    memory.release(first)
+    assert (first.blocks, first.held_blocks, memory.free_tokens()) == ([], 0, 12)
+    third = computed(memory, sequence("c", 12))
+    assert sorted(memory.table(third, 12)) == [0, 1, 3]
+
+
+@each_index
+def test_the_last_token_of_a_prompt_is_always_computed(index: IndexName) -> None:
+    memory = caching(index)
+    computed(memory, prompt("a", 12, 1, 2, 3))
+    for tokens, cached in ((13, 12), (12, 8), (9, 8), (8, 4), (5, 4), (4, 0)):
+        again = prompt("b", tokens, 1, 2, 3)
+        assert memory.cached_prefix(again) == cached
+        assert memory.reserve(again, tokens)
+        assert again.keyed_blocks == cached // 4
+        memory.release(again)
+
+
+@each_index
+def test_a_shared_prefix_takes_no_further_blocks(index: IndexName) -> None:
+    memory = caching(index)
+    first = computed(memory, prompt("a", 12, 1, 2, 3))
+    second = computed(memory, prompt("b", 13, 1, 2, 4))
+    assert memory.free_tokens() == 32 - 12 - 8
+    assert second.blocks[:2] == first.blocks[:2]
+    assert memory.usage([first, second]) == KVUsage(32, 17, 3, 0, 0, 0, 12, 8)
+    memory.check([first, second])
+
+
+@each_index
+def test_prompts_stay_cached_until_their_room_is_needed(index: IndexName) -> None:
+    memory = caching(index)
+    first = computed(memory, prompt("a", 12, 1, 2, 3))
+    memory.release(first)
+    usage = memory.usage([])
+    assert (usage.cached_tokens, usage.free_tokens, memory.free_tokens()) == (12, 20, 32)
+    assert memory.cached_prefix(prompt("b", 13, 1, 2, 3)) == 12
+    wide = computed(memory, prompt("c", 24, 7, 8, 9, 10, 11, 12))
+    assert memory.cached_prefix(prompt("b", 13, 1, 2, 3)) == 8
+    assert memory.usage([wide]).cached_tokens == 8
+    memory.check([wide])
+
+
+@each_index
+def test_a_cached_prefix_of_its_own_is_no_room_for_the_rest(index: IndexName) -> None:
+    """Six blocks: two are cached and idle, three held; a prompt of four needs two more, not one."""
+    memory = caching(index, blocks=6)
+    memory.release(computed(memory, prompt("a", 8, 1, 2)))
+    held = computed(memory, prompt("b", 12, 5, 6, 7))
+    assert memory.free_tokens() == 12
+    assert not memory.reserve(prompt("c", 16, 1, 2, 3), 16)
+    assert memory.reserve(prompt("d", 12, 1, 2, 3), 12)
+    assert memory.free_tokens() == 0
+    assert memory.cached_prefix(prompt("e", 13, 5, 6, 7)) == 12
+    memory.release(held)
+
+
+@each_index
+def test_growing_evicts_idle_blocks_and_no_more(index: IndexName) -> None:
+    memory = caching(index, blocks=4)
+    memory.release(computed(memory, prompt("a", 8, 1, 2)))
+    seq = computed(memory, sequence("b", 8, 50))
+    group = Lockstep(4)
+    group.join(seq)
+    assert memory.repeatable_steps(group, 20) == 8
+    assert memory.grow(group, 4)
+    assert memory.cached_prefix(prompt("c", 9, 1, 2)) == 4
+    group.advance(4)
+    assert memory.grow(group, 4)
+    assert memory.cached_prefix(prompt("c", 9, 1, 2)) == 0
+    assert not memory.grow(group, 1)
+    memory.check([seq])
+
+
+@pytest.mark.parametrize("index", [None, *INDEXES])
+def test_a_fork_shares_full_blocks_and_copies_the_last(index: IndexName | None) -> None:
+    memory = caching(index) if index else memory_of()
+    seq = computed(memory, prompt("a", 10, 1, 2))
+    child = seq.fork()
+    assert memory.fork(seq, child, 10)
+    assert memory.free_tokens() == 32 - 12 - 4
+    assert child.blocks[:2] == seq.blocks[:2]
+    assert child.blocks[2] != seq.blocks[2]
+    assert child.computed_tokens == 10
+    memory.check([seq, child])
     memory.release(seq)
+    assert memory.usage([child]).live_tokens == 10
+    memory.release(child)
+    assert memory.free_tokens() == 32
 
 
-@pytest.mark.parametrize(
-    ("reservation", "region"),
-    [("max", 2048), ("pow2", 512), ("exact", 256)],
-)
-def test_contiguous_reserves_the_longest_or_rounds_up_the_output_or_the_whole(
-    reservation: str, region: int
-) -> None:
-    config = PolicyConfig(kv="contiguous", kv_tokens=4096, reservation=reservation)  # type: ignore[arg-type]
-    memory = ContiguousKV(config)
-    seq = Sequence("s", 0.0, 200, 40)
-    assert memory.reserve(seq, 200)
-    assert seq.region_tokens == region
-    assert memory.usage([seq]).internal_waste_tokens == region - 239
+def test_a_fork_without_room_for_its_copy_changes_nothing() -> None:
+    memory = memory_of(4)
+    seq = computed(memory, sequence("a", 10, 50))
+    other = computed(memory, sequence("b", 4, 50))
+    child = seq.fork()
+    assert not memory.fork(seq, child, 10)
+    assert (child.blocks, memory.free_tokens()) == ([], 0)
+    memory.release(other)
+    assert not memory.fork(seq, child, 13)
+    assert memory.fork(seq, child, 12)
+    memory.check([seq, child])
 
 
-def test_external_fragmentation_is_real() -> None:
-    memory = ContiguousKV(PolicyConfig(kv="contiguous", kv_tokens=64, reservation="exact"))
-    seqs = [Sequence(str(i), 0.0, 5, 5) for i in range(4)]
-    for seq in seqs:
-        assert memory.reserve(seq, 5)
-    memory.release(seqs[0])
-    memory.release(seqs[2])
-    assert not memory.reserve(Sequence("wide", 0.0, 10, 10), 10)
-    usage = memory.usage([seqs[1], seqs[3]])
-    assert (usage.free_tokens, usage.external_waste_tokens) == (16, 16)
+def test_what_the_device_lost_is_loaded_from_the_host() -> None:
+    memory = caching("radix", blocks=4, host_cache_tokens=16)
+    memory.release(computed(memory, prompt("a", 8, 1, 2)))
+    memory.release(computed(memory, prompt("b", 12, 7, 8, 9)))
+    again = prompt("c", 9, 1, 2)
+    assert memory.cached_prefix(again) == 8
+    assert memory.reserve(again, 9)
+    assert again.loaded_tokens == 4
+    memory.release(again)
 
 
-def test_a_fully_cached_prompt_still_computes_its_last_block() -> None:
-    memory = PagedKV(PolicyConfig(kv_tokens=64, block_tokens=4, prefix_cache=True))
-    first = Sequence("a", 0.0, 8, 1, [1, 2])
-    assert memory.reserve(first, 8)
-    memory.commit(first, 8)
-    assert memory.cached_prefix(Sequence("b", 0.0, 8, 1, [1, 2])) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"kv_tokens": 0}, "kv_tokens: 0 is not possible; it must be at least 1"),
-        ({"kv_tokens": 8}, "kv_tokens: 8 is not possible; it must be at least one block"),
-        ({"max_seqs": 0}, "max_seqs: 0 is not possible; it must be at least 1"),
-        ({"token_budget": -1}, "token_budget: -1 is not possible; it must be at least 1"),
-        (
-            {"wait_limit_s": float("nan")},
-            "wait_limit_s: nan is not possible; it must be a finite number, at least 0",
-        ),
-        (
-            {"reservation": "half"},
-            "reservation: 'half' is not possible; it must be one of max, pow2, exact",
-        ),
-        (
-            {"queue_order": "priorty"},
-            "queue_order: 'priorty' is not possible; did you mean 'priority'?",
-        ),
-        (
-            {"token_budget": 8, "max_seqs": 9},
-            "token_budget: 8 is not possible; it must be at least max_seqs (9): a step feeds every "
-            "running sequence",
-        ),
-        (
-            {"kv": "contiguous", "prefix_cache": True},
-            "prefix_cache: contiguous KV memory cannot share; use kv: paged",
-        ),
-    ],
-)
-def test_impossible_settings_are_named(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(PolicyError) as caught:
-        PolicyConfig(**settings)  # type: ignore[arg-type]
-    assert str(caught.value) == message
+def test_the_check_finds_miscounted_blocks() -> None:
+    memory = memory_of()
+    seq = computed(memory, sequence("a", 8))
+    memory.check([seq])
+    seq.held_blocks = 3
+    with pytest.raises(AssertionError, match="blocks leak"):
+        memory.check([seq])

@@ -24,7 +24,7 @@ def running(
 @pytest.mark.parametrize(
     ("victim", "decodes", "prefilling", "chosen"),
     [
-        ("newest", {"a": (0, 1), "b": (0, 1)}, {}, "b"),
+        ("newest", {"a": (0, 1), "b": (9, 5)}, {}, "b"),
         ("newest", {"a": (0, 1), "b": (0, 1)}, {"c": 0, "d": 0}, "d"),
         ("lowest-priority", {"a": (1, 1), "b": (2, 1)}, {"c": 3}, "a"),
         ("lowest-priority", {"a": (3, 1), "b": (2, 1)}, {"c": 1, "d": 2}, "c"),
@@ -110,6 +110,7 @@ def test_a_swapped_sequence_moves_over_the_link_twice_and_computes_nothing_anew(
     assert [seq.request_id for seq in back.resumed] == ["b"]
     assert back.swapped_tokens == 4
     assert back.entries[0].start == 4
+    assert scheduler.load() == (1, 0, 4)
 
 
 @pytest.mark.parametrize(("host_tokens", "start"), [(4, 4), (3, 0)])

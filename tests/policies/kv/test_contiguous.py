@@ -1,0 +1,185 @@
+"""Contiguous memory: how long a region is, what it wastes, and when there is none."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from policies.config import PolicyConfig, Reservation
+from policies.kv.contiguous import ContiguousKV
+from policies.lockstep import Lockstep
+from policies.protocols import KVUsage
+from policies.sequence import Sequence
+from tests.support.scheduler_steps import sequence
+
+STATEFUL = settings(stateful_step_count=40)
+
+
+def memory_of(tokens: int = 64, reservation: Reservation = "exact", **more: float) -> ContiguousKV:
+    return ContiguousKV(
+        PolicyConfig(kv="contiguous", kv_tokens=tokens, reservation=reservation, **more)  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("reservation", "prompt", "output", "region"),
+    [
+        ("exact", 5, 3, 8),
+        ("exact", 5, 4, 16),
+        ("pow2", 4, 3, 8),
+        ("pow2", 5, 3, 16),  # 5 + 4
+        ("pow2", 4, 5, 16),  # 4 + 8
+        ("pow2", 20, 9, 32),  # 20 + 16 is more than the model's 32
+        ("pow2", 30, 9, 64),  # 39 tokens, though the model has 32
+        ("max", 1, 1, 32),
+        ("max", 30, 3, 64),
+    ],
+)
+def test_the_length_of_a_region(
+    reservation: Reservation, prompt: int, output: int, region: int
+) -> None:
+    memory = memory_of(128, reservation, max_model_len=32)
+    seq = sequence("a", prompt, output)
+    assert memory.reserve(seq, prompt)
+    assert (seq.region_start, seq.region_tokens) == (0, region)
+    assert memory.free_tokens() == 128 - region
+
+
+def test_released_regions_are_free_again() -> None:
+    memory = memory_of()
+    seq = sequence("a", 20, 12)
+    assert memory.reserve(seq, 20)
+    memory.release(seq)
+    assert (seq.region_start, seq.region_tokens, memory.free_tokens()) == (-1, 0, 64)
+    memory.release(seq)
+    assert memory.free_tokens() == 64
+
+
+def test_the_watermark_stays_free() -> None:
+    """A quarter of 64 is 16: three regions of 16 may be taken, and no fourth."""
+    memory = memory_of(watermark=0.25)
+    assert [memory.reserve(sequence(name, 10, 6), 10) for name in "abcd"] == [True] * 3 + [False]
+    assert memory.free_tokens() == 16
+
+
+def test_a_sequence_that_never_fits_is_told_which_region_it_needs() -> None:
+    memory = memory_of(100)
+    assert memory.refusal(sequence("a", 40, 24)) is None
+    assert memory.refusal(sequence("a", 40, 25)) == (
+        "needs a region of 128 KV tokens (reserving exact), the memory of 100 has none longer "
+        "than 64"
+    )
+    assert memory_of(100, watermark=0.36).refusal(sequence("a", 40, 24)) is None
+    assert memory_of(100, watermark=0.37).refusal(sequence("a", 40, 24)) is not None
+
+
+def test_usage_adds_up() -> None:
+    memory = memory_of()
+    first, second = sequence("a", 5, 4), sequence("b", 3, 2)
+    for seq in (first, second):
+        assert memory.reserve(seq, seq.prompt_tokens)
+        seq.computed_tokens = seq.prompt_tokens
+    assert memory.usage([first, second]) == KVUsage(
+        capacity_tokens=64,
+        live_tokens=8,
+        reserved_tokens=3 + 1,
+        internal_waste_tokens=(16 - 8) + (8 - 4),
+        external_waste_tokens=40 - 32,
+        cached_tokens=0,
+        free_tokens=32,
+    )
+
+
+def test_what_a_sequence_may_grow_to_is_reserved() -> None:
+    memory, seq = memory_of(), sequence("a", 5, 3)
+    assert memory.grow(Lockstep(1), 99)
+    assert memory.repeatable_steps(Lockstep(1), 7) == 7
+    assert not memory.fork(seq, sequence("b"), 5)
+    assert (memory.cached_prefix(seq), memory.table(seq, 5)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("start", "tokens", "message"),
+    [(8, 8, "the first region leaks"), (0, 8, "regions overlap or leak")],
+)
+def test_the_check_finds_regions_that_were_moved_or_shortened(
+    start: int, tokens: int, message: str
+) -> None:
+    memory, seq = memory_of(), sequence("a", 10, 6)
+    assert memory.reserve(seq, 10)
+    memory.check([seq])
+    seq.region_start, seq.region_tokens = start, tokens
+    with pytest.raises(AssertionError, match=message):
+        memory.check([seq])
+
+
+@pytest.mark.parametrize(
+    ("reservation", "region"),
+    [("max", 2048), ("pow2", 512), ("exact", 256)],
+)
+def test_contiguous_reserves_the_longest_or_rounds_up_the_output_or_the_whole(
+    reservation: str, region: int
+) -> None:
+    config = PolicyConfig(kv="contiguous", kv_tokens=4096, reservation=reservation)  # type: ignore[arg-type]
+    memory = ContiguousKV(config)
+    seq = Sequence("s", 0.0, 200, 40)
+    assert memory.reserve(seq, 200)
+    assert seq.region_tokens == region
+    assert memory.usage([seq]).internal_waste_tokens == region - 239
+
+
+def test_external_fragmentation_is_real() -> None:
+    memory = ContiguousKV(PolicyConfig(kv="contiguous", kv_tokens=64, reservation="exact"))
+    seqs = [Sequence(str(i), 0.0, 5, 5) for i in range(4)]
+    for seq in seqs:
+        assert memory.reserve(seq, 5)
+    memory.release(seqs[0])
+    memory.release(seqs[2])
+    assert not memory.reserve(Sequence("wide", 0.0, 10, 10), 10)
+    usage = memory.usage([seqs[1], seqs[3]])
+    assert (usage.free_tokens, usage.external_waste_tokens) == (16, 16)
+
+
+class ContiguousMachine(RuleBasedStateMachine):
+    """Regions of random length come and go in 100 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = PolicyConfig(
+            kv="contiguous", kv_tokens=100, reservation="exact", max_model_len=100
+        )
+        self.memory = ContiguousKV(config)
+        self.held: list[Sequence] = []
+
+    @rule(prompt=st.integers(1, 30), output=st.integers(1, 30))
+    def admit(self, prompt: int, output: int) -> None:
+        seq = Sequence("s", 0.0, prompt, output)
+        largest = self.memory.usage(self.held).free_tokens
+        region = 1 << (prompt + output - 1).bit_length()
+        assert self.memory.reserve(seq, prompt) == (region <= largest)
+        if seq.region_start >= 0:
+            assert seq.region_start % seq.region_tokens == 0
+            self.held.append(seq)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.held))
+        self.held.remove(seq)
+        self.memory.release(seq)
+        if not self.held:
+            assert self.memory.usage([]).free_tokens == 64, "buddies are not joined"
+
+    @invariant()
+    def the_laws_hold(self) -> None:
+        self.memory.check(self.held)
+
+
+def test_contiguous_regions() -> None:
+    run_state_machine_as_test(ContiguousMachine, settings=STATEFUL)

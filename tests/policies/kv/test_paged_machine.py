@@ -1,0 +1,193 @@
+"""Paged memory as a state machine: nothing leaks or overlaps, whatever the order of calls."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from policies.config import PolicyConfig
+from policies.config import PrefixIndex as PrefixIndexName
+from policies.kv.paged import PagedKV
+from policies.lockstep import Lockstep
+from policies.sequence import Sequence
+
+STATEFUL = settings(stateful_step_count=40)
+
+
+class PagedMachine(RuleBasedStateMachine):
+    """Sequences of three prompt families come, are computed in chunks, decode together and go."""
+
+    config = PolicyConfig(kv_tokens=96, block_tokens=4, prefix_cache=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = PagedKV(self.config)
+        self.prefilling: list[Sequence] = []
+        self.decodes = Lockstep(4)
+        self.made = 0
+
+    @rule(
+        prompt=st.integers(1, 40),
+        family=st.integers(0, 2),
+        shared=st.integers(0, 10),
+        named=st.integers(0, 10),
+        key_blocks=st.integers(1, 3),
+    )
+    def admit(self, prompt: int, family: int, shared: int, named: int, key_blocks: int) -> None:
+        self.made += 1
+        keys = [
+            1000 * key_blocks + 100 * family + j if j < shared else 10_000 * self.made + j
+            for j in range(min(named, -(-prompt // (4 * key_blocks))))
+        ]
+        seq = Sequence(str(self.made), 0.0, prompt, 60, keys, key_blocks=key_blocks)
+        hit = self.memory.cached_prefix(seq)
+        free = self.memory.free_tokens()
+        assert hit < prompt
+        if self.memory.reserve(seq, prompt):
+            seq.computed_tokens = hit
+            self.prefilling.append(seq)
+        else:
+            assert self.memory.free_tokens() == free
+            assert not seq.blocks
+
+    @precondition(lambda self: self.prefilling)
+    @rule(data=st.data())
+    def compute(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.prefilling))
+        end = data.draw(st.integers(seq.computed_tokens + 1, seq.prompt_tokens))
+        self.memory.commit(seq, end)
+        seq.computed_tokens = end
+        if end == seq.prompt_tokens:
+            self.prefilling.remove(seq)
+            seq.generated_tokens = 1
+            self.decodes.join(seq)
+
+    @precondition(lambda self: self.decodes.size)
+    @rule(steps=st.integers(1, 9))
+    def grow(self, steps: int) -> None:
+        promised = self.memory.repeatable_steps(self.decodes, steps)
+        assert self.memory.grow(self.decodes, promised)
+        ended = self.decodes.advance(promised)
+        for seq in ended:
+            self.memory.release(seq)
+        if promised < steps and not ended:
+            assert not self.memory.grow(self.decodes, 1)
+
+    @precondition(lambda self: self.prefilling or self.decodes.size)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from([*self.prefilling, *self.decodes]))
+        if seq in self.prefilling:
+            self.prefilling.remove(seq)
+        else:
+            self.decodes.leave(seq)
+        self.memory.release(seq)
+
+    @invariant()
+    def the_laws_hold(self) -> None:
+        held = [*self.prefilling, *self.decodes]
+        for seq in self.decodes:
+            self.memory.table(seq, seq.computed_tokens)
+        self.memory.check(held)
+        usage = self.memory.usage(held)
+        assert usage.shared_tokens <= usage.live_tokens <= usage.capacity_tokens
+        assert usage.free_tokens + usage.cached_tokens == self.memory.free_tokens()
+
+
+def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMachine]:
+    config = PolicyConfig(
+        kv_tokens=96,
+        block_tokens=4,
+        prefix_cache=True,
+        prefix_index=prefix_index,
+        eviction=eviction,
+    )
+    return type(f"Paged_{prefix_index}_{eviction}", (PagedMachine,), {"config": config})
+
+
+@pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
+@pytest.mark.parametrize("prefix_index", ["hash", "radix"])
+def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
+    run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
+
+
+@given(data=st.data())
+def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) -> None:
+    """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""
+    memories = [
+        PagedKV(PolicyConfig(kv_tokens=80, block_tokens=4, prefix_cache=True, prefix_index=index))
+        for index in ("hash", "radix")
+    ]
+    held: list[list[Sequence]] = [[], []]
+    for made in range(data.draw(st.integers(1, 30))):
+        releases: bool = data.draw(st.booleans())
+        if held[0] and releases:
+            gone = data.draw(st.integers(0, len(held[0]) - 1))
+            for memory, seqs in zip(memories, held, strict=True):
+                memory.release(seqs.pop(gone))
+            continue
+        prompt, family = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 1))
+        shared = data.draw(st.integers(0, 7))
+        keys = [j + 100 * (family if j < shared else 2 + made) for j in range(prompt // 4)]
+        seqs = [Sequence(str(made), 0.0, prompt, 1, keys) for _ in memories]
+        hits = [m.cached_prefix(s) for m, s in zip(memories, seqs, strict=True)]
+        taken = [m.reserve(s, prompt) for m, s in zip(memories, seqs, strict=True)]
+        assert hits[0] == hits[1]
+        assert taken[0] == taken[1]
+        for memory, seq, seqs_held in zip(memories, seqs, held, strict=True):
+            if taken[0]:
+                seq.computed_tokens = hits[0]
+                memory.commit(seq, prompt)
+                seq.computed_tokens = prompt
+                seqs_held.append(seq)
+        assert memories[0].free_tokens() == memories[1].free_tokens()
+
+
+@pytest.mark.parametrize(
+    ("eviction", "kept"),
+    [("lru", "b"), ("lfu", "a"), ("fifo", "b")],
+)
+def test_the_order_of_eviction(eviction: str, kept: str) -> None:
+    """a is used three times, then b once; one of them must go for c."""
+    for index in ("hash", "radix"):
+        memory = PagedKV(
+            PolicyConfig(
+                kv_tokens=12,
+                block_tokens=4,
+                prefix_cache=True,
+                prefix_index=index,
+                eviction=eviction,
+            )
+        )
+        for name in "aaabc":
+            use(memory, name)
+        found = {name for name in "ab" if memory.cached_prefix(prompt_of(name))}
+        assert found == {kept}, index
+
+
+def prompt_of(name: str) -> Sequence:
+    return Sequence(name, 0.0, 5, 1, [ord(name)])
+
+
+def use(memory: PagedKV, name: str) -> None:
+    seq = prompt_of(name)
+    cached = memory.cached_prefix(seq)
+    assert memory.reserve(seq, 5)
+    seq.computed_tokens = cached
+    memory.commit(seq, 5)
+    seq.computed_tokens = 5
+    memory.release(seq)
+
+
+def test_a_fully_cached_prompt_still_computes_its_last_block() -> None:
+    memory = PagedKV(PolicyConfig(kv_tokens=64, block_tokens=4, prefix_cache=True))
+    first = Sequence("a", 0.0, 8, 1, [1, 2])
+    assert memory.reserve(first, 8)
+    memory.commit(first, 8)
+    assert memory.cached_prefix(Sequence("b", 0.0, 8, 1, [1, 2])) == 4

@@ -1,0 +1,95 @@
+"""The settings of policies: what is possible, and what an impossible one is told."""
+
+from typing import Any
+
+import pytest
+
+from policies.config import PolicyConfig
+from workloads.errors import PolicyError
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kv_tokens": 0}, "kv_tokens: 0 is not possible; it must be at least 1"),
+        ({"kv_tokens": 8}, "kv_tokens: 8 is not possible; it must be at least one block"),
+        ({"max_seqs": 0}, "max_seqs: 0 is not possible; it must be at least 1"),
+        ({"token_budget": -1}, "token_budget: -1 is not possible; it must be at least 1"),
+        (
+            {"wait_limit_s": float("nan")},
+            "wait_limit_s: nan is not possible; it must be a finite number, at least 0",
+        ),
+        (
+            {"reservation": "half"},
+            "reservation: 'half' is not possible; it must be one of max, pow2, exact",
+        ),
+        (
+            {"queue_order": "priorty"},
+            "queue_order: 'priorty' is not possible; did you mean 'priority'?",
+        ),
+        (
+            {"token_budget": 8, "max_seqs": 9},
+            "token_budget: 8 is not possible; it must be at least max_seqs (9): a step feeds every "
+            "running sequence",
+        ),
+        (
+            {"kv": "contiguous", "prefix_cache": True},
+            "prefix_cache: contiguous KV memory cannot share; use kv: paged",
+        ),
+    ],
+)
+def test_impossible_settings_are_named(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        PolicyConfig(**settings)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "least",
+    [
+        {"kv_tokens": 1, "block_tokens": 1},
+        {"kv_tokens": 4, "block_tokens": 4},
+        {"max_seqs": 1, "token_budget": 1, "max_model_len": 1},
+        {"queue_limit": 0},
+        {"wait_limit_s": 0.0},
+        {"shed_ttft_s": 0.0},
+        {"watermark": 0.0},
+        {"watermark": 0.999},
+        {"kv_window_tokens": 1, "kv_window_share": 0.0, "kv_state_tokens": 0},
+        {"kv_window_share": 1.0},
+        {"batching": "static", "max_seqs": 9, "token_budget": 1},
+        {"batching": "insertion", "max_seqs": 9, "token_budget": 1},
+        {"batching": "speculative", "max_seqs": 2, "draft_rows": 3, "token_budget": 8},
+        {"batching": "continuous", "max_seqs": 2, "draft_rows": 3, "token_budget": 2},
+        {"prefix_cache": True, "host_cache_tokens": 1},
+        {"host_kv_tokens": 0, "host_cache_tokens": 0},
+    ],
+)
+def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
+    config = PolicyConfig(**least)
+    assert {name: config.as_dict()[name] for name in least} == least
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"block_tokens": 0}, "block_tokens"),
+        ({"max_model_len": 0}, "max_model_len"),
+        ({"queue_limit": -1}, "queue_limit"),
+        ({"wait_limit_s": -0.1}, "wait_limit_s"),
+        ({"shed_ttft_s": float("inf")}, "shed_ttft_s"),
+        ({"watermark": 1.0}, "watermark"),
+        ({"watermark": -0.1}, "watermark"),
+        ({"host_kv_tokens": -1}, "host_kv_tokens"),
+        ({"host_cache_tokens": -1}, "host_cache_tokens"),
+        ({"host_cache_tokens": 1}, "host_cache_tokens"),
+        ({"kv_window_tokens": 0}, "kv_window_tokens"),
+        ({"kv_window_share": 1.01}, "kv_window_share"),
+        ({"kv_state_tokens": -1}, "kv_state_tokens"),
+        ({"draft_rows": -1}, "draft_rows"),
+        ({"kv": "windowed", "prefix_cache": True}, "prefix_cache"),
+    ],
+)
+def test_a_setting_past_its_bound_is_named(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(PolicyError, match=f"^{named}: "):
+        PolicyConfig(**settings)
