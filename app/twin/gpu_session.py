@@ -48,7 +48,7 @@ METRICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SessionPart:
     """A piece of the session: the arguments of an interpreter that prints JSON, where it does."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PartResult:
     """What became of a part; ``record`` is the last JSON object that it printed."""
 
     name: str
@@ -75,21 +75,21 @@ class Done:
         }
 
 
-def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Part]:
+def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[SessionPart]:
     """Every part, in order of importance; on a CPU, small ones that try the session itself."""
     on_gpu = device == "cuda"
     sizes: Sequence[str] = SIZES if on_gpu else TRIAL_SIZES
     load: Sequence[str] = LOAD if on_gpu else TRIAL_LOAD
     dtype = "bfloat16" if on_gpu else "float32"
     engine = ("--device", device, "--dtype", dtype, *sizes)
-    yield Part("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
+    yield SessionPart("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
     for shape in shapes:
         profile = ("--out", str(out / f"{shape}.json"), "--rounds", "2")
-        yield Part(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
+        yield SessionPart(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
     for shape in shapes:
         for policy in POLICIES:
             chosen = _command("verify", shape, "--policy", policy, *load, *engine)
-            yield Part(f"verify {shape} {policy}", chosen)
+            yield SessionPart(f"verify {shape} {policy}", chosen)
 
 
 def gpu_tests() -> list[str]:
@@ -102,7 +102,7 @@ def _command(name: str, shape: str, *arguments: str) -> tuple[str, ...]:
     return ("-m", "app.cli", name, "--json", "--model", shape, *arguments)
 
 
-def run_session(out: Path, parts: Iterable[Part], limit_s: float = LIMIT_S) -> int:
+def run_session(out: Path, parts: Iterable[SessionPart], limit_s: float = LIMIT_S) -> int:
     """Run the parts that have not succeeded yet; return how many failed."""
     out.mkdir(parents=True, exist_ok=True)
     results = out / "results.jsonl"
@@ -121,7 +121,7 @@ def run_session(out: Path, parts: Iterable[Part], limit_s: float = LIMIT_S) -> i
     return failed
 
 
-def run_part(part: Part, limit_s: float) -> Done:
+def run_part(part: SessionPart, limit_s: float) -> PartResult:
     """Run one part, and stop it after ``limit_s`` seconds."""
     began_s = time.monotonic()
     try:
@@ -135,9 +135,9 @@ def run_part(part: Part, limit_s: float) -> Done:
         )
     except subprocess.TimeoutExpired:
         said = f"took more than {limit_s:g} s"
-        return Done(part.name, TIMED_OUT, time.monotonic() - began_s, {}, said)
+        return PartResult(part.name, TIMED_OUT, time.monotonic() - began_s, {}, said)
     records = [line for line in process.stdout.splitlines() if line.startswith("{")]
-    return Done(
+    return PartResult(
         part.name,
         process.returncode,
         time.monotonic() - began_s,

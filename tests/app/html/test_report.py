@@ -16,8 +16,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.support.paths import SAMPLE
-
 pytest.importorskip("plotly", reason="reports need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
@@ -26,20 +24,15 @@ from app.commands.report import report
 from app.html.charts import packed_library
 from app.html.report import render_html
 from app.text.report_folders import NamedRun, find_runs
-from app.twin.resimulate import as_sent, recorded_trace, resimulate_as_sent
 from loadtest.report.comparison import compare
 from loadtest.report.server_metrics import COLUMNS, FILE_NAME
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunError, load_run
-from tests.support.command import servetwin
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
+from tests.support.report_runs import pretended, simulated
 from workloads.errors import ServetwinError
-from workloads.sample import sample_trace
-from workloads.transform import limit
 
 MOST_BYTES = 5_000_000
-TRACE = limit(sample_trace(), 40)
-POLICIES = ("--kv-tokens", "4096", "--limit", "40", "--replications", "0")
 
 
 class Page(HTMLParser):
@@ -78,29 +71,6 @@ class Page(HTMLParser):
     def charts(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.scripts[1])
         return found
-
-
-def simulated(folder: Path, *more: object) -> Path:
-    done = servetwin("replay", SAMPLE, *POLICIES, *more, "--out", folder)
-    assert done.code == 0, done.err
-    return folder
-
-
-def pretended(predicted: Run, lag_s: float = 0.0, slower: float = 1.0) -> Run:
-    """A load test that found exactly a simulation's times, or ``slower`` ones, ``lag_s`` late."""
-    run = load_test(len(predicted.requests), lag_s)
-    theirs = predicted.requests
-    kept = ["request_id", "scheduled_s", "prompt_tokens", "output_tokens"]
-    frame = run.requests.assign(**{name: theirs[name] for name in kept})
-    frame["sent_s"] = theirs["scheduled_s"] + lag_s
-    for name in ("first_token_s", "last_token_s"):
-        frame[name] = frame["sent_s"] + slower * (theirs[name] - theirs["scheduled_s"])
-    frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
-    frame = as_sent(replace(run, requests=frame)).requests
-    frame["scheduled_s"] = theirs["scheduled_s"]
-    for name, stamp in (("ttft_s", "first_token_s"), ("e2e_s", "last_token_s")):
-        frame[name] = frame[stamp] - frame["scheduled_s"]
-    return replace(run, requests=frame)
 
 
 @pytest.fixture(scope="module")
@@ -296,64 +266,3 @@ def test_what_cannot_be_is_one_line(folders: Path, tmp_path: Path) -> None:
         report([folders / "predicted"], "tbt=1s", tmp_path / "page.html")
     with no_plotly(), pytest.raises(RunError, match=r"pip install 'servetwin\[report\]'"):
         report([folders / "predicted"], out=tmp_path / "page.html")
-
-
-def test_a_verification_keeps_its_own_verdict(folders: Path, tmp_path: Path) -> None:
-    predicted = load_run(folders / "predicted")
-    predicted.save(tmp_path / "predicted")
-    for number in (1, 2):
-        pretended(predicted).save(tmp_path / f"measured-{number}")
-    found = compare(predicted, [pretended(predicted)] * 2, {"ttft_s.p99": 0.01})
-    (tmp_path / "verdict.json").write_text(json.dumps({"comparison": found.as_dict()}))
-    runs, (trial,) = find_runs([tmp_path])
-    names = [named.name for named in runs]
-    assert names == [f"{tmp_path.name}/{n}" for n in ("predicted", "measured-1", "measured-2")]
-    assert trial.comparison == found
-    assert [named.name for named in (trial.predicted, *trial.measured)] == names
-    (tmp_path / "verdict.json").write_text("{}")
-    with pytest.raises(RunError, match=r"verdict.json: not a readable verdict"):
-        find_runs([tmp_path])
-
-
-def test_the_same_name_twice_is_told_apart(folders: Path, tmp_path: Path) -> None:
-    other = load_run(folders / "predicted").save(tmp_path / "predicted")
-    runs, _ = find_runs([folders / "predicted", other, other])
-    assert [named.name for named in runs] == [str(folders / "predicted"), str(other)]
-
-
-def test_replaying_what_was_sent_finds_the_simulation_again(folders: Path) -> None:
-    """The clients of this load test are 0.7 s late; latencies from when they sent know nothing
-    of it."""
-    predicted = load_run(folders / "predicted")
-    found = resimulate_as_sent(predicted, pretended(predicted, lag_s=0.7))
-    for row in found.comparison.metrics:
-        assert row.error == pytest.approx(0, abs=1e-6), row
-    assert not found.requests.unmatched
-    late = compare(predicted, [pretended(predicted, lag_s=0.7)])
-    assert any((row.error or 0) < -0.3 for row in late.metrics)
-
-
-def test_what_was_sent_has_the_recorded_times_and_lengths() -> None:
-    run = load_test(6, lag_s=0.25)
-    run.requests.loc[2, "status"] = "failed"
-    sent = recorded_trace(run)
-    answered = run.requests.drop(index=2)
-    assert [r.request_id for r in sent] == answered["request_id"].tolist()
-    assert [r.arrival_s for r in sent] == (answered["scheduled_s"] + 0.25).tolist()
-    assert [r.output_tokens for r in sent] == answered["output_tokens"].tolist()
-    run.requests["status"] = "failed"
-    with pytest.raises(RunError, match="no request of the load test was answered"):
-        recorded_trace(run)
-
-
-def test_prefixes_come_from_the_trace(folders: Path) -> None:
-    predicted = load_run(folders / "predicted")
-    measured = pretended(predicted)
-    sent = recorded_trace(measured, TRACE)
-    assert [r.prefix_block_ids for r in sent] == [r.prefix_block_ids for r in TRACE]
-    assert any(r.prefix_block_ids for r in sent)
-    predicted.scenario["policies"]["prefix_cache"] = True
-    with pytest.raises(RunError, match="does not keep which prompts share a prefix"):
-        resimulate_as_sent(predicted, measured)
-    again = resimulate_as_sent(predicted, measured, TRACE).predicted
-    assert again.requests["cached_tokens"].sum() > 0

@@ -12,25 +12,22 @@ import typer
 
 from app.commands.report import write_html
 from app.commands.verify import finish
-from app.twin.verification import Level, Verification, require_complete
-from loadtest.report.comparison import METRICS, Comparison, compare
+from app.twin.verification import Verification, require_complete
 from loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
-from policies.config import PolicyConfig
-from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import Prediction, interval, predict
-from sim.records.run import NotWritten, Run, RunError, load_run
+from sim.records.run import NotWritten, RunError, load_run
 from sim.records.run_folder import within, write_elsewhere, write_files
-from sim.step_times.profile import Profile, StepTimeFit
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test
 from tests.support.full_disk import files_at_most
+from tests.support.verifications import (
+    CONFIG,
+    REQUESTS,
+    a_black_box_verification,
+    a_verification,
+)
 from workloads.errors import EndedEarly
-from workloads.sample import sample_path, sample_trace
-from workloads.trace import Trace
-from workloads.transform import limit
+from workloads.sample import sample_path
 
-REQUESTS = 20
-CONFIG = PolicyConfig()
 NAMES = ("predicted", "measured-1", "measured-2")
 WHOLE = " has the whole run"
 
@@ -49,37 +46,6 @@ def no_folder(tmp_path: Path) -> Path:
     """A place where no folder can be made."""
     (tmp_path / "file").write_text("")
     return tmp_path / "file" / "runs"
-
-
-def a_profile(config: PolicyConfig, **engine: Any) -> Profile:
-    fit = StepTimeFit(coefficients={"constant": 0.003, "rows_from_0": 2e-5})
-    return Profile(
-        name="made", origin="computed", machine={}, engine=engine,
-        policies=config.as_dict(), layouts={"paged": fit},
-    )  # fmt: skip
-
-
-def judged(trace: Trace) -> tuple[Prediction, list[Run], Comparison]:
-    """A prediction that two load tests confirm."""
-    prediction = predict(trace, CONFIG, a_profile(CONFIG), replications=2)
-    measured = [load_test(REQUESTS), load_test(REQUESTS)]
-    summaries = [run.summary() for run in measured]
-    found = {metric: interval(summaries, metric) for metric in METRICS}
-    return prediction, measured, compare({m: i for m, i in found.items() if i}, measured)
-
-
-def a_verification(config: PolicyConfig = CONFIG) -> Verification:
-    """One that reads a step log, at one load."""
-    trace = limit(sample_trace(), REQUESTS)
-    level = Level(0.7, trace, *judged(trace))
-    return Verification(a_profile(config), 5.0, [level], DecisionCheck(3, 3))
-
-
-def a_black_box_verification() -> Verification:
-    """One that sees what clients see, at two loads."""
-    trace = limit(sample_trace(), REQUESTS)
-    levels = [Level(utilisation, trace, *judged(trace)) for utilisation in (0.5, 0.7)]
-    return Verification(a_profile(CONFIG, identified={"not identified": {}}), 5.0, levels)
 
 
 def instead_of(line: str) -> Path:

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from app.cli import app
 from app.twin import gpu_session
-from app.twin.gpu_session import POLICIES, Part, run_session, session_parts, table
+from app.twin.gpu_session import POLICIES, SessionPart, run_session, session_parts, table
 
 SHAPES = ["tiny", "llama-1b"]
 METRIC = {
@@ -57,9 +57,9 @@ def test_every_shape_is_calibrated_and_verified_under_every_policy(
 def test_each_part_is_kept_as_it_is_done_and_a_later_session_goes_on(tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out"
     parts = [
-        Part("GPU tests", counting(runs)),
-        Part("verify tiny continuous+paged", printing(verdict(holds=False), exit_code=1)),
-        Part("verify tiny static+paged", ("-c", "raise SystemExit('no memory')")),
+        SessionPart("GPU tests", counting(runs)),
+        SessionPart("verify tiny continuous+paged", printing(verdict(holds=False), exit_code=1)),
+        SessionPart("verify tiny static+paged", ("-c", "raise SystemExit('no memory')")),
     ]
 
     def cut_short() -> Any:
@@ -83,8 +83,8 @@ def test_each_part_is_kept_as_it_is_done_and_a_later_session_goes_on(tmp_path: P
 
 def test_a_part_that_takes_too_long_does_not_stop_the_rest(tmp_path: Path) -> None:
     parts = [
-        Part("GPU tests", ("-c", "import time; time.sleep(60)")),
-        Part("verify tiny static+paged", printing(verdict())),
+        SessionPart("GPU tests", ("-c", "import time; time.sleep(60)")),
+        SessionPart("verify tiny static+paged", printing(verdict())),
     ]
     assert run_session(tmp_path, parts, limit_s=2.0) == 1
     assert "took more than 2 s" in (tmp_path / "log.txt").read_text()

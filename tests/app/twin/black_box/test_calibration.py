@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,12 @@ import pytest
 
 from app.twin.black_box.burst_sender import Allowance
 from app.twin.black_box.calibration import BlackBoxCalibrator
-from app.twin.black_box.experiments import at_once, most_held, roundest, waited_for_others
-from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.sender import Burst
 from loadtest.endpoint import Endpoint
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from sim.experiments.predict import predict_once
 from sim.records.metrics import figure
-from sim.step_times.black_box_steps import ObservedRequest
 from sim.step_times.profile import StepTimeFit, load_profile
 from tests.support.simulated_sender import SimulatedSender
 from workloads.errors import EndedEarly, ProfileError
@@ -46,6 +44,7 @@ def calibrator(
     )
 
 
+@cache
 def calibrated(rounds: int = 1, **settings: Any) -> tuple[BlackBoxCalibrator, PolicyConfig]:
     config = replace(BASE, **settings)
     black_box = calibrator(SimulatedSender(config, TRUTH), max_model_len=config.max_model_len)
@@ -231,34 +230,3 @@ def test_an_experiment_that_fails_leaves_the_others() -> None:
     assert "broken_stream" in black_box.limits.not_identified["batching"]
     assert black_box.limits.identified["max_seqs"] == 16
     assert black_box.limits.policies().batching == "chunked"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "value"),
-    [
-        (236, 257, 256), (440.2, 513, 512), (95, 105, 96), (97, 100, 98), (3.2, 4.5, 4),
-        (5.5, 6.5, 6),
-    ],
-)  # fmt: skip
-def test_the_roundest_number(low: float, high: float, value: int) -> None:
-    assert roundest(low, high) == value
-
-
-def test_counts_of_what_ran() -> None:
-    a, b = ObservedRequest(0.0, 10, (1.0, 2.0, 3.0)), ObservedRequest(0.0, 20, (2.5, 4.0))
-    late = ObservedRequest(0.0, 5, (3.5,))
-    assert at_once([a, b]) == 2
-    assert most_held([a, b]) == 10 + 1 + 20
-    assert not waited_for_others([a, b])
-    assert waited_for_others([a, b, late])
-    assert at_once([ObservedRequest(0.0, 5, ())]) == 0
-
-
-def test_findings_say_both_sides() -> None:
-    limits = IdentifiedLimits(longest=100)
-    limits.unknown("no time", "max_seqs", "kv_tokens")
-    limits.found(max_seqs=4)
-    limits.unknown("again", "max_seqs")
-    assert limits.as_dict()["not identified"] == {"kv_tokens": "no time"}
-    assert limits.policies().kv_tokens >= 4 * 100
-    assert "  max_seqs        4" in limits.lines()

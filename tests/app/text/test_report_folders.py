@@ -1,0 +1,59 @@
+"""From folders to runs, and which of them belong together."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.text.report_folders import find_runs
+from loadtest.report.comparison import compare
+from sim.records.run import RunError, load_run
+from tests.support.report_runs import pretended, simulated
+
+pytest.importorskip("plotly", reason="reports need plotly")
+
+
+@pytest.fixture(scope="module")
+def predicted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated(tmp_path_factory.mktemp("runs") / "predicted")
+
+
+def test_a_verification_keeps_its_own_verdict(predicted_folder: Path, tmp_path: Path) -> None:
+    predicted = load_run(predicted_folder)
+    predicted.save(tmp_path / "predicted")
+    for number in (1, 2):
+        pretended(predicted).save(tmp_path / f"measured-{number}")
+    found = compare(predicted, [pretended(predicted)] * 2, {"ttft_s.p99": 0.01})
+    (tmp_path / "verdict.json").write_text(json.dumps({"comparison": found.as_dict()}))
+    runs, (trial,) = find_runs([tmp_path])
+    names = [named.name for named in runs]
+    assert names == [f"{tmp_path.name}/{n}" for n in ("predicted", "measured-1", "measured-2")]
+    assert trial.comparison == found
+    assert [named.name for named in (trial.predicted, *trial.measured)] == names
+    (tmp_path / "verdict.json").write_text("{}")
+    with pytest.raises(RunError, match=r"verdict.json: not a readable verdict"):
+        find_runs([tmp_path])
+
+
+def test_each_load_of_a_verification_keeps_its_own_verdict(
+    predicted_folder: Path, tmp_path: Path
+) -> None:
+    predicted = load_run(predicted_folder)
+    limits = {0.5: {"ttft_s.p99": 0.01}, 0.7: {"tpot_s.mean": 0.02}}
+    found = {at: compare(predicted, [pretended(predicted)], limit) for at, limit in limits.items()}
+    folder = tmp_path / "out" / "static+paged"
+    for at in limits:
+        predicted.save(folder / f"at-{100 * at:.0f}" / "predicted")
+        pretended(predicted).save(folder / f"at-{100 * at:.0f}" / "measured-1")
+    levels = [{"utilisation": at, "comparison": one.as_dict()} for at, one in found.items()]
+    (folder / "verdict.json").write_text(json.dumps({"levels": levels}))
+    for given in (tmp_path / "out", folder, *folder.glob("at-*")):
+        _, trials = find_runs([given])
+        loads = [float(given.name[3:]) / 100] if "at-" in given.name else [0.5, 0.7]
+        assert [trial.comparison for trial in trials] == [found[load] for load in loads]
+
+
+def test_the_same_name_twice_is_told_apart(predicted_folder: Path, tmp_path: Path) -> None:
+    other = load_run(predicted_folder).save(tmp_path / "predicted")
+    runs, _ = find_runs([predicted_folder, other, other])
+    assert [named.name for named in runs] == [str(predicted_folder), str(other)]

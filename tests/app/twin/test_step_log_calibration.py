@@ -1,0 +1,84 @@
+"""The whole loop on the tiny engine: calibrate, load-test, forecast, judge."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.scenario.engine_options import EngineChoice
+from app.scenario.settings import policies_named
+from app.text.report_folders import find_runs
+from app.text.verdict import as_json, summary_table, verdict_lines
+from app.twin.engines import bundled_engine, engine_at
+from app.twin.step_log_calibration import StepLogCalibrator
+from app.twin.verification import Plan, Rounds, Verification, verify
+from loadtest.report.comparison import DEFAULT_LIMITS
+from policies.config import PolicyConfig
+from sim.records.run import load_run
+from sim.step_times.profile import load_profile
+from workloads.sample import sample_trace
+from workloads.transform import limit
+
+pytest.importorskip("torch")
+
+
+SMALL = PolicyConfig(kv_tokens=4_096, max_model_len=640, max_seqs=8)
+REQUESTS = 40
+
+
+@pytest.fixture(scope="module", params=["static+contiguous", "continuous+paged+prefix"])
+def found(request: pytest.FixtureRequest) -> Verification:
+    said: list[str] = []
+    config = policies_named(request.param, SMALL, "--policy")
+    with bundled_engine(config, EngineChoice("tiny")) as engine:
+        assert engine_at(engine.url).step_log.samefile(engine.step_log)
+        plan = Plan(replications=5, rounds=Rounds(before=1, between=0, after=1))
+        calibrator = StepLogCalibrator(engine, plan.seed, said.append)
+        verification = verify(calibrator, limit(sample_trace(), REQUESTS), plan, said.append)
+    assert len(said) == 2 + plan.repeats
+    return verification
+
+
+def test_every_live_batch_is_the_simulators(found: Verification) -> None:
+    assert found.decisions
+    assert found.decisions.steps > 500
+    assert found.decisions.identical, (found.decisions.engine, found.decisions.simulator)
+
+
+def test_every_request_is_predicted_and_measured(found: Verification) -> None:
+    (level,) = found.levels
+    for run in (level.prediction.run, *level.measured):
+        assert run.summary()["requests"]["finished"] == REQUESTS
+    measured, predicted = level.measured[0].requests, level.prediction.run.requests
+    assert measured["output_tokens"].tolist() == predicted["output_tokens"].tolist()
+    if found.config.prefix_cache:
+        assert measured["cached_tokens"].sum() > 0
+        again = level.measured[1].requests["cached_tokens"].sum()
+        assert again < 1.5 * measured["cached_tokens"].sum(), "a repeat must not find its twin"
+
+
+def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
+    rows = {row.metric: row for row in found.levels[0].comparison.metrics}
+    for metric, bound in DEFAULT_LIMITS.items():
+        row = rows[metric]
+        assert row.error is not None
+        assert row.noise is not None
+        assert row.holds == (abs(row.error) <= max(bound, 2 * row.noise))
+    lines = "\n".join(verdict_lines(found))
+    assert f"VERDICT: the prediction {'holds' if found.holds else 'FAILED'}" in lines
+    assert max(map(len, lines.splitlines())) <= 100
+    assert len(summary_table([found])) == 4
+    record = json.loads(as_json([found]))
+    assert record["verifications"][0]["policy"] == record["policy"] == found.config.name
+    assert record["identical_steps"] == record["steps"]
+
+
+def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    assert load_run(tmp_path / "at-70" / "predicted").kind == "simulation"
+    assert load_run(tmp_path / "at-70" / "measured-2").kind == "loadtest"
+    (trial,) = find_runs([tmp_path])[1]
+    assert trial.comparison == found.levels[0].comparison
+    profile = load_profile(str(tmp_path / "profile.json"))
+    assert profile.policy_config() == found.config
+    assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
