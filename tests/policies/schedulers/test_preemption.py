@@ -110,7 +110,7 @@ def test_a_swapped_sequence_moves_over_the_link_twice_and_computes_nothing_anew(
     assert [seq.request_id for seq in back.resumed] == ["b"]
     assert back.swapped_tokens == 4
     assert back.entries[0].start == 4
-    assert scheduler.load() == (1, 0, 4)
+    assert scheduler.load() == (1, 0, 2)
 
 
 @pytest.mark.parametrize(("host_tokens", "start"), [(4, 4), (3, 0)])
