@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 RequestStatus = Literal["ok", "failed"]
+CANCELLED_BY_TEST = "cancelled_by_test"
+"""The error of a request on which a load test hung up on purpose."""
 
 
 @dataclass(frozen=True, slots=True)

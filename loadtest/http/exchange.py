@@ -12,7 +12,7 @@ import httpx
 from loadtest.credentials import redact
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.http.transport import ANSWER, SENT_NS
-from sim.records.metrics import CANCELLED_BY_TEST
+from workloads.request import CANCELLED_BY_TEST
 
 ORPHANED = "orphaned"
 _MESSAGE_LENGTH = 300

@@ -23,8 +23,8 @@ from loadtest.run.progress import OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import signals_deferred, stop_signals
 from loadtest.run.worker_client import WorkerClient, WorkerResult
 from loadtest.run.worker_pool import merged, processes_for, run_workers
-from sim.records.metrics import CANCELLED_BY_TEST
 from sim.records.run import Run, machine_facts
+from workloads.request import CANCELLED_BY_TEST
 from workloads.trace import Trace
 
 Results = Callable[[], list[WorkerResult]]

@@ -9,7 +9,7 @@ from loadtest.http.exchange import ORPHANED, Exchange, Failure
 from loadtest.options import LoadOptions
 from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
 from loadtest.stream.token_events import TokenStream
-from sim.records.metrics import CANCELLED_BY_TEST
+from workloads.request import CANCELLED_BY_TEST
 
 SendRequest = Callable[[ScheduledRequest, Exchange], Awaitable[None]]
 """Sends a request and records its answer into the exchange."""

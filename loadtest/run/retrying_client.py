@@ -13,7 +13,7 @@ from loadtest.http.recorded_reads import RecordedReads
 from loadtest.options import Draws, HangUp, LoadOptions
 from loadtest.plan.schedule import ScheduledRequest
 from loadtest.stream.stream_reader import StreamReader
-from sim.records.metrics import CANCELLED_BY_TEST
+from workloads.request import CANCELLED_BY_TEST
 
 BUSY_CODES = (429, 503)
 FIRST_WAIT_S = 0.5

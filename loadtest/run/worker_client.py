@@ -12,7 +12,7 @@ from loadtest.http.exchange import Exchange
 from loadtest.http.http_client import open_client
 from loadtest.options import LoadOptions
 from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
-from loadtest.report.records import Row, request_rows
+from loadtest.report.rows import Row, request_rows
 from loadtest.run.dispatcher import Dispatcher
 from loadtest.run.event_loop import LoopWatch, loop_name
 from loadtest.run.progress import Progress, live_answer

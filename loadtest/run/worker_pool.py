@@ -20,7 +20,7 @@ from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import LoadOptions
 from loadtest.plan.request_dependencies import roots_and_followers, split_among
 from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
-from loadtest.report.records import Row, request_rows
+from loadtest.report.rows import Row, request_rows
 from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import stop_signals
 from loadtest.run.worker import LENGTH, WorkerJob, packed

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from workloads.request import CANCELLED_BY_TEST
+
 REQUEST_MEANINGS = {
     "request_id": "its name in the trace",
     "status": "finished, refused, cancelled or failed",
@@ -50,8 +52,6 @@ REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 STATUSES = ("finished", "refused", "cancelled", "failed")
-CANCELLED_BY_TEST = "cancelled_by_test"
-"""The error of a request whose client was told to hang up: nobody failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,10 @@ import sys
 from pathlib import Path
 from loadtest.run.client import LoadOptions, run_load_test
 from loadtest.endpoint import probe
-from tests.support.mock_load import trace_of
-trace = trace_of(0.0, 0.05, 0.1, 3600.0)
+from workloads.request import Request
+from workloads.trace import Trace
+arrivals_s = (0.0, 0.05, 0.1, 3600.0)
+trace = Trace(tuple(Request(f"r{n}", at_s, 7, 3) for n, at_s in enumerate(arrivals_s)), "four")
 run = run_load_test(probe(sys.argv[1]), trace, options=LoadOptions(processes=int(sys.argv[2])))
 run.save(Path(sys.argv[3]))
 """

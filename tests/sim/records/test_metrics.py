@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.records.metrics import CANCELLED_BY_TEST, SLO, derive, describe, figure, summarize
+from sim.records.metrics import SLO, derive, describe, figure, summarize
 from tests.support.request_frames import four_requests, four_stamps
+from workloads.request import CANCELLED_BY_TEST
 
 
 def test_latencies_follow_their_definitions() -> None:

@@ -1,0 +1,73 @@
+"""The rows of a load test: what was recorded of each request.
+
+Workers make them, so nothing here loads pandas or the simulator.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loadtest.http.exchange import Exchange, Failure
+from loadtest.plan.schedule import ScheduledRequest
+from loadtest.stream.stream_reader import TokenStream, read_stream
+
+Row = dict[str, Any]
+
+
+def request_rows(
+    sends: Sequence[ScheduledRequest],
+    exchanges: Sequence[Exchange],
+    zero_ns: int,
+    unsent: str,
+    read: Callable[[Exchange], TokenStream] = read_stream,
+) -> tuple[list[Row], dict[str, str]]:
+    """Return a row per request, stamps in seconds from zero, and the first message per failure.
+
+    ``error`` holds the kind of failure (``loadtest.http.exchange.Failure``). ``unsent`` says why
+    some requests were never sent. ``read`` returns the tokens of an exchange. What cannot be seen
+    from outside the server is empty: ``preemptions`` 0, ``queue_s`` undefined.
+    """
+    rows, first_messages = [], dict[str, str]()
+    for send, exchange in zip(sends, exchanges, strict=True):
+        if exchange.sent_ns is None and exchange.failure is None:
+            exchange.failure = Failure("cancelled", f"not sent: {unsent}")
+        stream = read(exchange)
+        rows.append(_row(send, exchange, stream, zero_ns))
+        if stream.failure:
+            first_messages.setdefault(stream.failure.kind, stream.failure.message)
+    return rows, first_messages
+
+
+def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int) -> Row:
+    chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
+    prompt_tokens = stream.prompt_tokens
+    return {
+        "request_id": send.request.request_id,
+        "status": stream.failure.status if stream.failure else "finished",
+        "scheduled_s": send.send_at_s,
+        "sent_s": _since(zero_ns, exchange.sent_ns),
+        "first_token_s": chunk_s[0] if len(chunk_s) else np.nan,
+        "last_token_s": chunk_s[-1] if len(chunk_s) else np.nan,
+        "prompt_tokens": send.request.prompt_tokens if prompt_tokens is None else prompt_tokens,
+        "output_tokens": stream.output_tokens,
+        "cached_tokens": stream.cached_tokens,
+        "preemptions": 0,
+        "queue_s": np.nan,
+        "replica": 0,
+        "error": stream.failure.kind if stream.failure else None,
+        "first_chunk_tokens": stream.first_chunk_tokens,
+        "first_chunk_told": stream.first_chunk_told,
+        "tokens_from": stream.tokens_from,
+        "asked_output_tokens": send.request.output_tokens,
+        "first_event_s": _since(zero_ns, stream.first_event_ns),
+        "first_sure_s": _since(zero_ns, stream.first_sure_ns),
+        "first_output_s": _since(zero_ns, stream.first_output_ns),
+        "chunk_s": chunk_s,
+        "response_id": stream.response_id,
+        "attempts": exchange.attempts,
+    }
+
+
+def _since(zero_ns: int, stamp_ns: int | None) -> float:
+    return float("nan") if stamp_ns is None else (stamp_ns - zero_ns) / 1e9
