@@ -73,10 +73,9 @@ def _reader(rows: Rows, name: str | None) -> Reader:
     line, row = rows.peek()
     if name is not None:
         return READERS.build(name)
-    for reader in READERS.values():
-        if reader.recognises(row):
-            found: Reader = reader
-            return found
+    for known in READERS:
+        if (reader := READERS.build(known)).recognises(row):
+            return reader
     known = ", ".join(READERS)
     wanted = f"no known trace format: wants the CSV header or the JSON objects of {known}"
     raise rows.failure(line, RowError("row", wanted, row))
