@@ -5,11 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.core.core import EngineCore
+from engine.core.core_loop import TimedRequest, run_requests
+from engine.models.sampling_params import SamplingParams
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from tests.support.core_story import policy
+
 pytest.importorskip("torch")
 
 from engine.core.build import token_state
-from engine.core.core import EngineCore
-from engine.core.core_loop import TimedRequest, run_requests
 from engine.core.runner import Runner
 from engine.core.step_log import MemoryStepLog
 from engine.models.model_config import model_preset
@@ -92,3 +97,47 @@ def test_a_different_policy_does_not_reproduce_the_log() -> None:
     assert not check_decisions(
         log.arrivals, replace(config, token_budget=20), log.records
     ).identical
+
+
+MODES = [
+    policy(batching="static", kv="contiguous"),
+    policy(batching="static", kv="paged", prefix_cache=True),
+    policy(batching="continuous", kv="contiguous", token_budget=5),
+    policy(batching="continuous", kv="paged", token_budget=32),
+    policy(batching="continuous", kv="paged", kv_tokens=40, max_seqs=4, prefix_cache=True),
+]
+
+
+def test_every_mode_gives_the_same_tokens_with_the_real_runner() -> None:
+    pytest.importorskip("torch")
+    outputs = [_outputs_of(mode) for mode in MODES]
+    assert all(output == outputs[0] for output in outputs)
+    assert len({token for tokens in outputs[0].values() for token in tokens}) > 40
+
+
+def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
+    from engine.core.build import token_state
+    from engine.core.runner import Runner
+    from engine.models.model_config import model_preset
+
+    scheduler = build_scheduler(config)
+    memory = scheduler.memory
+    runner = Runner(
+        replace(model_preset("tiny"), tie_embeddings=False),
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        weight_std=0.06,
+    )
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    shared = list(range(300, 309))
+    requests: list[TimedRequest] = []
+    for index in range(6):  # every other one is greedy
+        params = SamplingParams(14, temperature=index % 2, seed=index, ignore_eos=True)
+        requests.append((0.0, f"r{index}", [*shared, 400 + index], params))
+    outputs: dict[str, list[int]] = {}
+    for event in run_requests(core, requests):
+        outputs.setdefault(event.request_id, []).append(event.token_id)
+    assert (core.stats().preemptions > 0) == (config.kv_tokens < 64)
+    assert (core.stats().prefix_hits > 0) == config.prefix_cache
+    return outputs

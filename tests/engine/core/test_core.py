@@ -1,23 +1,12 @@
 """The core: exact stories on a fake clock, endings, refusals, cancellation, tokens."""
 
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.core_loop import TimedRequest, run_requests
 from engine.core.messages import Abort, Add, Refused, TokenEvent, Update
 from engine.models.sampling_params import EOS_ID, SamplingParams
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from tests.support.core_story import FIVE, STEP_S, Script, Story, add, policy
-from tests.support.fake_engine import fake_core
+from tests.support.core_story import FIVE, Script, Story, add, policy
 
 
 def test_story_of_five_requests_under_static_batching() -> None:
@@ -44,21 +33,6 @@ def test_story_of_five_requests_under_chunked_prefill() -> None:
         (9.0, True, [("e", 0, 1, 0)]),
     ]
     assert [len(story.tokens(name)) for name in "abcde"] == [3, 1, 2, 2, 1]
-
-
-def test_a_request_arrives_at_the_turn_that_hands_it_over() -> None:
-    story = Story(policy(), FIVE)
-    arrivals = [(seq.request_id, seq.arrival_s) for seq in story.log.arrivals]
-    assert arrivals == [("a", 0.0), ("b", 0.0), ("c", 2.0), ("d", 3.0), ("e", 9.0)]
-    assert [record.duration_s for record in story.log.records] == [STEP_S] * 6
-    assert [record.step for record in story.log.records] == [0, 1, 2, 3, 4, 5]
-
-
-def test_events_of_one_step_are_one_message() -> None:
-    story = Story(policy(), [(0.0, add("a", 1, 2)), (0.0, add("b", 1, 2))])
-    told = [[event.request_id for event in update.events] for update in story.updates]
-    assert told == [["a", "b"], ["a", "b"]]
-    assert [update.stats.running for update in story.updates] == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -191,82 +165,3 @@ def test_preempted_sequences_keep_their_tokens() -> None:
     expected = [300 + 4 + step for step in range(10)]
     for name in "ab":
         assert [event.token_id for event in story.tokens(name)] == expected
-
-
-def test_run_requests_runs_on_the_wall_clock() -> None:
-    core = fake_core(policy())
-    requests: list[TimedRequest] = [
-        (0.02, "b", [400], SamplingParams(2)),
-        (0.0, "a", [300], SamplingParams(3)),
-        (0.0, "long", [300] * 40, SamplingParams(3)),
-    ]
-    events = run_requests(core, requests)
-    assert [(event.request_id, event.token_id) for event in events] == [
-        ("a", 301),
-        ("a", 302),
-        ("a", 303),
-        ("b", 401),
-        ("b", 402),
-    ]
-
-
-@given(st.lists(st.integers(0, 10**15), min_size=2, max_size=20))
-def test_clock_stamps_add_up_exactly(elapsed_ns: list[int]) -> None:
-    with patch("time.monotonic_ns", side_effect=[0, *sorted(elapsed_ns)]):
-        clock = CoreClock()
-        stamps = [clock() for _ in elapsed_ns]
-    total = stamps[0]
-    for before, after in pairwise(stamps):
-        total += after - before
-    assert total == stamps[-1]
-
-
-def test_clock_is_monotonic_time() -> None:
-    clock = CoreClock()
-    stamps = [clock() for _ in range(100)]
-    assert stamps == sorted(stamps)
-    assert all((stamp * 2**30).is_integer() for stamp in stamps)
-
-
-MODES = [
-    policy(batching="static", kv="contiguous"),
-    policy(batching="static", kv="paged", prefix_cache=True),
-    policy(batching="continuous", kv="contiguous", token_budget=5),
-    policy(batching="continuous", kv="paged", token_budget=32),
-    policy(batching="continuous", kv="paged", kv_tokens=40, max_seqs=4, prefix_cache=True),
-]
-
-
-def test_every_mode_gives_the_same_tokens_with_the_real_runner() -> None:
-    pytest.importorskip("torch")
-    outputs = [_outputs_of(mode) for mode in MODES]
-    assert all(output == outputs[0] for output in outputs)
-    assert len({token for tokens in outputs[0].values() for token in tokens}) > 40
-
-
-def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
-    from engine.core.build import token_state
-    from engine.core.runner import Runner
-    from engine.models.model_config import model_preset
-
-    scheduler = build_scheduler(config)
-    memory = scheduler.memory
-    runner = Runner(
-        replace(model_preset("tiny"), tie_embeddings=False),
-        layout=memory.layout,
-        kv_tokens=memory.capacity_tokens,
-        block_tokens=memory.block_tokens,
-        weight_std=0.06,
-    )
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
-    shared = list(range(300, 309))
-    requests: list[TimedRequest] = []
-    for index in range(6):  # every other one is greedy
-        params = SamplingParams(14, temperature=index % 2, seed=index, ignore_eos=True)
-        requests.append((0.0, f"r{index}", [*shared, 400 + index], params))
-    outputs: dict[str, list[int]] = {}
-    for event in run_requests(core, requests):
-        outputs.setdefault(event.request_id, []).append(event.token_id)
-    assert (core.stats().preemptions > 0) == (config.kv_tokens < 64)
-    assert (core.stats().prefix_hits > 0) == config.prefix_cache
-    return outputs

@@ -1,6 +1,5 @@
 """Every bad input to the HTTP API is answered by an error in OpenAI's shape that names it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,18 +8,10 @@ from engine.http.generation import MAX_BODY_BYTES
 from tests.support.live_server import (
     CHAT,
     COMPLETIONS,
-    CONFIG,
     LiveServer,
     with_messages,
     with_prompt,
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LiveServer]:
-    with LiveServer(CONFIG) as live:
-        yield live
-
 
 PROMPT = "prompt: must be a string, a list of token ids, or a list with exactly one of these"
 STOP = "stop: must be a non-empty string or a list of at most 4 of them"

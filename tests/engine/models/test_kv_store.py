@@ -1,0 +1,70 @@
+"""The KV store: slots of positions, reads and writes, its size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.models.kv_store import KVStore
+from engine.models.model_config import model_preset
+from policies.protocols import KVLayout
+from policies.sequence import Sequence
+from workloads.errors import EngineError
+
+CPU = torch.device("cpu")
+
+
+TINY = replace(model_preset("tiny"), tie_embeddings=False)
+
+
+def store(layout: KVLayout, block_tokens: int) -> KVStore:
+    whole = KVStore(TINY, 64, dtype=torch.float32, device=CPU)
+    return whole.with_layout(layout, block_tokens)
+
+
+@pytest.mark.parametrize(
+    ("layout", "start", "stop", "slots"),
+    [
+        ("paged", 0, 10, [20, 21, 22, 23, 0, 1, 2, 3, 12, 13]),
+        ("paged", 4, 8, [0, 1, 2, 3]),
+        ("paged", 3, 6, [23, 0, 1]),
+        ("paged", 9, 10, [13]),
+        ("contiguous", 0, 3, [30, 31, 32]),
+        ("contiguous", 5, 7, [35, 36]),
+    ],
+)
+def test_slots_follow_the_block_table_or_the_region(
+    layout: KVLayout, start: int, stop: int, slots: list[int]
+) -> None:
+    seq = holder()
+    kv = store(layout, block_tokens=4)
+    assert np.array_equal(kv.slots(seq, start, stop), slots)
+    assert [kv.slot(seq, position) for position in range(start, stop)] == slots
+
+
+def holder() -> Sequence:
+    seq = Sequence("a", 0.0, 10, 1)
+    seq.blocks, seq.region_start, seq.region_tokens = [5, 0, 3], 30, 12
+    return seq
+
+
+@pytest.mark.parametrize("layout", ["paged", "contiguous"])
+def test_what_is_written_is_read_back_in_order(layout: KVLayout) -> None:
+    seq = holder()
+    kv = store(layout, block_tokens=4)
+    shape = (10, TINY.kv_heads, TINY.head_dim)
+    keys, values = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    kv.write(1, torch.from_numpy(kv.slots(seq, 0, 10)), keys, values)
+    read_keys, read_values = kv.context(seq, 7)(1)
+    assert torch.equal(read_keys.squeeze(1), keys[:7].transpose(0, 1))
+    assert torch.equal(read_values.squeeze(1), values[:7].transpose(0, 1))
+
+
+def test_the_store_reports_its_bytes() -> None:
+    assert store("paged", 16).bytes == 64 * TINY.kv_bytes_per_token(dtype_bytes=4)
+
+
+def test_kv_memory_that_cannot_be_had_is_an_error_with_its_size() -> None:
+    with pytest.raises(EngineError, match=r"no room for 1000000000000000 KV tokens \(1024000000"):
+        KVStore(TINY, 10**15, dtype=torch.float32, device=CPU)

@@ -1,0 +1,25 @@
+"""Sampling parameters."""
+
+import re
+
+import pytest
+
+from engine.models.sampling_params import SamplingParams
+from workloads.errors import EngineError
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be at least 1 (got 0)"),
+        (
+            {"max_tokens": 4, "min_tokens": 5},
+            "min_tokens must lie in 0 .. max_tokens = 4 (got 5)",
+        ),
+        ({"max_tokens": 4, "temperature": -0.1}, "temperature must be 0 or more (got -0.1)"),
+        ({"max_tokens": 4, "temperature": float("nan")}, "temperature must be 0 or more (got nan)"),
+    ],
+)
+def test_impossible_parameters_are_refused(fields: dict[str, float], message: str) -> None:
+    with pytest.raises(EngineError, match=f"^{re.escape(message)}$"):
+        SamplingParams(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,54 @@
+"""Random weights: their number, their seed, their distribution."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.models.model_config import model_preset
+from engine.models.weights import Weights, random_weights
+
+CPU = torch.device("cpu")
+
+
+TINY = replace(model_preset("tiny"), tie_embeddings=False)
+
+
+def tiny_weights(seed: int = 0, dtype: torch.dtype = torch.float32) -> Weights:
+    return random_weights(TINY, seed=seed, std=0.06, dtype=dtype, device=CPU)
+
+
+def tensors(weights: Weights) -> list[torch.Tensor]:
+    flat = [getattr(layer, name) for layer in weights.layers for name in layer.__slots__]
+    return [weights.embedding, *flat, weights.final_norm, weights.head]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_are_as_many_as_the_config_says(tied: bool) -> None:
+    config = replace(TINY, tie_embeddings=tied)
+    weights = random_weights(config, seed=0, std=0.02, dtype=torch.float32, device=CPU)
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in tensors(weights)}
+    assert sum(distinct.values()) == config.parameters
+
+
+def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    for first, again, other in zip(
+        tensors(tiny_weights(1)), tensors(tiny_weights(1)), tensors(tiny_weights(2)), strict=True
+    ):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
+def test_bfloat16_weights_are_the_rounded_float32_weights() -> None:
+    for exact, rounded in zip(
+        tensors(tiny_weights()), tensors(tiny_weights(dtype=torch.bfloat16)), strict=True
+    ):
+        assert torch.equal(exact.bfloat16(), rounded)
+
+
+def test_weights_have_the_asked_deviation_around_zero_and_norms_around_one() -> None:
+    weights = tiny_weights()
+    assert weights.embedding.std().item() == pytest.approx(0.06, rel=0.01)
+    assert abs(weights.embedding.mean().item()) < 0.001
+    assert weights.final_norm.mean().item() == pytest.approx(1.0, abs=0.02)
+    assert weights.final_norm.std() > 0
