@@ -1,21 +1,15 @@
 """Each format becomes the canonical fields; what was done to the rows is in the notes."""
 
 import gzip
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.paths import TRACES
+from tests.support.trace_rows import AZURE, Write, shared
 from workloads.errors import TraceError
 from workloads.reading import read_trace
 from workloads.request import Request
 
-AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
-2023-11-16 18:15:46.6805900,374,44
-2023-11-16 18:15:50.9951690,396,109
-2023-11-16 18:15:51.0000000,9,0"""
 MOONCAKE = """{"timestamp": 3000, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}
 {"timestamp": 3000, "input_length": 512, "output_length": 7, "hash_ids": [0]}
 """
@@ -24,27 +18,6 @@ NATIVE = """{"source": "mine", "block_tokens": 4, "clock_s": 2, "notes": ["by ha
 {"arrival_s": 2.5, "prompt_tokens": 6, "output_tokens": 0, "status": "failed", "request_id": "f"}
 {"arrival_s": 0, "prompt_tokens": 5, "output_tokens": 1, "parent_id": "f", "priority": null}
 """
-
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(text: str) -> Path:
-        path = tmp_path / "some.trace"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-def test_azure(write: Write) -> None:
-    trace = read_trace(write(AZURE))
-    assert trace.requests == (
-        Request("some:1", 0.0, 374, 44, source_line=2),
-        Request("some:2", 4.314579, 396, 109, source_line=3),
-    )
-    assert trace.notes == ("1 failed row left out",)
 
 
 def test_mooncake(write: Write) -> None:
@@ -87,29 +60,6 @@ def test_gzip_is_seen_by_its_bytes_and_a_byte_order_mark_is_skipped(
     assert read_trace(path) == plain
 
 
-@pytest.mark.parametrize(
-    ("stamp", "arrival_s"),
-    [
-        ("2024-05-10 00:00:01.1234567", 1.1234567),
-        ("2024-05-10 00:00:01.123456+00:00", 1.123456),
-        ("2024-05-10T00:00:01Z", 1.0),
-        ("2024-05-10 02:00:01+02:00", 1.0),
-    ],
-)
-def test_azure_stamps(write: Write, stamp: str, arrival_s: float) -> None:
-    trace = read_trace(
-        write(f"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,1,1\n{stamp},1,1\n")
-    )
-    assert trace.requests[1].arrival_s == arrival_s
-
-
-def test_azure_columns_are_found_by_name(write: Write) -> None:
-    trace = read_trace(
-        write("NumImages,GeneratedTokens,TIMESTAMP,ContextTokens\n2,5,2024-05-10 00:00:00,9\n")
-    )
-    assert trace.requests == (Request("some:1", 0.0, 9, 5, modal={"images": 2}, source_line=2),)
-
-
 def test_rows_out_of_order_are_sorted_stably_and_counted(write: Write) -> None:
     rows = [(5, "a"), (1, "b"), (5, "c"), (1, "d"), (6, "e")]
     text = "".join(
@@ -133,13 +83,6 @@ def test_no_requests_but_failed_ones(write: Write) -> None:
     text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,1,0\n"
     with pytest.raises(TraceError, match=r"no requests\n1 failed row left out$"):
         read_trace(write(text))
-
-
-def shared(name: str) -> Path:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip(f"{name} is not beside the repository")
-    return path
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
         ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"dtype": "float8"}, "unknown dtype 'float8'"),
-        ({"policies": replace(POLICIES, batching="statik")}, "batching: unknown scheduler 'statik'"),
+        (
+            {"policies": replace(POLICIES, batching="statik")},
+            "batching: unknown scheduler 'statik'",
+        ),
         (
             {"policies": replace(POLICIES, kv="contiguous", kv_tokens=1024)},
             "kv_tokens: even the shortest request needs a region of 2048 KV tokens",

@@ -1,6 +1,5 @@
 """Conversations grow and chain; users wait; both say who follows whom."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -11,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.conversation_parts import LOOP, by_id, sessions_of
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ConstantArrivals, PoissonArrivals
-from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
+from workloads.generators.closed_loop import generate_closed_loop
 from workloads.generators.conversations import (
     ConversationSpec,
     agentic,
@@ -23,15 +23,13 @@ from workloads.generators.conversations import (
 from workloads.generators.generate import FOLLOWERS_NOTE
 from workloads.generators.lengths import (
     FixedTokens,
-    IndependentLengths,
     LognormalTokens,
     UniformTokens,
 )
-from workloads.generators.pauses import ExponentialPause, LognormalPause
-from workloads.generators.prefixes import PrefixGroups
+from workloads.generators.pauses import ExponentialPause
 from workloads.generators.sessions import session_samples
 from workloads.request import Request
-from workloads.statistics.statistics import prefix_statistics, statistics
+from workloads.statistics.statistics import statistics
 from workloads.trace import Trace
 
 STORY = ConversationSpec(
@@ -46,15 +44,6 @@ STORY = ConversationSpec(
     block_tokens=4,
 )
 CHAT = multi_turn(300, PoissonArrivals(0.5), LognormalTokens(log(100), 0.5))
-LENGTHS = IndependentLengths(UniformTokens(10, 90), UniformTokens(1, 30))
-LOOP = ClosedLoopSpec(20, 15, LENGTHS, LognormalPause(10.0), PrefixGroups(2, 32))
-
-
-def sessions_of(trace: Trace) -> dict[str, list[Request]]:
-    found = defaultdict(list)
-    for request in trace:
-        found[request.session_id or request.tenant or ""].append(request)
-    return {name: sorted(one, key=lambda r: r.arrival_s) for name, one in found.items()}
 
 
 def test_a_short_story() -> None:
@@ -136,10 +125,6 @@ def test_same_seed_same_trace_other_seed_other_trace() -> None:
     assert generate_closed_loop(LOOP, 3).requests != generate_closed_loop(LOOP, 4).requests
 
 
-def by_id(trace: Trace) -> list[Request]:
-    return sorted(trace, key=lambda request: request.request_id)
-
-
 def test_each_law_of_a_conversation_has_its_own_stream() -> None:
     base = by_id(generate_conversations(CHAT, 3))
     slower = by_id(generate_conversations(replace(CHAT, pause=ExponentialPause(9.0)), 3))
@@ -156,29 +141,6 @@ def test_each_law_of_a_conversation_has_its_own_stream() -> None:
 def fresh(requests: list[Request]) -> list[float]:
     found: list[float] = session_samples(requests).fresh_tokens.tolist()
     return found
-
-
-def test_each_law_of_a_closed_loop_has_its_own_stream() -> None:
-    base = by_id(generate_closed_loop(LOOP, 3))
-    slower = by_id(generate_closed_loop(replace(LOOP, think=ExponentialPause(9.0)), 3))
-    assert [(r.prompt_tokens, r.output_tokens, r.prefix_block_ids) for r in slower] == [
-        (r.prompt_tokens, r.output_tokens, r.prefix_block_ids) for r in base
-    ]
-    other = replace(LENGTHS, output=FixedTokens(1))
-    outputs = by_id(generate_closed_loop(replace(LOOP, lengths=other, prefixes=None), 3))
-    assert [(r.arrival_s, r.delay_s, r.prompt_tokens) for r in outputs] == [
-        (r.arrival_s, r.delay_s, r.prompt_tokens) for r in base
-    ]
-
-
-def test_users_think_ask_and_think_again() -> None:
-    users = sessions_of(generate_closed_loop(LOOP, 0))
-    assert {len(requests) for requests in users.values()} == {15}
-    assert set(users) == {f"user-{n}" for n in range(1, 21)}
-    thinks = [r.delay_s or r.arrival_s for one in users.values() for r in one]
-    logs = np.log(thinks)
-    assert logs.mean() == pytest.approx(log(10), abs=4 * 1.5 / sqrt(300))
-    assert prefix_statistics(users["user-1"]) is not None
 
 
 def test_chats_have_the_turns_and_think_times_they_claim() -> None:

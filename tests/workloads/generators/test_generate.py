@@ -3,14 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.paths import SAMPLE
 from workloads.errors import TraceError
@@ -31,7 +28,7 @@ from workloads.generators.prefixes import PrefixGroups
 from workloads.native import write_trace
 from workloads.request import Request
 from workloads.sample import SAMPLE_SEED, SAMPLE_SPEC, sample_trace
-from workloads.statistics.statistics import prefix_statistics, statistics
+from workloads.statistics.statistics import statistics
 from workloads.trace import Trace
 
 LENGTHS = IndependentLengths(
@@ -133,44 +130,6 @@ def test_empirical_lengths_keep_their_pairs() -> None:
     drawn = Counter(lengths(generate(spec, 0)))
     assert drawn.keys() == set(pairs)
     assert drawn[20, 2] == pytest.approx(2000, abs=4 * sqrt(1000))
-
-
-@given(st.integers(1, 9), st.integers(1, 80), st.integers(1, 20), st.integers(0, 50))
-def test_prefix_groups(groups: int, prefix_tokens: int, block_tokens: int, seed: int) -> None:
-    prefixes = PrefixGroups(groups, prefix_tokens, 1.0, block_tokens)
-    prompts = np.random.default_rng(seed).integers(1, 120, 30)
-    shared_blocks = prefix_tokens // block_tokens
-    first_unique = groups * shared_blocks
-    seen: set[int] = set()
-    for prompt, ids in zip(
-        prompts.tolist(), prefixes.block_ids(prompts, np.random.default_rng(seed)), strict=True
-    ):
-        shared = [block_id for block_id in ids if block_id < first_unique]
-        unique = ids[len(shared) :]
-        assert len(ids) == -(-prompt // block_tokens)
-        assert len(shared) == min(prefix_tokens, prompt - 1) // block_tokens
-        assert all(b == a + 1 for a, b in pairwise(shared))
-        assert not shared or shared[0] % shared_blocks == 0
-        assert unique
-        assert not seen & set(unique)
-        seen.update(unique)
-
-
-def test_prefix_popularity_follows_zipf() -> None:
-    prompts = np.full(20_000, 100)
-    ids = PrefixGroups(4, 16, 1.0).block_ids(prompts, np.random.default_rng(0))
-    drawn = Counter(chain[0] for chain in ids)
-    for group in range(4):
-        share = 12 / 25 / (group + 1)
-        assert drawn[group] == pytest.approx(20_000 * share, abs=4 * sqrt(20_000 * share))
-
-
-def test_prefix_hits_meet_their_closed_form() -> None:
-    prompts = np.full(1000, 100)
-    ids = PrefixGroups(5, 64).block_ids(prompts, np.random.default_rng(0))
-    figures = prefix_statistics([Request("", 0, 100, 1, chain, 16) for chain in ids])
-    assert figures is not None
-    assert figures["hit_per_token"] == (1000 - 5) * 64 / (1000 * 100)
 
 
 @pytest.mark.parametrize(

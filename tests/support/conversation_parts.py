@@ -1,0 +1,29 @@
+"""Parts of conversations and of closed loops."""
+
+from collections import defaultdict
+
+from workloads.generators.closed_loop import ClosedLoopSpec
+from workloads.generators.lengths import (
+    IndependentLengths,
+    UniformTokens,
+)
+from workloads.generators.pauses import LognormalPause
+from workloads.generators.prefixes import PrefixGroups
+from workloads.request import Request
+from workloads.trace import Trace
+
+LENGTHS = IndependentLengths(UniformTokens(10, 90), UniformTokens(1, 30))
+
+
+LOOP = ClosedLoopSpec(20, 15, LENGTHS, LognormalPause(10.0), PrefixGroups(2, 32))
+
+
+def sessions_of(trace: Trace) -> dict[str, list[Request]]:
+    found = defaultdict(list)
+    for request in trace:
+        found[request.session_id or request.tenant or ""].append(request)
+    return {name: sorted(one, key=lambda r: r.arrival_s) for name, one in found.items()}
+
+
+def by_id(trace: Trace) -> list[Request]:
+    return sorted(trace, key=lambda request: request.request_id)
