@@ -8,8 +8,9 @@ import pytest
 from engine.core.core import EngineCore
 from engine.core.core_loop import TimedRequest, run_requests
 from engine.models.sampling_params import SamplingParams
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from policies.config import PolicyConfig, Reservation
+from policies.registry import SCHEDULERS, build_scheduler
+from sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
 
 pytest.importorskip("torch")
@@ -18,10 +19,6 @@ from engine.core.build import token_state
 from engine.core.runner import Runner
 from engine.core.step_log import MemoryStepLog
 from engine.models.model_config import model_preset
-from engine.models.sampling_params import SamplingParams
-from policies.config import PolicyConfig, Reservation
-from policies.registry import SCHEDULERS, build_scheduler
-from sim.experiments.decision_check import check_decisions
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
