@@ -164,7 +164,7 @@ def replicate(
     else:
         scheduler = build_scheduler(scenario.policies)
         fit = scenario.profile.step_time(scheduler.memory.layout)
-        law = scenario.profile.acceptance
+        acceptance = scenario.profile.acceptance
         run = simulate(
             trace,
             scheduler,
@@ -173,7 +173,7 @@ def replicate(
             macro=macro,
             recorder=recorder,
             on_arrival=on_arrival,
-            verifier=None if law is None else Verifier(law, draft_seed),
+            verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
         )
     for replica, server in enumerate(scenario.servers()):
         server.check(run, replica)
@@ -220,8 +220,8 @@ def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Rol
     if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # nobody set it
         policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
     fit = profile.step_time(build_scheduler(policies).memory.layout)
-    noise, law = fit.noise_factors(), profile.acceptance
-    return Pool(policies, model, count, role, noise, acceptance=law)
+    noise, acceptance = fit.noise_factors(), profile.acceptance
+    return Pool(policies, model, count, role, noise, acceptance=acceptance)
 
 
 def _link(scenario: Scenario) -> KVLink:

@@ -1,4 +1,4 @@
-"""The metrics, defined once: simulator, load tester and dashboard all read them from here.
+"""The metrics, defined once for simulator, load tester and dashboard.
 
 Stamps of a request, in seconds on one axis: ``scheduled_s`` (its arrival in the trace), ``sent_s``
 (the client sent it; in a simulation the same), ``first_token_s``, ``last_token_s``.
@@ -13,11 +13,11 @@ decode TPS   1 / TPOT
 request TPS  output tokens / E2E latency
 throughput   output tokens of the finished requests / (last token - first scheduled)
 goodput      finished requests within every limit / the same span
-attainment   the same requests / all scheduled, failures included; those that a load test hung up
-             on purpose excluded
+attainment   the same requests / all scheduled, failures included, without those that the load
+             test cancelled on purpose
 ===========  ==================================================================================
 
-Percentiles are numpy's linear estimator. Requests of a warm-up are in no figure.
+Percentiles are numpy's linear estimator. Warm-up requests are in no figure.
 """
 
 from collections.abc import Mapping
@@ -56,14 +56,14 @@ STATUSES = ("finished", "refused", "cancelled", "failed")
 
 @dataclass(frozen=True, slots=True)
 class SLO:
-    """Limits that a request must meet, all of them; None is no limit."""
+    """Limits in seconds, all of which a request must meet; None is no limit."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
 
     def met(self, requests: pd.DataFrame) -> pd.Series:
-        """Which requests finished within every limit. An undefined TPOT breaks none."""
+        """Return which requests finished within every limit; an undefined TPOT breaks none."""
         good = requests["status"] == "finished"
         for name in LATENCIES:
             limit = getattr(self, name)
@@ -73,9 +73,9 @@ class SLO:
 
 
 def derive(stamps: pd.DataFrame) -> pd.DataFrame:
-    """Add ``ttft_s``, ``tpot_s`` and ``e2e_s`` to frames that hold the stamps.
+    """Return the stamps with ``ttft_s``, ``tpot_s`` and ``e2e_s``.
 
-    A column ``first_chunk_tokens`` is used where there is one, else the first chunk is one token.
+    Without a column ``first_chunk_tokens``, the first chunk of a request is one token.
     """
     frame = stamps.copy()
     first = frame.get("first_chunk_tokens", 1)
@@ -88,12 +88,12 @@ def derive(stamps: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(requests: pd.DataFrame) -> pd.DataFrame:
-    """Without those marked as ``warm_up``."""
+    """Return the requests that are not marked as ``warm_up``."""
     return requests[~requests["warm_up"].astype(bool)] if "warm_up" in requests else requests
 
 
 def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
-    """The figures of a run: counts, latencies, throughput, prefix hits, preemptions."""
+    """Return the figures of a run; with ``slo`` also goodput and attainment."""
     requests = measured(requests)
     finished = requests[requests["status"] == "finished"]
     makespan_s = _makespan_s(requests, finished)
@@ -103,7 +103,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     return {
         "requests": _counts(requests),
         **{name: describe(finished[name]) for name in LATENCIES},
-        "decode_tps": describe(1 / finished["tpot_s"].where(finished["tpot_s"] > 0)),
+        "decode_tps": describe(1 / finished["tpot_s"]),
         "request_tps": describe(finished["output_tokens"] / finished["e2e_s"]),
         "output_throughput_tokens_per_s": _ratio(output_tokens, makespan_s),
         "request_throughput_per_s": _ratio(len(finished), makespan_s),
@@ -117,7 +117,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
 
 
 def describe(values: pd.Series) -> dict[str, float | int | None]:
-    """Count, mean and percentiles of the defined values; None where there are none."""
+    """Return count, mean, percentiles and maximum of the finite values; None without any."""
     defined = values.to_numpy(dtype=float)
     defined = defined[np.isfinite(defined)]
     if not len(defined):
@@ -132,7 +132,7 @@ def describe(values: pd.Series) -> dict[str, float | int | None]:
 
 
 def figure(summary: Mapping[str, Any], metric: str) -> float | None:
-    """One figure of a summary by its path: ``figure(s, "ttft_s.p90")``."""
+    """Return a figure of a summary by its path: ``figure(s, "ttft_s.p90")``."""
     value: Any = summary
     for part in metric.split("."):
         value = value[part]

@@ -29,7 +29,7 @@ PAUSE_MEANINGS = {
     "resumed_s": "when it had a place again",
 }
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
-"""A request (its row in ``requests``) lost its place in the batch, and had it again."""
+"""Columns of ``pauses.parquet``, one row per preemption."""
 HANDOVER_MEANINGS = {
     "row": "the request's row in requests.parquet",
     "prefill_end_s": "when its prompt was computed, on one server",
@@ -37,7 +37,7 @@ HANDOVER_MEANINGS = {
     "decode_start_s": "when its decodes began there",
 }
 HANDOVER_COLUMNS = tuple(HANDOVER_MEANINGS)
-"""A request's prompt was computed on one replica; its decodes began on another."""
+"""Columns of ``handovers.parquet``, one row per request that moved to another replica."""
 
 
 class RunError(ServetwinError):
@@ -45,15 +45,15 @@ class RunError(ServetwinError):
 
 
 class NotWritten(RunError):
-    """The place for a result cannot have it; ``exit_code`` 1, for the input was right."""
+    """A result cannot be written; ``exit_code`` is 1, since the input was right."""
 
     exit_code = 1
 
 
 class NotSaved(NotWritten):
-    """A run of which something could not be written; ``instead`` is a folder that has it, or None.
+    """Files of a run could not be written; ``instead`` is a folder that has them, or None.
 
-    Of a run with ``missing`` files that folder is not whole either.
+    The ``missing`` files could not be written to that folder either.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ def _where(instead: Path | None, missing: Sequence[Unwritten]) -> str:
 
 
 def save_files(folder: Path, files: Callable[[], Files]) -> None:
-    """Write them into ``folder``.
+    """Write ``files`` into ``folder``.
 
-    Raises ``NotSaved`` where one cannot be written; all go to the temporary directory then.
+    Raises ``NotSaved`` if one cannot be written; all are then in the temporary directory.
     """
     if unwritten := write_files(folder, files()):
         raise NotSaved(folder, unwritten, *write_elsewhere(files()))
 
 
 def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
-    """Stamps by request row, in ``columns``; what had not happened at the end is undefined."""
+    """Return stamps by request row; what had not happened by the end is undefined."""
     listed = [tuple(row) for row in rows]
     padded = [(*row, *[float("nan")] * (len(columns) - len(row))) for row in listed]
     frame = pd.DataFrame(padded, columns=list(columns), dtype=float)
@@ -101,9 +101,9 @@ def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> p
 class Run:
     """What happened to every request (``sim.records.metrics.REQUEST_COLUMNS``) and in every step.
 
-    ``scenario`` is all that is needed to run it again, ``meta`` says where and with what it ran,
-    ``extra`` joins the summary (wall time of the simulation, delivered load of a load test).
-    ``pauses`` (``PAUSE_COLUMNS``) and ``handovers`` (``HANDOVER_COLUMNS``) are of a simulation.
+    ``scenario`` is all that is needed to run it again, ``meta`` describes the machine and versions,
+    ``extra`` joins the summary (wall time of the simulation, delivered load of a load test). Only
+    simulations have ``pauses`` (``PAUSE_COLUMNS``) and ``handovers`` (``HANDOVER_COLUMNS``).
     """
 
     kind: RunKind
@@ -113,26 +113,26 @@ class Run:
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     records: list[StepRecord] = field(default_factory=list)
-    """Every decision of a simulation that was asked to keep them; not written to the folder."""
+    """Every step of a simulation with ``keep_records``; not written to the folder."""
     pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
     handovers: pd.DataFrame = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
-        """The figures of the run (``sim.records.metrics.summarize``) and its extras."""
+        """Return the figures of the run (``sim.records.metrics.summarize``) and ``extra``."""
         return {**summarize(self.requests, slo), **self.extra}
 
     def save(self, folder: Path) -> Path:
         """Write the run folder; ``summary.json`` comes last, so its presence means complete.
 
-        Raises ``NotSaved`` where a file cannot be written: those that fit are there then, and all
-        of them in the temporary directory.
+        Raises ``NotSaved`` if a file cannot be written: the others are then in ``folder``, and all
+        in the temporary directory.
         """
         save_files(folder, self.files)
         return folder
 
     def files(self) -> Files:
-        """Those of its folder."""
-        yield SUMMARY, None  # An old one would speak for the new files.
+        """Yield the files of the run folder, the summary last."""
+        yield SUMMARY, None  # An old summary would say that the new files are complete.
         yield "requests.parquet", self.requests.to_parquet(index=False)
         yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()
         yield "scenario.yaml", yaml.safe_dump(self.scenario, sort_keys=False).encode()
@@ -173,7 +173,7 @@ def _load_if_any(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Machine and versions, for ``meta.json`` and profiles."""
+    """Return machine and versions, for ``meta.json`` and profiles."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "servetwin": _own_version(),

@@ -1,4 +1,4 @@
-"""The files of a run on a disk that may be full: each is there whole or not at all."""
+"""The files of a run on a disk that may be full: each is written whole or not at all."""
 
 import os
 import shutil
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUMMARY = "summary.json"
-"""Comes last, and only where all others of its folder are; so its presence means complete."""
+"""Written last, and only if all other files of its folder are: it marks a complete run."""
 
 Files = Iterable[tuple[str, bytes | None]]
-"""Paths in the folder and contents, the most valuable first; one without content is removed."""
+"""Paths in the folder and contents, the most valuable first; None removes the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """A file that could not be written, what it needs, and why."""
+    """A file that could not be written, its size, and the reason."""
 
     name: str
     size_bytes: int
@@ -25,12 +25,12 @@ class Unwritten:
 
 
 def within(subfolder: str, files: Files) -> Files:
-    """The files one folder deeper."""
+    """Return ``files`` one folder deeper."""
     return ((f"{subfolder}/{name}", data) for name, data in files)
 
 
 def write_files(folder: Path, files: Files) -> list[Unwritten]:
-    """Write what fits into ``folder``, which is made where it is missing; return what does not."""
+    """Write what fits into ``folder``, created if missing; return what could not be written."""
     unwritten: list[Unwritten] = []
     for name, data in files:
         if Path(name).name == SUMMARY and _lacks_any(Path(name).parent, unwritten):
@@ -46,7 +46,7 @@ def write_files(folder: Path, files: Files) -> list[Unwritten]:
 def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
     """Write into a new folder of the temporary directory.
 
-    Returns the folder, None where nothing could be written, and what could not.
+    Return the folder (None if nothing could be written) and what could not be written.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="servetwin-run-"))
@@ -65,7 +65,7 @@ def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
 
 def _write_whole(path: Path, data: bytes | None) -> None:
     if data is None:
-        with suppress(OSError):  # Where it cannot be removed, nothing else can be written either.
+        with suppress(OSError):  # If it cannot be removed, nothing else can be written either.
             path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)

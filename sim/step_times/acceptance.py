@@ -1,12 +1,12 @@
-"""How many tokens come out of a pass that verifies drafts: laws, and draws from them.
+"""The number of tokens that come out of a pass that verifies drafts: distributions, and draws.
 
-A pass computes ``rows`` rows of a sequence: that of its last token, and the drafted ones. The
-prompt's pass yields the first token as everywhere, so an answer of m tokens takes
-``passes(m - 1)`` passes on average.
+A pass computes ``rows`` rows of a sequence: that of its last token, and those of the drafted
+tokens. The prefill yields the first token, so an answer of m tokens takes ``passes(m - 1)`` passes
+on average.
 
 ========== ======================================================================================
 Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023)
-Tree       several proposals at each place, verified at once: SpecInfer (ASPLOS 2024)
+Tree       several proposals at each position, verified at once: SpecInfer (ASPLOS 2024)
 Blockwise  heads of the model itself propose the next block: Stern et al. (NeurIPS 2018)
 Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 2025)
 ========== ======================================================================================
@@ -30,26 +30,26 @@ from workloads.errors import PolicyError
 
 
 class Acceptance(Protocol):
-    """The law of the tokens that come out of a pass."""
+    """The distribution of the tokens that come out of a pass."""
 
     @property
     def rows(self) -> int:
         """Rows of a sequence in a pass: 1 + ``draft_rows`` of the policies."""
 
     def mean_tokens_per_pass(self) -> float:
-        """Mean over the passes of an endless answer."""
+        """Return the mean over the passes of an endless answer."""
 
     def passes(self, tokens: int) -> float:
-        """Mean passes until ``tokens`` are out, what the last one yields beyond them cut off."""
+        """Return the mean number of passes for ``tokens`` tokens; the last may yield too many."""
 
     def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        """The tokens of one pass after the other, of one answer."""
+        """Yield the tokens of each pass of one answer."""
 
 
 class OrderedAcceptance(ABC):
-    """Drafts are verified in order: the accepted ones come out, and one token of the target's.
+    """Drafts are verified in order; the accepted ones come out, and one token of the target model.
 
-    A pass draws one uniform number, so with equal draws a likelier acceptance is never fewer
+    A pass draws one uniform number, so with equal draws a higher acceptance never yields fewer
     tokens.
     """
 
@@ -67,23 +67,23 @@ class OrderedAcceptance(ABC):
         """1 + E[accepted]."""
         return 1.0 + sum(self.reach)
 
-    def law(self) -> FloatArray:
-        """Probabilities that 1, 2, ... tokens come out."""
+    def distribution(self) -> FloatArray:
+        """Return the probabilities that 1, 2, ... tokens come out."""
         return -np.diff([1.0, *self.reach, 0.0])
 
     def passes(self, tokens: int) -> float:
-        """Mean passes f(tokens): f(n) = 1 + sum over k of P(k) f(n - k), and 0 from 0 down.
+        """Return the mean passes f(tokens): f(n) = 1 + sum over k of P(k) f(n - k), 0 for n <= 0.
 
         More than tokens / ``mean_tokens_per_pass()``: the last pass may yield too many.
         """
-        law = self.law()
-        means = np.zeros(len(law) + tokens)  # entry len(law) - 1 is of 0 tokens
-        for end in range(len(law), len(means)):
-            means[end] = 1.0 + law @ means[end - len(law) : end][::-1]
+        shares = self.distribution()
+        means = np.zeros(len(shares) + tokens)  # entry len(shares) - 1 is of 0 tokens
+        for end in range(len(shares), len(means)):
+            means[end] = 1.0 + shares @ means[end - len(shares) : end][::-1]
         return float(means[-1])
 
     def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        """Independent draws of ``law``."""
+        """Yield independent draws of ``distribution``."""
         ascending = [-probability for probability in self.reach]
         while True:
             yield 1 + bisect_left(ascending, -rng.random())
@@ -91,7 +91,7 @@ class OrderedAcceptance(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Chain(OrderedAcceptance):
-    """``drafts`` tokens in a row, each accepted with probability ``alpha`` if those before it were.
+    """``drafts`` tokens in a row, each accepted with probability ``alpha`` after accepted ones.
 
     P(A = j) = alpha^j (1 - alpha) for j < drafts, P(A = drafts) = alpha^drafts; the mean of 1 + A
     is (1 - alpha^(drafts + 1)) / (1 - alpha) (Leviathan et al., equation 1).
@@ -150,8 +150,8 @@ class Tree(OrderedAcceptance):
 class Blockwise(OrderedAcceptance):
     """The model predicts ``block`` tokens at once; the next pass verifies them and predicts anew.
 
-    The first is its own choice and always right, each further one with probability ``alpha`` if
-    those before it were (Stern et al., NeurIPS 2018). ``alpha`` of 1 accepts whole blocks.
+    The first is always right, each further one with probability ``alpha`` if its predecessors are
+    (Stern et al., NeurIPS 2018). ``alpha`` of 1 accepts whole blocks.
     """
 
     alpha: float
@@ -176,8 +176,8 @@ class Blockwise(OrderedAcceptance):
 class Diffusion:
     """A block of ``block_tokens`` is refined ``refinements`` times; then all its tokens come out.
 
-    Deterministic. The keys and values of the block are written anew by each pass, those of the
-    blocks before it are kept (block diffusion, Arriola et al., ICLR 2025).
+    Deterministic. Each pass writes the keys and values of the block again, those of earlier blocks
+    are kept (block diffusion, Arriola et al., ICLR 2025).
     """
 
     block_tokens: int
@@ -205,37 +205,37 @@ class Diffusion:
 
 
 class Verifier:
-    """Says how many tokens came out of each pass of a batch, by a law.
+    """Draws how many tokens come out of each pass of a batch.
 
-    Every answer draws from a stream of its own, named by the number of its request: who else is in
-    the batch, and when, changes nothing.
+    Every answer draws from its own stream, seeded by the number of its request, whatever else is in
+    the batch.
     """
 
-    def __init__(self, law: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
-        self._law = law
+    def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
+        self._acceptance = acceptance
         self._seed = seed if isinstance(seed, np.random.SeedSequence) else _seed_of(seed)
         self._streams: dict[Sequence, Iterator[int]] = {}
         self._answers: Counter[int] = Counter()
-        """How many answers have begun, of prompts that have several."""
+        """Answers begun, by request, for requests with several samples."""
 
     def judge(self, batch: Batch) -> None:
         """Set ``batch.emitted``.
 
-        Raises ``PolicyError`` where the batch verifies other rows than the law is about.
+        Raises ``PolicyError`` if the rows of the batch do not fit the acceptance.
         """
         drafted = batch.chunks[: batch.drafted]
         for entry in drafted[:1]:  # all have as many
-            if entry.rows != self._law.rows:
+            if entry.rows != self._acceptance.rows:
                 raise PolicyError(
-                    f"draft_rows: {entry.rows - 1} does not fit {self._law}; it must be "
-                    f"{self._law.rows - 1}"
+                    f"draft_rows: {entry.rows - 1} does not fit {self._acceptance}; it must be "
+                    f"{self._acceptance.rows - 1}"
                 )
         batch.emitted = [self._emitted(entry.seq) for entry in drafted]
 
     def _emitted(self, seq: Sequence) -> int:
         stream = self._streams.get(seq)
         if stream is None:
-            stream = self._streams[seq] = self._law.emissions(self._generator(seq))
+            stream = self._streams[seq] = self._acceptance.emissions(self._generator(seq))
         tokens = next(stream)
         if seq.generated_tokens + tokens >= seq.max_tokens:
             del self._streams[seq]

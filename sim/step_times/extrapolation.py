@@ -1,7 +1,7 @@
-"""A fitted step-time model outside what was measured: nobody knows how its slopes go on there.
+"""A fitted step-time model outside the measured range, where its slopes are not known.
 
-Each feature costs what the fit says up to the largest value that was measured, and ``factor`` times
-that beyond: t(x) = t(cut x) + factor (t(x) - t(cut x)), with x cut at the maxima. A factor of
+Each feature costs what the fit says up to the largest measured value, and ``factor`` times that
+beyond: t(x) = t(cut x) + factor (t(x) - t(cut x)), with x cut at the maxima. A factor of
 median 1, drawn once for each replication, leaves intervals inside the range as they are and widens
 those outside in proportion to how much of a step lies there.
 """
@@ -20,20 +20,20 @@ LOG_SPREAD = 0.5
 
 
 def draw_extrapolation_factor(rng: np.random.Generator) -> float:
-    """How many times as much the unmeasured part of every step costs in one replication."""
+    """Return a random factor on the cost of the unmeasured part of every step."""
     return float(rng.lognormal(0.0, LOG_SPREAD))
 
 
 @runtime_checkable
 class ExtrapolatingSource(Protocol):
-    """Step times that know where they were not measured."""
+    """Step times with a measured range."""
 
     def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
-        """One of the engines that this may be; the unmeasured costs ``factor`` times as much."""
+        """Return a draw whose unmeasured part costs ``factor`` times as much."""
 
 
 class ExtrapolatedStepTime:
-    """``model``, with all that it costs beyond ``largest`` times ``factor``.
+    """The step times of ``model``; what they cost beyond ``largest`` is multiplied by ``factor``.
 
     The context of the decodes may pass its maximum within a run of steps, so durations are sampled.
     """
@@ -48,7 +48,7 @@ class ExtrapolatedStepTime:
         self._rows_beyond_s = Remembered(self._of_rows)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
         lasted_s = self._model.seconds(shape, steps)
         beyond_s = self._beyond_s(shape)
         context, growing = shape.decode_context_tokens, shape.decode_growing
@@ -59,7 +59,7 @@ class ExtrapolatedStepTime:
         return lasted_s + self._more * (beyond_s + self._context_s * past)
 
     def _beyond_s(self, shape: BatchShape) -> float:
-        """What the features cost beyond their maxima, the context of the decodes aside."""
+        """Return the cost of the features beyond their maxima, without the decode context."""
         largest, chunks = self._largest, shape.prefill_chunks
         beyond_s = self._decode_s * max(0.0, shape.decode_sequences - largest.decode_sequences)
         if not chunks:
@@ -75,7 +75,7 @@ class ExtrapolatedStepTime:
         )
 
     def _of_rows(self, rows: int) -> float:
-        """What rows cost beyond the most that were measured: slope times length, by segment."""
+        """Return the cost of rows beyond the measured maximum: slope times length, by segment."""
         most, slopes = self._largest.rows, self._model.coefficients[3:-3]
         ends = pairwise((*self._model.knots, float("inf")))
         lengths = (max(0.0, min(rows, end) - max(most, start)) for start, end in ends)

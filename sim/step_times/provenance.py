@@ -1,14 +1,14 @@
-"""What simulated time rests on: where the estimate of each step's duration comes from.
+"""The provenance of simulated time: where the estimate of the duration of each step comes from.
 
 ============  =================================================================================
 measured      a table has that very step
-interpolated  no feature of the step is larger than the largest that was measured
+interpolated  no feature of the step is beyond its largest measured value
 extrapolated  some feature is
-roofline      a formula; nobody measured
+roofline      a formula, without measurements
 ============  =================================================================================
 
-Shares are of the servers' busy time, from the steps that a run kept: nothing is noted while it
-runs. A row of many steps is their durations' equal parts, each with the context that it had.
+Shares are of the busy time of the servers, computed from the steps of a run. The steps of a row
+count equally, each with its own context.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRange:
-    """The largest value of each feature that a calibration saw; infinite where it does not say."""
+    """The largest measured value of each feature; infinite if it is not known."""
 
     decode_sequences: float = inf
     prefill_chunks: float = inf
@@ -38,7 +38,7 @@ class MeasuredRange:
 
     @classmethod
     def of(cls, ranges: Mapping[str, float]) -> "MeasuredRange":
-        """From ``Fit.ranges``: the most rows fill every segment as far as it was filled."""
+        """Return the range of ``Fit.ranges``; the row segments add up to the most rows."""
         segments = [value for name, value in ranges.items() if name.startswith("rows_from_")]
         features = {field.name for field in fields(cls)} & ranges.keys()
         most = {name: ranges[name] for name in features}
@@ -47,7 +47,7 @@ class MeasuredRange:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A feature of a run that went up to ``value``, where ``profile`` knows it to ``measured``.
+    """A feature that reached ``value`` in a run; ``profile`` was measured up to ``measured``.
 
     ``feature`` is the name of a field of ``MeasuredRange``.
     """
@@ -59,47 +59,47 @@ class Excess:
 
 
 class Source(Protocol):
-    """What a step-time model rests on, judged over rows of ``Run.steps``."""
+    """The provenance of a step-time model, over rows of ``Run.steps``."""
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
-        """The part of each row's steps of each kind; the parts of a row sum to 1."""
+        """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
-        """The features that left what was measured, and how far they came."""
+        """Return the features beyond their measured range, at their largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A computed model: all of it is a formula."""
+    """The provenance of a computed model."""
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
-        """All roofline."""
+        """Return 1 for roofline in every row."""
         return {"roofline": np.ones(len(steps))}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
-        """None: there is no range to leave."""
+        """Return nothing: a formula has no measured range."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A model fitted to steps of up to ``largest``.
+    """The provenance of a model fitted to steps of up to ``largest``.
 
-    All decodes are taken to grow, the rows that a static batch drags along as well.
+    All decodes are taken to grow, also the finished rows of a static batch.
     """
 
     profile: str
     largest: MeasuredRange
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
-        """Interpolated as long as every feature is within its range, extrapolated from there."""
+        """Return the shares of interpolated and extrapolated steps."""
         inside = _share_within(steps, self.largest.decode_context_tokens)
         for feature, values in _constant_features(steps).items():
             inside[values > getattr(self.largest, feature)] = 0.0
         return {"interpolated": inside, "extrapolated": 1 - inside}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
-        """The features that are larger in some step than the largest measured, at their largest."""
+        """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
         found = []
         for feature, values in features.items():
@@ -111,21 +111,21 @@ class Calibration:
 
 @runtime_checkable
 class Sourced(Protocol):
-    """A server whose step times know what they rest on; all others are formulas."""
+    """A server whose step times have a provenance; all others are formulas."""
 
     def source(self, layout: KVLayout) -> Source:
-        """What the step times for a KV layout rest on."""
+        """Return the provenance of the step times for a KV layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunProvenance:
-    """What a run rests on: ``shares`` of its busy time (they sum to 1), and what left its range."""
+    """The provenance of a run: ``shares`` of its busy time, which sum to 1, and range excesses."""
 
     shares: dict[Provenance, float]
     excesses: list[Excess]
 
     def as_dict(self) -> dict[str, Any]:
-        """The form in ``summary.json``."""
+        """Return the form in ``summary.json``."""
         return {
             "shares": dict(self.shares),
             "outside": [asdict(excess) for excess in self.excesses],
@@ -133,7 +133,7 @@ class RunProvenance:
 
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
-    """What the ``Run.steps`` of replicas 0, 1 ... rest on, whose models rest on ``sources``."""
+    """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i."""
     busy_s: dict[Provenance, float] = {}
     farthest: dict[tuple[str, str], Excess] = {}
     for replica in steps["replica"].unique().tolist():
@@ -150,7 +150,7 @@ def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvena
 
 
 def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:
-    """The part of each row's steps whose decodes attend to at most ``most`` positions."""
+    """Return the share of the steps of each row whose decode context is at most ``most``."""
     context = steps["decode_context_tokens"].to_numpy(float)
     growth = np.maximum(1.0, steps["decode_sequences"].to_numpy(float))
     count = steps["steps"].to_numpy(float)
@@ -159,12 +159,12 @@ def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:
 
 
 def _last_context(steps: pd.DataFrame) -> FloatArray:
-    """The context of the decodes in the last step of each row."""
+    """Return the decode context in the last step of each row."""
     growth = (steps["steps"] - 1) * steps["decode_sequences"]
     return (steps["decode_context_tokens"] + growth).to_numpy(float)
 
 
 def _constant_features(steps: pd.DataFrame) -> dict[str, FloatArray]:
-    """What is the same in every step of a row."""
+    """Return the features that are equal in all steps of a row."""
     names = ("decode_sequences", "prefill_chunks", "rows", "prefill_pairs")
     return {name: steps[name].to_numpy(float) for name in names}

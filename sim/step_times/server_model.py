@@ -1,4 +1,4 @@
-"""What a simulation must know of a server: a calibrated profile, tables, or a roofline."""
+"""The model of a server: step times and API latency of a profile, of tables, or of a roofline."""
 
 from typing import Protocol
 
@@ -12,26 +12,26 @@ from sim.step_times.step_time import ApiLatency, FloatArray, StepTime
 
 
 class StepTimeSource(Protocol):
-    """Step times, and how uncertain they are."""
+    """Step times and their uncertainty."""
 
     def model(self) -> StepTime:
-        """The best estimate."""
+        """Return the best estimate."""
 
     def drawn(self, rng: np.random.Generator) -> StepTime:
-        """One of the engines that this may be."""
+        """Return a draw from the uncertainty of the estimate."""
 
     def noise_factors(self) -> FloatArray:
-        """A sample of factors on the durations of single steps."""
+        """Return a sample of factors on the durations of single steps."""
 
     def is_certain(self) -> bool:
-        """Whether every draw of it is the same."""
+        """Return whether all draws are equal."""
 
 
 class ApiLatencySource(Protocol):
-    """What stands between client and scheduler."""
+    """The latency between client and scheduler."""
 
     def model(self) -> ApiLatency:
-        """The simulator's form."""
+        """Return the latency as the simulator uses it."""
 
 
 class ServerModel(Protocol):
@@ -39,30 +39,30 @@ class ServerModel(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name in reports."""
 
     def describe(self) -> list[str]:
-        """What it is and where its figures are from: lines of a report."""
+        """Return lines of a report: what the server is, and where its figures come from."""
 
     @property
     def api(self) -> ApiLatencySource:
-        """What the HTTP process adds."""
+        """Latency of the HTTP process."""
 
     @property
     def acceptance(self) -> Acceptance | None:
-        """The law by which drafts are accepted; None where nothing is known of drafts."""
+        """Distribution of accepted drafts; None without drafts."""
 
     def step_time(self, layout: KVLayout) -> StepTimeSource:
-        """For a KV layout; raises ``ProfileError`` where nothing is known of it."""
+        """Return the step times for a KV layout; raises ``ProfileError`` if they are not known."""
 
     def is_certain(self) -> bool:
-        """Whether every draw of all its step times is the same."""
+        """Return whether all draws of all its step times are equal."""
 
     def policy_config(self) -> PolicyConfig:
-        """The policies of the engine as it stands, its KV memory among them."""
+        """Return the resolved policies of the engine, with its KV memory."""
 
     def kv_bytes_per_token(self) -> float:
-        """Size of the keys and values of one token."""
+        """Return the size of the keys and values of one token, in bytes."""
 
     def check(self, run: Run, replica: int) -> None:
-        """Raise where that replica of a run did what this machine cannot do."""
+        """Raise ``PolicyError`` if a replica of a run did what this machine cannot do."""

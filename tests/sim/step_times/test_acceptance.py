@@ -269,9 +269,9 @@ def test_a_draft_like_the_target_is_always_accepted() -> None:
 @pytest.mark.parametrize(
     ("target", "draft", "reason"),
     [
-        ((0.7, 0.2), (0.9, 0.1), r"target: \[0.7, 0.2\] is no law"),
-        ((0.7, 0.3), (1.1, -0.1), r"draft: \[1.1, -0.1\] is no law"),
-        ((0.7, 0.3), (0.5, 0.3, 0.2), "draft: a law over 3 tokens cannot stand for one over 2"),
+        ((0.7, 0.2), (0.9, 0.1), r"target: \[0.7, 0.2\] is no distribution"),
+        ((0.7, 0.3), (1.1, -0.1), r"draft: \[1.1, -0.1\] is no distribution"),
+        ((0.7, 0.3), (0.5, 0.3, 0.2), "over 3 tokens cannot replace one over 2"),
     ],
 )
 def test_what_is_no_law_is_refused(target: Any, draft: Any, reason: str) -> None:

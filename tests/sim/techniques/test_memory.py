@@ -159,7 +159,7 @@ def test_hidden_drafts_in_a_simulation(alpha: float, drafts: int) -> None:
     decoding_s = (frame["last_token_s"] - frame["first_token_s"]).sum()
     per_pass = 2999 * 6 / decoding_s * step_s(phone(0.5), 1, 100)
     mean, tokens = law.mean_tokens_per_pass(), np.arange(1, drafts + 2)
-    error = np.sqrt(law.law() @ (tokens - mean) ** 2 / ran.extra["simulation"]["steps"])
+    error = np.sqrt(law.distribution() @ (tokens - mean) ** 2 / ran.extra["simulation"]["steps"])
     assert per_pass == pytest.approx(mean, abs=4 * error)
     assert error < 0.015 * mean
 
