@@ -1,10 +1,10 @@
-"""Fit the step-time model to intervals between what clients saw.
+"""Fit the step-time model to intervals between tokens that clients observed.
 
-Intervals are sums of steps, and the model is linear in its features, so an interval is one row of
-the same fit: its features are summed. Two columns more take what stands before a first token: the
-API's latency, and a static batch's wait to fill. A constant part of the API's latency and a
-constant cost of a prefill chunk cannot be told apart by lone prompts; prompts that join decodes,
-and the share of several in one step, tell them as far as anything does.
+Intervals are sums of steps and the model is linear in its features, so an interval is one row of
+the same fit: its features are summed. Two more columns stand for what precedes a first token: the
+latency of the API, and the wait of a static batch to fill. Single prompts cannot separate the
+constant latency of the API from the constant cost of a prefill chunk; prompts that join decodes,
+and several prompts in one step, separate them as far as possible.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
 from sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
 
 LEAST_SHARE = 0.1
-"""An interval shorter than this part of the usual one is two reads of the client, not a step."""
+"""An interval below this share of the median is two reads of the client, not a step."""
 _ROWS_FROM = FEATURES.index("rows_from_0")
 _ROWS = slice(_ROWS_FROM, _ROWS_FROM + len(ROW_KNOTS))
 
 
 @dataclass(frozen=True, slots=True)
 class BlackBoxFit:
-    """The fit, and what an idle server's first token takes beside its steps (seconds).
+    """The fit, and the time before the first token of an idle server beside its steps (seconds).
 
-    ``wait_s`` is how long a static batch waits to fill; ``chunk_per_sequence_s`` what each
+    ``wait_s`` is the time a static batch waits to fill; ``chunk_per_sequence_s`` is what each
     sequence of a step adds to the mean delay of its tokens.
     """
 
@@ -41,7 +41,7 @@ def fit_black_box(
 ) -> BlackBoxFit:
     """Fit the intervals of all calibration rounds; the noise is that of single decode steps.
 
-    Raises ``ProfileError`` when there are too few.
+    Raises ``ProfileError`` if there are too few.
     """
     numbered = [(number, interval) for number, found in enumerate(rounds) for interval in found]
     usual_s = float(np.median([interval.seconds for _, interval in numbered])) if numbered else 0.0
@@ -70,7 +70,7 @@ def fit_black_box(
 
 
 def chunk_spread_s(bursts: Sequence[Sequence[ObservedRequest]]) -> float:
-    """What each sequence of a step adds to the mean delay of its tokens, from their order."""
+    """Return what each sequence of a step adds to the mean delay of its tokens, in seconds."""
     points = [
         (len(step.stamps_s) - 1, step.end_s - min(step.stamps_s.values()))
         for answers in bursts
@@ -84,7 +84,7 @@ def _is_decode_step(interval: StepInterval) -> bool:
 
 
 def _extended(coefficients: FloatArray, ranges: FloatArray) -> FloatArray:
-    """Rows beyond the most that were seen cost what the upper half of those seen cost each."""
+    """Give rows beyond the measured maximum the mean cost of the upper half of the range."""
     extended, widths = coefficients.copy(), ranges[_ROWS]
     most = int(widths.sum())
     cost = np.interp([most / 2, most], *_row_costs(coefficients[_ROWS], widths))
@@ -93,5 +93,5 @@ def _extended(coefficients: FloatArray, ranges: FloatArray) -> FloatArray:
 
 
 def _row_costs(slopes: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(rows, seconds) at the knots that were reached."""
+    """Return (rows, seconds) at the knots that were reached."""
     return np.append(0.0, np.cumsum(widths)), np.append(0.0, np.cumsum(slopes * widths))

@@ -1,9 +1,9 @@
-"""Steps of a server, read off the stamps of its clients: nothing but what came, and when.
+"""Steps of a server as a black box, from the stamps of the tokens at its clients.
 
-A step gives one token to every request that runs, so tokens that come together are a step, and the
-time from one such group to the next is how long the later one took. What it computed follows from
-who got a token (decodes, at a known context) and who got the first one (a prompt), given the
-server's scheduler and token budget. Steps whose content could be more than one thing are left out.
+A step gives one token to every running request, so tokens that arrive together are of one step, and
+the time from one such group to the next is the duration of the later step. The requests that
+received a token (decodes, at a known context) or their first token (a prompt) tell what the step
+computed, given the scheduler and the token budget of the server. Ambiguous steps are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ Chunks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ObservedRequest:
-    """One request as its client saw it; ``stamps_s`` are of its tokens, in order."""
+    """A request as its client observed it; ``stamps_s`` are those of its tokens, in order."""
 
     sent_s: float
     prompt_tokens: int
@@ -30,7 +30,7 @@ class ObservedRequest:
 
     @property
     def ttft_s(self) -> float:
-        """From sent to the first token; infinite where there was none."""
+        """First token less sent, in seconds; infinite without a token."""
         return self.stamps_s[0] - self.sent_s if self.stamps_s else float("inf")
 
     @property
@@ -41,7 +41,7 @@ class ObservedRequest:
 
 @dataclass(slots=True)
 class ObservedStep:
-    """Tokens that came together: their stamps by answer, and whose were first tokens."""
+    """Tokens that arrived together: stamps by request, and the requests with a first token."""
 
     stamps_s: dict[int, float] = field(default_factory=dict)
     newcomers: set[int] = field(default_factory=set)
@@ -53,16 +53,16 @@ class ObservedStep:
 
     @property
     def decoders(self) -> set[int]:
-        """Those that had tokens before."""
+        """The requests that had tokens before."""
         return self.stamps_s.keys() - self.newcomers
 
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
-    """A stretch of time and the steps that filled it.
+    """An interval of time and the steps in it.
 
-    ``first_token`` marks one that began with a request's send, not with a step: the API's latency
-    is in it; and in one that ``waited``, the wait of a static batch to fill.
+    ``first_token`` marks an interval that begins when a request is sent: it includes the latency of
+    the API. With ``waited`` it also includes the time a static batch waits to fill.
     """
 
     shapes: tuple[BatchShape, ...]
@@ -71,7 +71,7 @@ class StepInterval:
     waited: bool = False
 
     def row(self) -> list[float]:
-        """Features of the steps, summed, then the two marks."""
+        """Return the sums of the features of the steps, then the two marks."""
         summed: FloatArray = np.sum([features(shape) for shape in self.shapes], axis=0)
         return [*summed.tolist(), float(self.first_token), float(self.waited)]
 
@@ -79,8 +79,8 @@ class StepInterval:
 def observed_steps(answers: Sequence[ObservedRequest]) -> list[ObservedStep]:
     """Group the tokens of a burst by step.
 
-    A token begins a new group when its request has one in the last group already, or when it comes
-    more than half a usual interval after the token before it.
+    A token begins a new group if its request already has a token in the last group, or if it
+    arrives more than half the median interval after the previous token.
     """
     gaps = [np.diff(answer.stamps_s) for answer in answers if len(answer.stamps_s) > 1]
     pause_s = float(np.median(np.concatenate(gaps))) / 2 if gaps else 0.0
@@ -101,7 +101,7 @@ def observed_steps(answers: Sequence[ObservedRequest]) -> list[ObservedStep]:
 def read_intervals(
     answers: Sequence[ObservedRequest], policies: PolicyConfig
 ) -> list[StepInterval]:
-    """What a burst, sent to an idle server with these policies, tells of its step times."""
+    """Return the intervals of a burst that was sent to an idle server with these policies."""
     return list(_Reader(answers, policies).intervals())
 
 
@@ -117,7 +117,7 @@ class _Reader:
         self._emitted = self._tokens_before()
 
     def intervals(self) -> Iterator[StepInterval]:
-        """First tokens of an idle server, then all steps that can be read."""
+        """Yield the interval of the first token, then all unambiguous steps."""
         if self._steps:
             yield from self._first_token()
         contents = [self._content(k) for k in range(len(self._steps))]
@@ -129,7 +129,7 @@ class _Reader:
                 yield StepInterval(self._shapes(k, chunks), self._seconds(k))
 
     def _tokens_before(self) -> list[list[int]]:
-        """Tokens of every answer before each step."""
+        """Return the tokens of every request before each step."""
         counts, before = [0] * len(self._answers), []
         for step in self._steps:
             before.append(list(counts))
@@ -138,19 +138,19 @@ class _Reader:
         return before
 
     def _running(self, k: int) -> set[int]:
-        """Who has begun and not ended when step k begins."""
+        """Return the requests that run when step k begins."""
         ends = (len(answer.stamps_s) for answer in self._answers)
         pairs = zip(self._emitted[k], ends, strict=True)
         return {i for i, (had, end) in enumerate(pairs) if 0 < had < end}
 
     def _is_whole(self, k: int) -> bool:
-        """Whether the server was busy and everybody who should have got a token did."""
+        """Return whether the server was busy and every request due a token received one."""
         step, running = self._steps[k], self._running(k)
         pauses = self._alternates and step.newcomers and not step.decoders
         return bool(running) and (pauses or step.decoders == running)
 
     def _content(self, k: int) -> list[Chunks] | None:
-        """Prompt chunks of the steps that end at k, where they cannot be anything else."""
+        """Return the prompt chunks of the steps that end at k; None if ambiguous."""
         step = self._steps[k]
         waiting = {i for i in self._waiting(k) if i not in step.newcomers}
         if not step.newcomers:
@@ -169,10 +169,10 @@ class _Reader:
         return None
 
     def _may_have_begun(self, k: int, index: int) -> bool:
-        """Whether a part of a prompt that ends later may have been computed in step k.
+        """Return whether a part of a prompt that ends later may have been computed in step k.
 
-        Not if it came later, found no place, would have ended there, or waited for a step that
-        holds it whole.
+        Not if it was sent later, found no place, would have ended there, or waited for a step that
+        holds all of it.
         """
         step, answer = self._steps[k], self._answers[index]
         idle = not self._running(k)  # then steps before k may be hidden: only its end is known
@@ -187,7 +187,7 @@ class _Reader:
         return rows + answer.chunk[1] > self._policies.token_budget
 
     def _cut_prompt(self, k: int, contents: list[list[Chunks] | None]) -> None:
-        """A lone prompt beside decodes, longer than the budget: a piece in each step."""
+        """Cut a single prompt beside decodes that is longer than the budget: a piece per step."""
         step = self._steps[k]
         if self._static or self._alternates or len(step.newcomers) != 1 or not step.decoders:
             return
@@ -203,7 +203,7 @@ class _Reader:
                 contents[j] = [(piece,)]
 
     def _waiting(self, k: int) -> set[int]:
-        """Who was sent before step k began and had no token yet."""
+        """Return the requests that were sent before step k began and had no token yet."""
         if k == 0:
             return set()
         began_s = self._steps[k - 1].end_s
@@ -225,12 +225,12 @@ class _Reader:
         return tuple(shape(contexts, piece) for piece in chunks)
 
     def _batch(self, k: int) -> set[int]:
-        """Members of the static batch that runs in step k: its ended rows are computed as well."""
+        """Return the static batch that runs in step k: finished rows are computed as well."""
         begun = max(j for j in range(k + 1) if self._steps[j].newcomers)
         return self._steps[begun].newcomers
 
     def _seconds(self, k: int) -> float:
-        """From the step before, by those that got a token in both where there are any."""
+        """Return the duration of step k, from the requests with a token in it and the last step."""
         step, before = self._steps[k].stamps_s, self._steps[k - 1].stamps_s
         both = step.keys() & before.keys()
         if both:
@@ -238,7 +238,7 @@ class _Reader:
         return self._steps[k].end_s - self._steps[k - 1].end_s
 
     def _first_token(self) -> Iterator[StepInterval]:
-        """From a send to an idle server until its first step's end."""
+        """Yield the interval from a send to an idle server until the end of its first step."""
         step = self._steps[0]
         chunks = [self._answers[i].chunk for i in sorted(step.newcomers)]
         sent_s = [self._answers[i].sent_s for i in step.newcomers]
@@ -261,7 +261,7 @@ class _Reader:
 
 
 def shape(contexts: Sequence[int], chunks: Chunks) -> BatchShape:
-    """Decodes at these contexts and prompt chunks; a chunk of one row is a decode."""
+    """Return the shape of decodes at these contexts and chunks; a chunk of one row is a decode."""
     single = [start + 1 for start, rows in chunks if rows == 1]
     longer = tuple(chunk for chunk in chunks if chunk[1] > 1)
     decodes = len(contexts) + len(single)
@@ -269,7 +269,7 @@ def shape(contexts: Sequence[int], chunks: Chunks) -> BatchShape:
 
 
 def pieces(chunk: tuple[int, int], budget: int) -> list[tuple[int, int]]:
-    """A prompt cut to ``budget`` rows per step."""
+    """Cut a prompt into pieces of at most ``budget`` rows."""
     start, rows = chunk
     count = ceil(rows / max(1, budget))
     return [(start + j * budget, min(budget, rows - j * budget)) for j in range(count)]

@@ -1,10 +1,10 @@
-"""Fit the step-time model to measured steps: non-negative, robust, with its uncertainty.
+"""Fit the step-time model to measured steps: non-negative, robust, and with uncertainty.
 
 Least absolute *relative* deviations by iteratively reweighted non-negative least squares: a step
-that the machine disturbed pulls no more than any other. The uncertainty comes from a bootstrap over
-steps. The simulator draws from its fits as they are: normal draws, clipped at zero, would lengthen
-every step. The noise that remains (disturbed steps included) is kept as quantiles of measured /
-fitted, for the simulator to draw from.
+that the machine disturbed has no more weight than any other. The uncertainty comes from a bootstrap
+over steps. The simulator draws one of its fits: normal draws, clipped at zero, would lengthen every
+step. The remaining noise (disturbed steps included) is kept as quantiles of measured / fitted, from
+which the simulator draws.
 """
 
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Coefficients (s per unit of ``FEATURES``), their uncertainty, and what was left over.
+    """Coefficients (s per unit of ``FEATURES``), their uncertainty, and the remaining noise.
 
     ``draws`` [bootstraps, features] are fits to resampled steps, ``covariance`` is theirs.
 
     ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``drift`` the relative
     standard deviation of whole calibration rounds, ``held_out_error`` the median absolute relative
-    error on steps that a second fit had not seen, ``ranges`` the largest value of each feature.
+    error on steps that were left out of a second fit, ``ranges`` the largest value of each feature.
     """
 
     coefficients: FloatArray
@@ -56,7 +56,7 @@ class Fit:
 def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     """Fit ``samples`` (at least twice as many as features).
 
-    Raises ``ProfileError`` when there are too few.
+    Raises ``ProfileError`` if there are too few.
     """
     matrix = np.array([features(sample.shape) for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
@@ -66,7 +66,7 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
 def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: int = 0) -> Fit:
     """Fit ``seconds`` to rows of features (``FEATURES`` first, others may follow).
 
-    Raises ``ProfileError`` when there are fewer than two rows to a feature of the model.
+    Raises ``ProfileError`` if there are fewer than two rows per feature of the model.
     """
     if len(seconds) < 2 * len(FEATURES):
         raise ProfileError(
@@ -90,7 +90,7 @@ def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: in
 
 
 def fit_line(points: list[tuple[int, float]]) -> tuple[float, float]:
-    """Non-negative constant and slope of least absolute deviations through (x, y)."""
+    """Return the non-negative constant and slope of least absolute deviations from (x, y)."""
     from scipy.optimize import nnls
 
     if not points:
@@ -127,7 +127,7 @@ def _bootstrap(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator
 
 
 def noise_quantiles(ratios: FloatArray) -> FloatArray:
-    """Mid-point quantiles, scaled to keep the mean; a pause of seconds counts as ``_CLIP``."""
+    """Return mid-point quantiles, scaled to keep the mean; ratios are clipped at ``_CLIP``."""
     ratios = np.clip(ratios, 0.0, _CLIP)
     points = np.quantile(ratios, (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES)
     return np.asarray(points * ratios.mean() / points.mean(), dtype=np.float64)

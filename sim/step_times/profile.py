@@ -1,4 +1,4 @@
-"""A profile: what a calibration learned about one engine on one machine, as a JSON file."""
+"""Profiles: the result of calibrating one engine on one machine, as a JSON file."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class StepTimeFit(_StrictModel):
 
     @classmethod
     def of(cls, fit: Fit) -> "StepTimeFit":
-        """The file's form of a fit, with digits enough and no more."""
+        """Return a fit in the form of the file, rounded to six digits."""
         return cls(
             coefficients=dict(zip(FEATURES, map(_short, fit.coefficients), strict=True)),
             covariance=[[_short(value) for value in row] for row in fit.covariance],
@@ -66,26 +66,26 @@ class StepTimeFit(_StrictModel):
         )
 
     def model(self) -> LinearStepTime:
-        """The model with the fitted coefficients."""
+        """Return the model with the fitted coefficients."""
         return LinearStepTime.of(self.coefficients)
 
     def drawn(self, rng: np.random.Generator) -> LinearStepTime:
-        """The model of one bootstrap fit, times a drift; the fitted one where there are none."""
+        """Return the model of a random bootstrap fit (or the fitted one), times a random drift."""
         drift = max(0.0, 1 + self.drift * rng.standard_normal())
         if not self.draws:
             return self.model().scaled(drift)
         return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
 
     def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
-        """As ``drawn``; what lies beyond the measured ranges costs ``factor`` times as much."""
+        """Return a draw as ``drawn``; beyond the measured ranges it costs ``factor`` as much."""
         return ExtrapolatedStepTime(self.drawn(rng), MeasuredRange.of(self.ranges), factor)
 
     def is_certain(self) -> bool:
-        """Whether every draw of it is the same: nobody measured how uncertain it is."""
+        """Return whether all draws are equal: the uncertainty was not measured."""
         return not self.draws and not self.drift and set(self.noise) == {1.0}
 
     def noise_factors(self) -> FloatArray:
-        """Quantiles of measured / fitted step durations."""
+        """Return quantiles of measured / fitted step durations."""
         return np.array(self.noise)
 
 
@@ -98,7 +98,7 @@ class ApiLatencyFit(_StrictModel):
     chunk_per_sequence_s: float = 0.0
 
     def model(self) -> ApiLatency:
-        """The simulator's form."""
+        """Return the latency as the simulator uses it."""
         return ApiLatency(**self.model_dump())
 
 
@@ -106,7 +106,7 @@ class Profile(_StrictModel):
     """One engine on one machine: step time by KV layout, API latency, resolved configuration.
 
     ``origin`` says whether the figures were measured or computed. ``policies`` is the engine's
-    resolved ``PolicyConfig``; its ``kv_tokens`` is what the engine really had.
+    resolved ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had.
     """
 
     schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
@@ -119,9 +119,9 @@ class Profile(_StrictModel):
     api: ApiLatencyFit = ApiLatencyFit()
 
     def step_time(self, layout: KVLayout) -> StepTimeFit:
-        """The fit for a KV layout.
+        """Return the fit for a KV layout.
 
-        Raises ``ProfileError`` when that layout was not measured.
+        Raises ``ProfileError`` if that layout was not measured.
         """
         if layout not in self.layouts:
             raise ProfileError(
@@ -131,38 +131,41 @@ class Profile(_StrictModel):
         return self.layouts[layout]
 
     def is_certain(self) -> bool:
-        """Whether every draw of every layout is the same."""
+        """Return whether all draws of every layout are equal."""
         return all(fit.is_certain() for fit in self.layouts.values())
 
     def source(self, layout: KVLayout) -> Source:
-        """What the step times for a KV layout rest on: a formula where nothing was measured."""
+        """Return the provenance of the step times for a KV layout: a formula without ranges."""
         ranges = self.step_time(layout).ranges
         return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
 
     def describe(self) -> list[str]:
-        """Name, origin, model and machine."""
+        """Return name, origin, model and machine, as lines of a report."""
         machine = self.machine.get("processor") or self.machine.get("endpoint", "unknown machine")
         engine = f"{self.engine.get('model', '?')} on {machine}"
         return [f"profile {self.name} ({self.origin}: {engine})"]
 
     @property
     def acceptance(self) -> None:
-        """No profile knows of drafts."""
+        """None: a profile has no drafts."""
 
     def check(self, run: Run, replica: int) -> None:
-        """What was measured has no bound but itself."""
+        """Accept every run: a measured engine has no computed bounds."""
 
     def policy_config(self) -> PolicyConfig:
-        """The engine's resolved policies."""
+        """Return the resolved policies of the engine.
+
+        Raises ``ProfileError`` if the profile has settings that do not exist.
+        """
         try:
             return PolicyConfig(**self.policies)
         except (TypeError, PolicyError) as error:
             raise ProfileError(f"profile {self.name}: field 'policies': {error}") from error
 
     def kv_bytes_per_token(self) -> float:
-        """Size of the keys and values of one token.
+        """Return the size of the keys and values of one token, in bytes.
 
-        Raises ``ProfileError`` when the profile does not say.
+        Raises ``ProfileError`` if the profile does not have it.
         """
         engine = self.engine
         if not (engine.get("kv_bytes") and engine.get("kv_tokens")):
@@ -173,11 +176,11 @@ class Profile(_StrictModel):
         return float(engine["kv_bytes"]) / float(engine["kv_tokens"])
 
     def as_json(self) -> str:
-        """What ``load_profile`` reads."""
+        """Return the JSON text that ``load_profile`` reads."""
         return json.dumps(self.model_dump(by_alias=True), indent=1) + "\n"
 
     def save(self, path: Path) -> None:
-        """Write the profile as JSON."""
+        """Write the profile as JSON. Raises ``ProfileError`` if that is not possible."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.as_json())
@@ -186,7 +189,7 @@ class Profile(_StrictModel):
 
 
 def load_profile(name: str) -> Profile:
-    """A shipped profile by name, or one's own by path (``*.json``).
+    """Return a shipped profile by name, or another by path (``*.json``).
 
     Raises ``ProfileError`` naming the file and key that are wrong, or the nearest shipped name.
     """
@@ -210,7 +213,7 @@ def load_profile(name: str) -> Profile:
 
 
 def shipped_profiles() -> list[str]:
-    """Names of the profiles that come with the package."""
+    """Return the names of the profiles that come with the package."""
     folder = resources.files("sim").joinpath("profiles")
     return sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name[-5:] == ".json")
 

@@ -1,6 +1,6 @@
-"""How long a batch takes: the protocol, the features, and the model that a calibration fits.
+"""Step times: the protocol, the features, and the model that a calibration fits.
 
-Step time is a sum of non-negative parts, each with a cause one can point at::
+The duration of a step is a sum of non-negative parts, each with a physical cause::
 
     t =   constant                            scheduling, sampling, messages, kernel launches
         + a_d * decodes + a_p * chunks        attention calls, gathers, one chunk to send, each
@@ -11,7 +11,7 @@ Step time is a sum of non-negative parts, each with a cause one can point at::
         + c_g * prefill context               earlier positions gathered for the chunks
         + c_s * swapped tokens                keys and values moved over the host link
 
-Every part grows with its feature, so the model is monotone and extrapolates sanely.
+Every part grows with its feature, so the model is monotone, also in extrapolation.
 """
 
 import re
@@ -42,7 +42,7 @@ FEATURES = (
     "prefill_pairs",
     "prefill_context_tokens",
 )
-"""What a calibration fits. ``rows_from_<n>`` may be given for any n in a profile."""
+"""The features that a calibration fits. A profile may have ``rows_from_<n>`` for any n."""
 
 SWAPPED_TOKENS = "swapped_tokens"
 _COEFFICIENT_BITS = 48
@@ -51,14 +51,14 @@ UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
 
 
 class StepTime(Protocol):
-    """How long a batch takes on some engine.
+    """The duration of a batch on some engine.
 
-    One that needs to know every decode's context, and not their sum alone, has an attribute
+    A model that needs the context of every decode, and not only their sum, has an attribute
     ``wants_contexts = True``.
     """
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Durations of ``steps`` repetitions, each with the growing decodes one longer."""
+        """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
 
 
 class AffineStepTime(ABC):
@@ -71,17 +71,17 @@ class AffineStepTime(ABC):
     decodes: "Remembered[tuple[int, int]]"
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """``steps`` repetitions are an arithmetic series."""
+        """Return the durations of ``steps`` repetitions, an arithmetic series, in seconds."""
         first, slope = self.affine(shape)
         return (first + slope * np.arange(steps, dtype=np.float64)) * UNIT_S
 
     @abstractmethod
     def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """(first step, growth per step) in units of 2^-48 s: the exact form of ``seconds``."""
+        """Return (first step, growth per step) in units of 2^-48 s: ``seconds``, but exact."""
 
 
 def features(shape: BatchShape) -> list[float]:
-    """The values of ``FEATURES`` for one batch."""
+    """Return the values of ``FEATURES`` for one batch."""
     rows = shape.rows
     segments = [
         float(max(0, min(rows, end) - start))
@@ -101,7 +101,7 @@ def features(shape: BatchShape) -> list[float]:
 
 
 class LinearStepTime(AffineStepTime):
-    """Seconds per unit of each feature (``FEATURES``, in that order)."""
+    """A model with a coefficient in seconds for each of ``FEATURES``, in that order."""
 
     def __init__(
         self, coefficients: Iterable[float], knots: tuple[int, ...] = ROW_KNOTS, swap_s: float = 0.0
@@ -119,7 +119,10 @@ class LinearStepTime(AffineStepTime):
 
     @classmethod
     def of(cls, by_name: Mapping[str, float]) -> "LinearStepTime":
-        """From coefficients by feature name; a feature that is not named costs nothing."""
+        """Return a model from coefficients by feature; others are 0.
+
+        Raises ``ValueError`` for an unknown feature.
+        """
         in_rows = [name for name in by_name if re.fullmatch(r"rows_from_\d+", name)]
         unknown = set(by_name) - set(FEATURES) - set(in_rows) - {SWAPPED_TOKENS}
         if unknown:
@@ -130,11 +133,11 @@ class LinearStepTime(AffineStepTime):
         return cls([by_name.get(name, 0.0) for name in names], knots, swap_s)
 
     def scaled(self, factor: float) -> "LinearStepTime":
-        """An engine ``factor`` times as slow in all that it computes."""
+        """Return a model of an engine that computes ``factor`` times as slowly."""
         return LinearStepTime([factor * c for c in self.coefficients], self.knots, self.swap_s)
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """(first step, growth per step) in units of 2^-48 s."""
+        """Return (first step, growth per step) in units of 2^-48 s."""
         decodes, context, growing, chunks, swapped, _, _ = shape
         if chunks or swapped:
             units = self._constant + self._decode * decodes + self._context * context
@@ -164,7 +167,7 @@ Value = TypeVar("Value")
 
 
 class Remembered(dict[int, Value]):
-    """A function of a number, computed once for each."""
+    """A function of an integer that remembers its values."""
 
     def __init__(self, function: Callable[[int], Value]) -> None:
         super().__init__()
@@ -176,17 +179,17 @@ class Remembered(dict[int, Value]):
 
 
 def to_units(seconds: float) -> int:
-    """The nearest number of units of 2^-48 s."""
+    """Return the nearest number of units of 2^-48 s."""
     return round(seconds / UNIT_S)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiLatency:
-    """What the HTTP process adds to a request, in seconds.
+    """The latency that the HTTP process adds to a request, in seconds.
 
-    ``request_s``: from the client's send to the scheduler's queue, and ``request_per_token_s`` of
-    it for every prompt token; ``chunk_s``: from the end of a step to the chunk at the client, and
-    ``chunk_per_sequence_s`` of it for every sequence of the step.
+    ``request_s`` (and ``request_per_token_s`` for every prompt token) from sending to the queue of
+    the scheduler; ``chunk_s`` (and ``chunk_per_sequence_s`` for every sequence of the step) from
+    the end of a step to the chunk at the client.
     """
 
     request_s: float = 0.0
@@ -195,18 +198,18 @@ class ApiLatency:
     chunk_per_sequence_s: float = 0.0
 
     def request_in_s(self, prompt_tokens: int) -> float:
-        """Seconds until the scheduler has the request."""
+        """Return the seconds until the scheduler has the request."""
         return self.request_s + self.request_per_token_s * prompt_tokens
 
     def chunk_out_s(self, sequences: int) -> float:
-        """Seconds until the client has a token of a step with ``sequences`` sequences."""
+        """Return the seconds until the client has a token of a step of ``sequences`` sequences."""
         return self.chunk_s + self.chunk_per_sequence_s * sequences
 
 
 class StepNoise:
-    """Random factors on step durations, one per step index, the same however steps are run.
+    """Random factors on step durations, one per step index, independent of macro-stepping.
 
-    Factors are kept in steps of 2^-16, and their sums, so that a run of steps is summed at once.
+    Factors are multiples of 2^-16. Their sums are kept, so that a run of steps is summed at once.
     """
 
     _CHUNK = 4096
@@ -220,17 +223,17 @@ class StepNoise:
         self._weighted_sums = [0]
 
     def is_none(self) -> bool:
-        """Whether every factor is 1."""
+        """Return whether every factor is 1."""
         return bool((self._sample == 1 << _NOISE_BITS).all())
 
     def factors(self, first_step: int, steps: int) -> FloatArray:
-        """Factors of steps ``first_step .. first_step + steps - 1``; steps never go back."""
+        """Return the factors of ``steps`` steps; ``first_step`` must not decrease between calls."""
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
         return np.diff(sums[start : start + steps + 1]) / (1 << _NOISE_BITS)
 
     def draw(self, first_step: int, steps: int) -> tuple[int, list[int], list[int]]:
-        """(offset, sums of factor, sums of factor * step) that cover steps from ``first_step``.
+        """Return (offset, sums of factor, sums of factor * step) for ``steps`` steps.
 
         Entry ``j - offset`` sums over the steps before ``j``, in units of 2^-16.
         """
