@@ -41,10 +41,10 @@ def page_test(name: str) -> Any:
 
 
 def expect(found: Any) -> Any:
-    """Return playwright's assertions on a locator, which wait up to half a minute."""
+    """Return playwright's assertions on a locator, which wait up to a minute."""
     from playwright import sync_api
 
-    sync_api.expect.set_options(timeout=30_000)
+    sync_api.expect.set_options(timeout=60_000)
     return sync_api.expect(found)
 
 
@@ -145,7 +145,7 @@ runs => window.scriptRuns >= runs
   && document.querySelector('[data-stale=true]') === null
   && performance.now() - window.scriptChangedMs > 150
 """
-_WAIT_MS = 60_000
+_WAIT_MS = 120_000
 
 
 class Browser:
@@ -181,6 +181,11 @@ class Browser:
     def press(self, name: str) -> None:
         """Press the button ``name``."""
         self.act(self.page.get_by_role("button", name=name, exact=True).click)
+
+    def start(self, name: str) -> None:
+        """Press the button ``name`` that starts a job, whose page is drawn anew until it ends."""
+        self.settle()
+        self.page.get_by_role("button", name=name, exact=True).click()
 
     def fill(self, label: str, text: str) -> None:
         """Type ``text`` into the field ``label``."""
@@ -223,5 +228,5 @@ def user_of(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]
     """Open a browser context on the dashboard, as another user would."""
     options = {"viewport": {"width": 1440, "height": 1000}, "reduced_motion": "reduce"}
     with chromium.context(color_scheme="light", **options) as context:
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         yield Browser(context.new_page(), dashboard)

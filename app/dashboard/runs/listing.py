@@ -11,6 +11,7 @@ import yaml
 
 from app.dashboard.kept_runs.folder import RUN_FILES, child, files_in, is_run
 from app.html.facts import what_ran_short
+from app.html.tables import metric_label
 from app.text.metric_labels import METRICS
 from sim.records.metrics import figure
 from sim.records.run import RunError, RunKind
@@ -81,9 +82,7 @@ def _group_row(folder: Path) -> dict[str, Any]:
 
 
 def _head(path: str) -> str:
-    name, _, part = path.partition(".")
-    metric = METRICS[name]
-    return f"{f'{metric.label} {part}'.strip()}, {metric.unit}"
+    return f"{metric_label(path)}, {METRICS[path.partition('.')[0]].unit}"
 
 
 def _figure(summary: dict[str, Any], path: str) -> float | None:

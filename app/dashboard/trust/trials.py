@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from app.html.tables import metric_label
 from app.text.metric_labels import METRICS
 from app.text.report_folders import Trial, find_runs
 from loadtest.report.comparison import NOISE_MULTIPLE, MetricComparison
@@ -74,10 +75,11 @@ def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 
 
 def _figures(row: MetricComparison) -> dict[str, object]:
-    factor = METRICS[row.metric.partition(".")[0]].factor
+    metric = METRICS[row.metric.partition(".")[0]]
+    factor = metric.factor
     bounds = row.predicted
     return {
-        "metric": _label(row.metric, with_unit=True),
+        "metric": f"{metric_label(row.metric)}, {metric.unit}",
         "predicted": factor * bounds.value if bounds else None,
         "from": factor * bounds.low if bounds else None,
         "to": factor * bounds.high if bounds else None,
@@ -98,14 +100,7 @@ def _error_row(row: MetricComparison) -> tuple[object, ...]:
     if row.limit is not None:
         allowed = 100 * max(row.limit, NOISE_MULTIPLE * (row.noise or 0.0))
     off = (100 * (value / measured - 1) for value in (bounds.value, bounds.low, bounds.high))
-    return (_label(row.metric), *off, noise, allowed)
-
-
-def _label(metric: str, with_unit: bool = False) -> str:
-    name, _, part = metric.partition(".")
-    words = METRICS[name]
-    label = f"{words.label} {part}".strip()
-    return f"{label}, {words.unit}" if with_unit else label
+    return (metric_label(row.metric), *off, noise, allowed)
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:

@@ -64,7 +64,7 @@ def test_the_defaults_are_a_grid() -> None:
 def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
     user.open("frontier?requests=50&frontier_rate=3%2C+6&frontier_max_seqs=7", "Frontier")
     page = user.page
-    user.press("Run the grid")
+    user.start("Run the grid")
     user.await_heading("At a given speed for a user")
     user.act(lambda: page.locator(".js-plotly-plot .points path").nth(1).click(force=True))
     page.wait_for_url("**rate=6**")
@@ -80,13 +80,13 @@ def test_stop_keeps_what_is_there_and_another_page_does_not_lose_it(
     user.open("frontier?requests=20000&frontier_max_seqs=1%2C2%2C3%2C4%2C5", "Frontier")
     page = user.page
     stop = page.get_by_role("button", name="Stop", exact=True)
-    page.get_by_role("button", name="Run the grid").click()
-    stop.wait_for(timeout=60_000)
+    user.start("Run the grid")
+    stop.wait_for()
     page.get_by_role("link", name="Policies").click()
     user.await_heading("Policies", level=1)
     page.get_by_role("link", name="Frontier").click()
-    stop.click(timeout=60_000)
-    page.get_by_text(re.compile(r"Stopped: \d+ of 40 simulated")).wait_for(timeout=30_000)
+    stop.click()
+    page.get_by_text(re.compile(r"Stopped: \d+ of 40 simulated")).wait_for()
     with user_of(dashboard, chromium) as other:
         other.open("frontier", "Frontier")
         assert other.page.get_by_text("Stopped").count() == 0

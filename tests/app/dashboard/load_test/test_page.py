@@ -67,27 +67,28 @@ def bundled_engine() -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
 def begin(user: Browser, url: str, requests: int, rate: int) -> None:
     user.open(SMALL_LINK.format(requests, rate), "Load test")
     user.page.get_by_label("Endpoint").fill(url)
-    user.page.get_by_role("button", name="Start").click()
+    user.start("Start")
 
 
 @pytest.mark.browser
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_bundled_engine_in_the_browser(user: Browser) -> None:
     page = user.page
     with bundled_engine() as (engine, server):
         begin(user, engine, 30, 20)
-        page.get_by_text("30 finished").wait_for(timeout=60_000)
+        page.get_by_text("30 finished").wait_for(timeout=180_000)
         expect(page.get_by_test_id("stPlotlyChart")).to_have_count(2)
 
         begin(user, engine, 500, 10)
-        page.get_by_text(SOME_ENDED).wait_for(timeout=60_000)
+        page.get_by_text(SOME_ENDED).wait_for(timeout=180_000)
         page.get_by_role("button", name="Stop").click()
-        page.get_by_text("Interrupted").wait_for(timeout=60_000)
+        page.get_by_text("Interrupted").wait_for(timeout=180_000)
 
         begin(user, engine, 500, 10)
-        page.get_by_text(SOME_ENDED).wait_for(timeout=60_000)
+        page.get_by_text(SOME_ENDED).wait_for(timeout=180_000)
         server.kill()
-        page.get_by_text("the endpoint was gone").first.wait_for(timeout=60_000)
+        page.get_by_text("the endpoint was gone").first.wait_for(timeout=180_000)
     user.assert_sound()
     user.visit("Runs")
     kept = sorted(user.runs.iterdir())

@@ -49,7 +49,7 @@ def test_a_wrong_row_is_one_error_that_names_it() -> None:
 @pytest.mark.browser
 def test_the_grid_runs_and_the_table_survives_another_page(user: Browser) -> None:
     user.open("policies?requests=50&policies_rates=4", "Policies")
-    user.press("Run the grid")
+    user.start("Run the grid")
     user.await_heading("Highest rate within the SLO")
     user.visit("Frontier")
     user.visit("Policies")

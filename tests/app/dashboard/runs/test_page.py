@@ -100,13 +100,13 @@ def test_saved_downloaded_reported_and_deleted_in_a_browser(user: Browser) -> No
     page.get_by_text("Save the scenario at the side as a run").click()
     user.fill("Name of the run", "mine")
     user.press("Simulate and save")
-    expect(page.get_by_text("saved as mine")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("saved as mine")).to_be_visible()
     page.wait_for_url("**runs_open=mine**")
     assert downloaded(user, "Folder as zip")[:2] == b"PK"
     assert downloaded(user, "Report as HTML").startswith(b"<!DOCTYPE html>")
     page.get_by_role("button", name="Delete ...").click()
     user.press("Delete for good")
-    expect(page.get_by_text("mine is deleted")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("mine is deleted")).to_be_visible()
     assert list(user.runs.iterdir()) == []
     user.assert_sound()
 

@@ -103,7 +103,7 @@ def test_a_click_on_a_bar_explains_its_request(user: Browser) -> None:
     user.open("timeline?requests=100&timeline_show=slowest", "Timeline")
     page = user.page
     bar = page.locator(".subplot.xy .trace.bars").last.locator(".point path").first
-    bar.wait_for(timeout=60_000)
+    bar.wait_for()
     box = bar.bounding_box()
     assert box
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

@@ -71,6 +71,6 @@ def test_another_metric_is_drawn_and_linked(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")
     page = user.page
     user.act(page.get_by_role("radio", name="TPOT").click)
-    page.locator(".js-plotly-plot").get_by_text("predicted TPOT, ms").wait_for(timeout=30_000)
+    page.locator(".js-plotly-plot").get_by_text("predicted TPOT, ms").wait_for()
     page.wait_for_url("**trust_metric=TPOT**")
     user.assert_sound()
