@@ -67,13 +67,13 @@ class Experiment:
             self._tokens(self.prompt_tokens), self._tokens(self.output_tokens)
         )
         trace = generate(WorkloadSpec(count, PoissonArrivals(1.0), lengths), seed)
-        blocks = self.shared_tokens // _PREFIX_BLOCK_TOKENS
-        return [self._shaped(request, number, blocks) for number, request in enumerate(trace)]
+        return [self._shaped(request) for request in trace]
 
     def _tokens(self, mean: int) -> LognormalTokens:
         return LognormalTokens.from_mean(mean, self.spread, max_tokens=self.longest_tokens)
 
-    def _shaped(self, request: Request, number: int, blocks: int) -> Request:
+    def _shaped(self, request: Request) -> Request:
+        blocks = self.shared_tokens // _PREFIX_BLOCK_TOKENS
         if not blocks:
             return replace(request, samples=self.samples)
         return replace(

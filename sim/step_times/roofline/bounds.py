@@ -42,11 +42,6 @@ def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
         )
 
 
-def most_tokens_per_s(deployment: Deployment) -> float:
-    """Return F / (2 P): tokens per second of all devices at their peak, attention left out."""
-    return 1 / least_token_s(deployment)
-
-
 def least_token_s(deployment: Deployment) -> float:
     """Return 2 P / F, the share of one token in a step: its layers, not the head."""
     return float(min(_token_s(deployment, has_prefill) for has_prefill in (False, True)))

@@ -28,11 +28,6 @@ class Product:
     elements: float
     count: float = 1
 
-    @property
-    def intensity_flops_per_element(self) -> float:
-        """FLOPs per element moved; per byte it is that over the bytes of an element."""
-        return self.flops / self.elements
-
 
 def product(name: str, rows: float, inner: float, columns: float, count: float = 1) -> Product:
     """Return (rows x inner) times (inner x columns), operands and result through memory."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sim.shapes.feed_forward import Dense
 from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.model import LayerGroup, ModelShape
+from sim.shapes.model import LayerGroup
 from sim.step_times.roofline.deployment import ACTIVATION_BYTES, Deployment, Parallel
 
 IntArray = npt.NDArray[np.int64]
@@ -212,11 +212,6 @@ def kv_ranks(deployment: Deployment) -> float:
     """Return the devices that a context is spread over: KV heads by tensor, tokens by sequence."""
     parallel = deployment.parallel
     return parallel.tensor / deployment.kv_replication * parallel.sequence
-
-
-def all_params(model: ModelShape) -> float:
-    """Return the weights that products use: those of the layers and the head."""
-    return model.linear_params() + model.head_params()
 
 
 def _expert_copies(deployment: Deployment) -> float:

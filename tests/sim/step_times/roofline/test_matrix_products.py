@@ -82,16 +82,16 @@ def test_operators_are_those_of_the_table(n: int, length: int) -> None:
     d, h, f, layers = 4096, 32, 11008, 32
     for cast in products(n, length, "projections"):
         assert (cast.flops, cast.elements) == (2 * n * d**2, (2 * n + d) * d)
-        assert cast.intensity_flops_per_element == pytest.approx(2 * d / (2 + d / n))
+        assert cast.flops / cast.elements == pytest.approx(2 * d / (2 + d / n))
     for act in products(n, length, "attention"):
         assert act.flops == 2 * n * d * length / h
         assert act.elements == (n + length) * d / h + n * length
         limit = 2 * d * length / (d * length / n + d + length * h)
-        assert act.intensity_flops_per_element == pytest.approx(limit)
+        assert act.flops / act.elements == pytest.approx(limit)
     for fed in products(n, length, "FFN"):
         assert (fed.flops, fed.elements) == (2 * n * d * f, d * (n + f) + n * f)
         limit = 2 * d * f / (d * f / n + d + f)
-        assert fed.intensity_flops_per_element == pytest.approx(limit)
+        assert fed.flops / fed.elements == pytest.approx(limit)
     assert [p.count / layers for p in products(n, length, "projections")] == [1] * 4
     assert [p.count / layers for p in products(n, length, "attention")] == [h] * 2
     assert [p.count / layers for p in products(n, length, "FFN")] == [3]
