@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from policies.registry import SCHEDULERS, build_scheduler
 from sim.core.simulate import simulate
 from sim.step_times.step_time import LinearStepTime
 from tests.support.checked import request
@@ -36,7 +36,7 @@ def test_a_policy_of_ones_own_is_loaded_by_path(tmp_path: Path) -> None:
         ("continous", "did you mean 'continuous'?"),
         (
             "round-robin",
-            "known are chunked, continuous, insertion, prefill-first, speculative, static",
+            f"known are {', '.join(sorted(SCHEDULERS))}",
         ),
     ],
 )

