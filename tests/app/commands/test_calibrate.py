@@ -27,7 +27,7 @@ def test_it_writes_what_it_learned_and_what_it_did_not(black_box_url: str, tmp_p
     assert f"profile: {out}" in done.out
 
 
-def test_nobody_there_is_one_line() -> None:
+def test_an_endpoint_that_is_gone_is_one_line() -> None:
     done = servetwin("calibrate", "--url", "http://127.0.0.1:9")
     assert done.code == 1
     assert "is the server running?" in done.err

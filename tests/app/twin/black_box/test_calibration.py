@@ -66,7 +66,7 @@ def calibrated(rounds: int = 1, **settings: Any) -> tuple[BlackBoxCalibrator, Po
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_policies_are_told_from_the_order_of_tokens(
+def test_policies_are_identified_by_the_order_of_tokens(
     settings: dict[str, Any], open_: set[str]
 ) -> None:
     black_box, config = calibrated(**settings)
@@ -146,7 +146,7 @@ class SilentSender(SimulatedSender):
 
 
 @pytest.mark.parametrize("server", [SimulatedSender, SilentSender])
-def test_a_context_that_nobody_tells_is_found_by_bisection(server: type[SimulatedSender]) -> None:
+def test_a_context_that_is_not_stated_is_found_by_bisection(server: type[SimulatedSender]) -> None:
     black_box = calibrator(server(replace(BASE, max_model_len=300), TRUTH), max_model_len=None)
     black_box.identify(rounds=0)
     assert 290 <= black_box.limits.identified["max_model_len"] <= 300
@@ -198,7 +198,7 @@ def test_what_was_learned_before_an_end_is_kept(trouble: Burst) -> None:
     assert black_box.profile("learned").step_time("paged").steps > 100
 
 
-def test_ctrl_c_before_anything_is_learned_says_so() -> None:
+def test_ctrl_c_before_anything_is_learned_is_reported() -> None:
     send = SimulatedSender(BASE, TRUTH)
     send.troubles = dict.fromkeys(range(4, 9), INTERRUPTED)
     black_box = calibrator(send)

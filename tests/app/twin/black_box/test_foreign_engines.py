@@ -21,9 +21,6 @@ PYTHON = os.environ.get("SERVETWIN_FOREIGN_PYTHON", sys.executable)
 """An interpreter that has transformers' server."""
 
 
-# ------------------------------------------------------------------ the real one
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny one."""

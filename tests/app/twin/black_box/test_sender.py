@@ -20,8 +20,6 @@ from app.twin.black_box.sender import PROBED_WORDS, Burst
 from loadtest.endpoint import Endpoint
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
 
-# ------------------------------------------------------------------ what is not told
-
 
 def answer_without_usage(body: Mapping[str, Any]) -> list[bytes]:
     """Streams tell no counts; whole answers do: two tokens per word and three more."""
@@ -56,7 +54,7 @@ def test_prompts_of_text_are_counted_by_whole_answers_where_streams_have_no_usag
     assert "2.00 tokens per word and 3.0 more, as the usage of answers" in note
 
 
-def test_a_word_is_a_token_where_nothing_tells_and_the_note_says_so() -> None:
+def test_a_word_is_a_token_where_no_usage_comes_and_the_note_says_so() -> None:
     kind = Kind(models("me"), {"/v1/completions": answer_without_any})
     with running(kind) as url:
         sender, bursts = sent(probe(url), 20, 43)
@@ -65,16 +63,16 @@ def test_a_word_is_a_token_where_nothing_tells_and_the_note_says_so() -> None:
 
 
 def test_prompts_that_are_counted_in_streams_or_sent_as_ids_need_no_probes() -> None:
-    for name, told in (("transformers", "as the usage tells"), ("vllm", None)):
+    for name, source in (("transformers", "as the usage tells"), ("vllm", None)):
         with running(kinds()[name]) as url:
             sender, bursts = sent(probe(url), 20, 43)
         assert [b.probes for b in bursts] == [0, 0]
         assert [b.answers[0].prompt_tokens for b in bursts] == [20, 43]
         note = sender.prompts_note()
-        assert (note and note.split(", ")[-1]) == told
+        assert (note and note.split(", ")[-1]) == source
 
 
-def test_probes_count_as_requests_and_the_notes_say_what_was_not_told() -> None:
+def test_probes_count_as_requests_and_the_notes_say_what_was_missing() -> None:
     kind = Kind(models("me"), {"/v1/completions": answer_without_usage})
     with running(kind) as url:
         allowance = Allowance(5.0, 40)
