@@ -22,7 +22,13 @@ _CHOICES = {
     "preemption": get_args(Preemption),
     "victim": get_args(Victim),
 }
-_COUNTS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
+LEAST = {
+    **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
+    **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
+    **dict.fromkeys(("kv_state_tokens", "draft_rows"), 0),
+    "kv_window_tokens": 1,
+}
+"""The least value of each count."""
 UNBUDGETED = ("static", "insertion")
 """Schedulers whose steps are not bounded by ``token_budget``."""
 
@@ -88,28 +94,19 @@ class PolicyConfig:
     """Rows that a decode verifies beside its own (``batching: speculative``)."""
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            _require(value is None or value >= least, name, value, f"at least {least}")
         for name, choices in _CHOICES.items():
             _require_known(name, getattr(self, name), choices)
         EVICTION_ORDERS.require(self.eviction)
-        if self.queue_limit is not None:
-            _require(self.queue_limit >= 0, "queue_limit", self.queue_limit, "at least 0")
-        for name in ("host_kv_tokens", "host_cache_tokens"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
         _require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
-        if self.kv_window_tokens is not None:
-            _require(
-                self.kv_window_tokens >= 1, "kv_window_tokens", self.kv_window_tokens, "at least 1"
-            )
         _require(
             0 <= self.kv_window_share <= 1, "kv_window_share", self.kv_window_share, "from 0 to 1"
         )
-        for name in ("kv_state_tokens", "draft_rows"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")

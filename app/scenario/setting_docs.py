@@ -7,6 +7,7 @@ A setting is declared once, as an annotated field with a sentence below it: ``po
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -22,6 +23,8 @@ class SettingDoc(NamedTuple):
     meaning: str
     choices: tuple[str, ...]
     """Its known names; empty for numbers and free text."""
+    least: int | None
+    """The least value of a count; None where it has none."""
 
     @property
     def sentence(self) -> str:
@@ -61,7 +64,9 @@ def setting_docs() -> dict[str, SettingDoc]:
         kinds, meanings = get_type_hints(section), attribute_docs(section)
         for name, default in _defaults(section).items():
             key, kind = prefix + name, kinds[name]
-            docs[key] = SettingDoc(kind, default, meanings[name], _choices(key, kind))
+            docs[key] = SettingDoc(
+                kind, default, meanings[name], _choices(key, kind), _least(section, name)
+            )
     return docs
 
 
@@ -95,6 +100,15 @@ def _defaults(section: type[Any]) -> dict[str, Any]:
     if is_dataclass(section):
         return {field.name: field.default for field in fields(section)}
     return {name: field.get_default() for name, field in section.model_fields.items()}
+
+
+def _least(section: type[Any], name: str) -> int | None:
+    """Return the least value of a count, as the class that has it checks it."""
+    if is_dataclass(section):
+        least: int | None = vars(sys.modules[section.__module__])["LEAST"].get(name)
+        return least
+    bounds = section.model_fields[name].metadata
+    return next((bound.ge for bound in bounds if hasattr(bound, "ge")), None)
 
 
 def _choices(key: str, kind: Any) -> tuple[str, ...]:

@@ -26,6 +26,10 @@ from workloads.trace import Trace
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 
+LEAST = {"replicas": 1, "prefill_replicas": 0, "decode_replicas": 0}
+"""The least value of each count of a cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """The number of servers, the routers before them, and whether clients form a closed loop."""
@@ -50,7 +54,7 @@ class ClusterConfig:
     """Send a follow-up after its parent's answer, else at its stamp; None: where there are any."""
 
     def __post_init__(self) -> None:
-        for name, least in (("replicas", 1), ("prefill_replicas", 0), ("decode_replicas", 0)):
+        for name, least in LEAST.items():
             count = getattr(self, name)
             if count < least:
                 raise PolicyError(f"{name}: {count} is not possible; it must be at least {least}")

@@ -68,7 +68,8 @@ def _number(key: str, low: float, high: float) -> Control:
     return Control(kind, key, low=float(low), high=float(high))
 
 
-def _count(key: str, low: int, high: int) -> Control:
+def _count(key: str, high: int, low: int | None = None) -> Control:
+    low = setting_docs()[key].least if low is None else low
     return Control(Annotated[int, Field(ge=low, le=high)], key, low=low, high=high)
 
 
@@ -84,14 +85,14 @@ CONTROLS: dict[str, Control] = {
     "workload": Control(str, "workload.source"),
     "rate": _number("workload.rate_per_s", 0.5, 200),
     "own_rate": Control(bool),
-    "requests": _count("workload.requests", 10, 100_000),
+    "requests": _count("workload.requests", 100_000, low=10),
     "arrivals": _choice("workload.arrivals", *setting_docs()["workload.arrivals"].choices),
     "cv": _number("workload.cv", 0.1, 10),
-    "prompt_tokens": _count("workload.prompt_tokens", 1, _MOST_TOKENS),
+    "prompt_tokens": _count("workload.prompt_tokens", _MOST_TOKENS),
     "prompt_cv": _number("workload.prompt_cv", 0.05, 5),
-    "output_tokens": _count("workload.output_tokens", 1, _MOST_TOKENS),
+    "output_tokens": _count("workload.output_tokens", _MOST_TOKENS),
     "output_cv": _number("workload.output_cv", 0.05, 5),
-    "shared_prefix_tokens": _count("workload.shared_prefix_tokens", 0, _MOST_TOKENS),
+    "shared_prefix_tokens": _count("workload.shared_prefix_tokens", _MOST_TOKENS),
     "server": _choice("", CALIBRATED, DATA_SHEET),
     "profile": _choice("server.profile", *_OFFERED["profile"]),
     "model": _choice("server.model", *_OFFERED["model"]),
@@ -102,16 +103,16 @@ CONTROLS: dict[str, Control] = {
     "batching": _choice("policies.batching", OWN, *_OFFERED["batching"]),
     "kv": _choice("policies.kv", OWN, *_OFFERED["kv"]),
     "prefix_cache": _choice("policies.prefix_cache", OWN, "on", "off"),
-    "max_seqs": _count("policies.max_seqs", 1, 65_536),
-    "token_budget": _count("policies.token_budget", 1, 1 << 24),
-    "kv_tokens": _count("policies.kv_tokens", 1, 1 << 40),
-    "replicas": _count("cluster.replicas", 1, 64),
+    "max_seqs": _count("policies.max_seqs", 65_536),
+    "token_budget": _count("policies.token_budget", 1 << 24),
+    "kv_tokens": _count("policies.kv_tokens", 1 << 40),
+    "replicas": _count("cluster.replicas", 64),
     "router": _choice("cluster.router", OWN, *_OFFERED["router"]),
     "set": Control(str),
     "ttft_ms": _number("slo.ttft_ms", 0.1, _MOST_MS),
     "tpot_ms": _number("slo.tpot_ms", 0.1, _MOST_MS),
     "e2e_ms": _number("slo.e2e_ms", 0.1, _MOST_MS),
-    "seed": _count("seed", 0, 2**32 - 1),
+    "seed": _count("seed", 2**32 - 1),
 }
 
 

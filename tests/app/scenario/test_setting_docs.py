@@ -12,6 +12,8 @@ from app.scenario.scenario_file import ScenarioFile, Workload
 from app.scenario.setting_docs import filled_help, section_docs, setting_docs
 from policies.config import PolicyConfig
 from policies.registry import SCHEDULERS
+from sim.experiments.scenario import ClusterConfig
+from workloads.errors import PolicyError
 
 
 def test_a_setting_has_its_default_and_its_sentence() -> None:
@@ -21,6 +23,18 @@ def test_a_setting_has_its_default_and_its_sentence() -> None:
     assert docs["seed"].default == ScenarioFile().seed
     assert [key for key, doc in docs.items() if not doc.meaning.endswith((".", "..."))] == []
     assert set(section_docs("workload")) == set(Workload.model_fields)
+
+
+def test_the_least_value_of_a_count_is_the_one_that_is_checked() -> None:
+    classes: dict[str, Any] = {"policies": PolicyConfig, "cluster": ClusterConfig}
+    for section, of in classes.items():
+        for name, doc in section_docs(section).items():
+            if doc.least is not None:
+                with pytest.raises(PolicyError, match=f"^{name}: .* at least {doc.least}$"):
+                    of(**{name: doc.least - 1})
+    assert setting_docs()["workload.requests"].least == 1
+    assert setting_docs()["workload.cv"].least is None
+    assert CONTROLS["max_seqs"].low == setting_docs()["policies.max_seqs"].least
 
 
 def test_help_names_the_registered_choices() -> None:
