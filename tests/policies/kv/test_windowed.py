@@ -27,8 +27,8 @@ from sim.shapes.feed_forward import Dense
 from sim.shapes.mixers import Attention
 from sim.shapes.model import LayerGroup, ModelShape
 from sim.step_times.step_time import LinearStepTime
-from tests.sim.core.test_laws import Clock, every_scheduler, policies, run_checked, workloads
 from tests.support.checked import CheckedScheduler, request
+from tests.support.random_runs import Clock, every_scheduler, policies, run_checked, workloads
 from workloads.errors import EngineError, PolicyError
 from workloads.request import Request
 

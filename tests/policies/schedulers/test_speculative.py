@@ -25,8 +25,8 @@ from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance, Chain, Diffusion, Verifier
 from sim.step_times.step_time import LinearStepTime, StepNoise
-from tests.sim.core.test_laws import STEP_TIME, policies, workloads
 from tests.support.checked import CheckedScheduler, request
+from tests.support.random_runs import STEP_TIME, policies, workloads
 from workloads.errors import EngineError, PolicyError
 from workloads.request import Request
 

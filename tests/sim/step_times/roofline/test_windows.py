@@ -25,8 +25,8 @@ from sim.step_times.roofline.deployment import (
 from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
 from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime, roofline_step_time
 from sim.step_times.step_time import FloatArray, StepNoise, StepTime
-from tests.sim.core.test_laws import policies, workloads
 from tests.support.checked import CheckedScheduler
+from tests.support.random_runs import policies, workloads
 from tests.support.small_models import A100, FULL, STATE, attention, mixers, model_of, step_s
 from workloads.request import Request
 
