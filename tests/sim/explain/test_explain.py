@@ -21,7 +21,7 @@ from sim.core.kv_transfer import KVLink
 from sim.core.pools import Pool
 from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
-from sim.explain.explain import PARTS, Explainer, Explanation
+from sim.explain.explain import PARTS, Explainer, Explanation, servers_of
 from sim.records.metrics import derive
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
 from sim.step_times.step_time import ApiLatency, LinearStepTime
@@ -288,3 +288,9 @@ def test_the_slowest_come_first_and_an_unknown_id_names_its_neighbours() -> None
 
 
 # --- the run folder
+
+
+def test_explaining_a_run_executes_no_code_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "step.py").write_text("raise SystemExit('executed')")
+    assert servers_of(simulated(STORY, CONFIG, STORY_S, f"{tmp_path}/step.py:Model")) == ()
+    assert len(servers_of(simulated(STORY, CONFIG, STORY_S, "base-cpu"))) == 1
