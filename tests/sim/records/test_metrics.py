@@ -189,3 +189,28 @@ def test_a_figure_is_found_by_its_path() -> None:
     assert figure(summary, "ttft_s.count") == 0.0
     with pytest.raises(KeyError):
         figure(summary, "ttft_s.p42")
+
+
+def test_the_metrics_of_three_requests_worked_out_by_hand() -> None:
+    stamps = pd.DataFrame(
+        {
+            "status": "finished",
+            "scheduled_s": [0.0, 1.0, 2.0],
+            "first_token_s": [0.5, 2.0, 2.5],
+            "last_token_s": [4.5, 3.0, 5.5],
+            "prompt_tokens": 1,
+            "output_tokens": [5, 3, 4],
+            "cached_tokens": 0,
+            "preemptions": 0,
+        }
+    )
+    summary = summarize(derive(stamps))
+    printed = {
+        "ttft_s.mean": "0.666667",
+        "output_throughput_tokens_per_s": "2.181818",
+        "request_tps.mean": "1.251323",
+        "decode_tps.mean": "1.333333",
+    }
+    assert {name: f"{figure(summary, name):.6f}" for name in printed} == printed
+    single = summarize(derive(stamps.assign(output_tokens=1, last_token_s=stamps.first_token_s)))
+    assert single["decode_tps"]["count"] == 0, "one token has no decode TPS"

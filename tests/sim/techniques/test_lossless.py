@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
-from sim.records.metrics import derive, figure, summarize
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.roofline.deployment import Deployment
 from sim.techniques.experiment import Experiment
@@ -15,32 +13,6 @@ from sim.techniques.technique import Technique
 from tests.support.serving_techniques import SERVING, by_name, pair, simulated
 from workloads.errors import PolicyError
 from workloads.request import Request
-
-
-def test_the_metrics_of_three_requests_worked_out_by_hand() -> None:
-    stamps = pd.DataFrame(
-        {
-            "status": "finished",
-            "scheduled_s": [0.0, 1.0, 2.0],
-            "first_token_s": [0.5, 2.0, 2.5],
-            "last_token_s": [4.5, 3.0, 5.5],
-            "prompt_tokens": 1,
-            "output_tokens": [5, 3, 4],
-            "cached_tokens": 0,
-            "preemptions": 0,
-        }
-    )
-    summary = summarize(derive(stamps))
-    printed = {
-        "ttft_s.mean": "0.666667",
-        "output_throughput_tokens_per_s": "2.181818",
-        "request_tps.mean": "1.251323",
-        "decode_tps.mean": "1.333333",
-    }
-    assert {name: f"{figure(summary, name):.6f}" for name in printed} == printed
-    single = summarize(derive(stamps.assign(output_tokens=1, last_token_s=stamps.first_token_s)))
-    assert single["decode_tps"]["count"] == 0, "one token has no decode TPS"
-
 
 EXACT = [name for name, t in TECHNIQUES.items() if t.kind == "system" or t.lossless]
 
