@@ -9,12 +9,12 @@ classes are never guarded.
 
 import inspect
 import signal
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
+from threading import get_ident, main_thread
 from traceback import walk_tb
 from types import FrameType, FunctionType, TracebackType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
@@ -23,6 +23,8 @@ from typing import get_type_hints as hints_of
 from workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
+_HAS_TIMER = hasattr(signal, "setitimer")
+_MAIN = main_thread().ident
 
 Result = TypeVar("Result")
 ValueCheck = Callable[..., str | None]
@@ -46,21 +48,17 @@ class TimeLimit:
         self._armed = False
 
     def __enter__(self) -> None:
-        if self._limit_s is None or TimeLimit._active or not _has_timer():
+        if TimeLimit._active or self._limit_s is None or not _HAS_TIMER or get_ident() != _MAIN:
             return
         self._armed = TimeLimit._active = True
         self._handler = signal.signal(signal.SIGALRM, _stop)
         self._timer = signal.setitimer(signal.ITIMER_REAL, self._limit_s)
 
     def __exit__(self, *_: object) -> None:
-        if self._armed:
+        if self._armed and get_ident() == _MAIN:
             signal.setitimer(signal.ITIMER_REAL, *self._timer)
             signal.signal(signal.SIGALRM, self._handler)
-            TimeLimit._active = False
-
-
-def _has_timer() -> bool:
-    return hasattr(signal, "setitimer") and (threading.current_thread() is threading.main_thread())
+            self._armed = TimeLimit._active = False
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -135,12 +133,12 @@ def _guarded(
     check: ValueCheck | None,
     limit_s: float | None,
 ) -> Callable[..., Any]:
-    call = f".{method.__name__}()"
+    call, limit = f".{method.__name__}()", TimeLimit(limit_s)
 
     @wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            with TimeLimit(limit_s):
+            with limit:
                 result = method(self, *args, **kwargs)
         except (ServetwinError, KeyboardInterrupt):
             raise
