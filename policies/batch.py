@@ -66,7 +66,7 @@ class BatchShape(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of the step's matrices: one per decode, and those of the chunks."""
+        """Rows of the step's matrices: one per decode, and the rows of the chunks."""
         rows = self.decode_sequences
         for _, chunk_rows in self.prefill_chunks:
             rows += chunk_rows
@@ -82,7 +82,7 @@ class Batch:
     and values move over the host link before the step.
 
     The first ``drafted`` chunks verify drafts: of the rows that each computes, ``emitted`` says how
-    many became tokens. Whoever ran the step sets it; in the order of the chunks.
+    many became tokens, in the order of the chunks. The simulator or engine sets it after the step.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Batch:
         return len(self.chunks) + (self.lockstep.size if self.lockstep is not None else 0)
 
     def shape(self) -> BatchShape:
-        """The features of this batch that a step-time model may know."""
+        """Return the features of this batch that a step-time model may know."""
         group, swapped = self.lockstep, self.swapped_tokens
         decodes = context = 0
         if group is not None:
@@ -134,7 +134,7 @@ class Batch:
         )
 
     def decode_contexts(self) -> tuple[int, ...]:
-        """The positions that each decode attends to, its own included; the growing ones first."""
+        """Return the positions that each decode attends to, its own too; growing ones first."""
         members = [seq.computed_tokens + 1 for seq in self.lockstep or ()]
         ones = [entry for entry in self.chunks if entry.rows == 1]
         ones.sort(key=lambda entry: -entry.tokens)
@@ -142,7 +142,9 @@ class Batch:
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
-    """The shape of entries given as (first position, tokens, padding)."""
-    nobody = Sequence("", 0.0, 0, 0)
-    chunks = [ScheduledSequence(nobody, start, n, True, padding) for start, n, padding in entries]
+    """Return the shape of entries given as (first position, tokens, padding)."""
+    anonymous = Sequence("", 0.0, 0, 0)
+    chunks = [
+        ScheduledSequence(anonymous, start, n, True, padding) for start, n, padding in entries
+    ]
     return Batch(chunks).shape()

@@ -23,7 +23,7 @@ class BlockKeys(Protocol):
     """Names the prompt blocks of a request."""
 
     def of(self, request: Request) -> tuple[Keys, int]:
-        """(chained keys from the first block on, blocks per key); prompts may end unnamed."""
+        """Return (chained keys of the leading blocks, blocks per key); prompts may end unnamed."""
 
 
 class PrefixKeys:
@@ -39,7 +39,7 @@ class PrefixKeys:
         self.block_tokens = block_tokens
 
     def of(self, request: Request) -> tuple[Keys, int]:
-        """(chained keys from the first block on, blocks per key); prompts may end unnamed."""
+        """Return (chained keys of the leading blocks, blocks per key); prompts may end unnamed."""
         ids, id_tokens, size = request.prefix_block_ids, request.block_tokens, self.block_tokens
         if not ids or not id_tokens:
             return (), 1
@@ -51,7 +51,7 @@ class PrefixKeys:
 
 
 def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
-    """Chained hashes of the full blocks of ``token_ids`` (as vLLM does)."""
+    """Return chained hashes of the full blocks of ``token_ids`` (as vLLM does)."""
     tokens = array("q", token_ids).tobytes()
     size = 8 * block_tokens
     keys = []
@@ -63,7 +63,7 @@ def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
 
 
 def key_of_block(seq: Sequence, place: int) -> BlockKey | None:
-    """The key of the prompt's block at ``place``; None where nobody named it."""
+    """Return the key of the prompt's block at ``place``; None where no key names it."""
     unit = place // seq.key_blocks
     keys = seq.block_keys
     return (keys[unit], place) if keys and unit < len(keys) else None

@@ -36,15 +36,15 @@ class Lockstep:
         """Members by (computed - steps) modulo the block, twice over so that slices wrap."""
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Members in the order of joining."""
+        """Yield the members in the order of joining."""
         return iter(self._members)
 
     def __reversed__(self) -> Iterator[Sequence]:
-        """Members, the newest first."""
+        """Yield the members, the newest first."""
         return reversed(self._members)
 
     def join(self, seq: Sequence) -> None:
-        """A sequence has its first token (or its memory again) and decodes from now on."""
+        """Add a sequence that has its first token, or its memory again."""
         steps, block = self.steps, self._block
         computed = seq.base_computed_tokens
         self._joins = join = self._joins + 1
@@ -73,7 +73,7 @@ class Lockstep:
         places[place + block] -= 1
 
     def advance(self, steps: int) -> list[Sequence]:
-        """Every member has generated ``steps`` tokens; takes out and returns those that ended."""
+        """Advance every member by ``steps`` tokens; take out and return the members that ended."""
         self.context_tokens += steps * self.size
         self.steps = now = self.steps + steps
         ended = []
@@ -88,7 +88,7 @@ class Lockstep:
         return ended
 
     def steps_to_end(self) -> int:
-        """Steps until the next member ends; at least one member is needed."""
+        """Return the steps until the next member ends; at least one member is needed."""
         ends, members = self._ends, self._members
         while True:
             step, join, seq = ends[0]
@@ -97,7 +97,7 @@ class Lockstep:
             heappop(ends)
 
     def new_blocks(self, steps: int) -> int:
-        """Blocks that the members need for ``steps`` positions beyond those granted."""
+        """Return the blocks that members need for ``steps`` positions beyond the granted."""
         block = self._block
         # up to the place whose members stand at the start of a block
         end = -self.granted_step % block + block + 1

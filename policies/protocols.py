@@ -22,7 +22,7 @@ class Refusal:
     ``too_long``: it can never fit the KV memory or the model's length; retrying is pointless.
     ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
     ``too_late``: it waited longer than the TTFT that it was promised.
-    ``unsupported``: the scheduler cannot do what it asks.
+    ``unsupported``: the scheduler cannot do what the request needs.
     """
 
     kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
@@ -49,7 +49,7 @@ class KVUsage:
     cached_tokens: int
     """Hold a prefix that no running sequence uses."""
     free_tokens: int
-    """Can be given to anybody."""
+    """Can be given to any sequence."""
     shared_tokens: int = 0
     """Are counted once above and used by several sequences."""
 
@@ -66,10 +66,10 @@ class KVMemory(Protocol):
     shares_prefixes: bool
 
     def refusal(self, seq: Sequence) -> str | None:
-        """Why ``seq`` can never be held, even alone; None where it can."""
+        """Return why ``seq`` can never be held, even alone; None where it can."""
 
     def cached_prefix(self, seq: Sequence) -> int:
-        """Leading prompt tokens whose keys and values are here already; at most prompt - 1."""
+        """Return the leading prompt tokens that are cached already; at most prompt - 1."""
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Take in a sequence that holds nothing, with room for ``tokens`` positions in all.
@@ -81,10 +81,10 @@ class KVMemory(Protocol):
         """Declare that the step being scheduled fills the first ``tokens`` positions."""
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
-        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+        """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """How many more steps (at most ``limit``) ``grow`` would grant."""
+        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Share the full blocks of ``seq`` with ``child``, copying a partly filled one.
@@ -97,13 +97,13 @@ class KVMemory(Protocol):
         """Give back all that ``seq`` holds."""
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
-        """For an executor: the blocks of the first ``tokens`` positions, also in ``seq.blocks``."""
+        """Return the blocks of the first ``tokens`` positions, also kept in ``seq.blocks``."""
 
     def free_tokens(self) -> int:
-        """Tokens that could be given out now, cached prefixes that may be evicted included."""
+        """Return the tokens that could be given out now, cached prefixes included."""
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
-        """Where the memory is, given all sequences that hold any of it."""
+        """Return where the memory is, given all sequences that hold any of it."""
 
 
 @runtime_checkable
@@ -123,38 +123,38 @@ class Scheduler(Protocol):
     memory: KVMemory
 
     def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or say why it is refused."""
+        """Queue a sequence, or return why it is refused."""
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a sequence and free what it holds; None when it is not (or no longer) here."""
 
     def schedule(self, now_s: float) -> Batch | None:
-        """The next step, or None when there is nothing to run yet."""
+        """Return the next step, or None when there is nothing to run yet."""
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """Advance every sequence of a batch that ran ``steps`` times; returns the finished."""
+        """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
 
     def repeatable_steps(self, batch: Batch) -> int:
-        """How often this very batch repeats if nothing arrives (at least 1)."""
+        """Return how often this very batch repeats if nothing arrives (at least 1)."""
 
     def arrival_may_change_batch(self) -> bool:
-        """Whether somebody who comes now could change the batch of the next step."""
+        """Return whether an arrival could change the batch of the next step."""
 
     def changes_batch(self, seq: Sequence) -> bool:
-        """Whether ``seq``, just added, could change the batch of the next step."""
+        """Return whether ``seq``, just added, could change the batch of the next step."""
 
     def wake_s(self) -> float | None:
-        """When ``schedule`` may return a batch although nothing arrives; None if never."""
+        """Return when ``schedule`` may return a batch although nothing arrives; None if never."""
 
     def load(self) -> Load:
-        """(running sequences, waiting sequences, free KV tokens)."""
+        """Return (running sequences, waiting sequences, free KV tokens)."""
 
     def holders(self) -> list[Sequence]:
-        """All sequences that hold KV memory."""
+        """Return all sequences that hold KV memory."""
 
     def waiting(self) -> Iterable[Sequence]:
-        """Those who wait, in no order."""
+        """Return the waiting sequences, in no order."""
 
     @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """Sequences that were given up while they waited; whoever reads it empties it."""
+        """Sequences that were given up while they waited; the reader empties the list."""

@@ -28,8 +28,8 @@ class Sequence:
     step costs nothing per member.
 
     ``block_keys`` names the prompt's prefix, one chained key per ``key_blocks`` KV blocks
-    (``policies.block_keys``). ``estimated_tokens`` is the output length that somebody declared
-    (by default ``max_tokens``), ``deadline_s`` when the first token is due.
+    (``policies.block_keys``). ``estimated_tokens`` is the declared estimate of the
+    output (by default ``max_tokens``), ``deadline_s`` when the first token is due.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Sequence:
         self.held_blocks = 0
         """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
         self.blocks: list[int] = []
-        """Block table, in the order of positions (paged memory), as far as anybody asked."""
+        """Block table, in the order of positions (paged memory), as far as it was needed."""
         self.prefix: PrefixRun | None = None
         """The last of the shared runs of blocks that it holds (prefix tree)."""
         self.keyed_blocks = 0
@@ -197,7 +197,7 @@ class Sequence:
             self.base_generated_tokens += 1
 
     def fork(self) -> "Sequence":
-        """One more answer to the same prompt; it holds no memory yet."""
+        """Return one more sample of the same prompt; it holds no memory yet."""
         child = Sequence(
             self.request_id,
             self.arrival_s,
@@ -216,7 +216,7 @@ class Sequence:
         return child
 
     def stop(self) -> None:
-        """The token of the running step is the last one, whatever ``max_tokens`` says."""
+        """Make the token of the running step the last one, whatever ``max_tokens`` says."""
         self.stopped = True
         if self.lockstep is not None:
             self.lockstep.stopped.append(self)

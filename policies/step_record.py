@@ -13,8 +13,8 @@ class StepRecord:
 
     ``entries`` are (request id, first position, tokens, padding) in batch order; ``now_s`` is the
     time given to the scheduler; ``duration_s`` the time until the step's tokens were known.
-    ``hits`` are (request id, cached tokens) of those admitted now, ``free_tokens`` what memory was
-    left once the batch had its room. ``idle_before`` says that the server slept before this step.
+    ``hits`` are (request id, cached tokens) of sequences admitted now, ``free_tokens`` what
+    was left once the batch had its room. ``idle_before`` says that the server slept before it.
     """
 
     step: int

@@ -30,7 +30,7 @@ class ContiguousKV:
         self._regions = BuddyAllocator(config.kv_tokens)
 
     def refusal(self, seq: Sequence) -> str | None:
-        """Why ``seq`` can never be held, even alone; None where it can."""
+        """Return why ``seq`` can never be held, even alone; None where it can."""
         needed = self._region_for(seq)
         if needed <= min(self._regions.largest, self.capacity_tokens - self._watermark):
             return None
@@ -40,7 +40,7 @@ class ContiguousKV:
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
-        """Always 0: regions are not shared."""
+        """Return 0: regions are not shared."""
         return 0
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
@@ -55,10 +55,10 @@ class ContiguousKV:
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
-        """Nothing to remember: regions are not shared."""
+        """Do nothing: regions are not shared."""
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
-        """False: a region belongs to one sequence."""
+        """Return False: a region belongs to one sequence."""
         return False
 
     def release(self, seq: Sequence) -> None:
@@ -69,23 +69,23 @@ class ContiguousKV:
         seq.region_start, seq.region_tokens = -1, 0
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
-        """True: what a sequence may grow to is reserved already."""
+        """Return True: what a sequence may grow to is reserved already."""
         return True
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """``limit``: what a sequence may grow to is reserved already."""
+        """Return ``limit``: what a sequence may grow to is reserved already."""
         return limit
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
-        """Nothing: a region needs no table."""
+        """Return no blocks: a region needs no table."""
         return []
 
     def free_tokens(self) -> int:
-        """Tokens in no region, in however small pieces."""
+        """Return the tokens in no region, in however small pieces."""
         return self._regions.free_slots
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
-        """Where the memory is, given all sequences that hold any of it."""
+        """Return where the memory is, given all sequences that hold any of it."""
         holders = list(seqs)
         live = sum(seq.computed_tokens for seq in holders)
         wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)

@@ -16,7 +16,7 @@ class PagedKV:
     """A pool of blocks; with ``config.prefix_cache``, equal prompt blocks are shared.
 
     Waste is at most one partly filled block per sequence. The pool counts blocks; *which* block a
-    sequence holds is settled when an executor asks (``table``), or when a prefix index must know.
+    sequence holds is settled when an executor or a prefix index needs to know (``table``).
     New blocks are taken from those never used, then from those given back, and their room from
     the free ones, then from idle cached ones.
     """
@@ -34,13 +34,13 @@ class PagedKV:
         self._forks = PrefixTree("lru")
         """Prompts that several answers share, where no prefix cache keeps them."""
         self._free = self.total_blocks
-        """Blocks that nobody holds and no index remembers."""
+        """Blocks that no sequence holds and no index remembers."""
         self._watermark = ceil(config.watermark * self.total_blocks)
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []
 
     def refusal(self, seq: Sequence) -> str | None:
-        """Why ``seq`` can never be held, even alone; None where it can."""
+        """Return why ``seq`` can never be held, even alone; None where it can."""
         blocks = -(-(seq.prompt_tokens + seq.max_tokens - 1) // self.block_tokens)
         if blocks + self._watermark <= self.total_blocks:
             return None
@@ -51,7 +51,7 @@ class PagedKV:
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
-        """Leading prompt tokens found here or in the host: whole blocks, at most prompt - 1."""
+        """Return the leading prompt tokens found here or in the host, in whole blocks."""
         if self._index is None:
             return 0
         limit = self._shareable(seq)
@@ -88,7 +88,7 @@ class PagedKV:
                 self._host.keep(seq, full)
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
-        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+        """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
         needed = lockstep.new_blocks(steps)
         if needed > self._free and not self._evict(needed):
             return False
@@ -97,7 +97,7 @@ class PagedKV:
         return True
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """How many more steps (at most ``limit``) ``grow`` would grant."""
+        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
         available = self._free if self._index is None else self._available()
         if lockstep.size * (limit // self.block_tokens + 1) <= available:
             return limit
@@ -113,8 +113,8 @@ class PagedKV:
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Copy-on-write: ``child`` shares the full blocks, and copies a partly filled last one.
 
-        The last of those who share a partly filled block writes into it in place (vLLM, SOSP 2023,
-        section 4.4), so k answers copy it k - 1 times.
+        The last sequence that shares a partly filled block writes into it in place (vLLM, SOSP
+        2023, section 4.4), so k answers copy it k - 1 times.
         """
         index = self._index or self._forks
         self.table(seq, seq.computed_tokens)
@@ -149,7 +149,7 @@ class PagedKV:
         seq.blocks = []
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
-        """The block table (``seq.blocks``), long enough for the first ``tokens`` positions.
+        """Return the block table (``seq.blocks``), long enough for the first ``tokens`` positions.
 
         They must have been granted by ``reserve`` or ``grow``, or be what
         ``repeatable_steps`` promised.
@@ -160,13 +160,13 @@ class PagedKV:
         return seq.blocks
 
     def free_tokens(self) -> int:
-        """Tokens that could be given out now, cached prefixes that may be evicted included."""
+        """Return the tokens that could be given out now, cached prefixes included."""
         if self._index is None:
             return self._free * self.block_tokens
         return self._available() * self.block_tokens
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
-        """Where the memory is, given all sequences that hold any of it."""
+        """Return where the memory is, given all sequences that hold any of it."""
         size, index = self.block_tokens, self._index or self._forks
         filled: dict[int, int] = {}
         holders: dict[int, int] = {}

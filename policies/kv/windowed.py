@@ -67,7 +67,7 @@ class WindowedKV:
         self._watermark = ceil(config.watermark * self.total_blocks)
 
     def refusal(self, seq: Sequence) -> str | None:
-        """Why ``seq`` can never be held, even alone; None where it can."""
+        """Return why ``seq`` can never be held, even alone; None where it can."""
         if self._blocks(seq.final_kv_tokens) + self._watermark <= self.total_blocks:
             return None
         kept = f", {self._watermark} of them kept free" if self._watermark else ""
@@ -78,11 +78,11 @@ class WindowedKV:
         )
 
     def cached_prefix(self, seq: Sequence) -> int:
-        """Always 0: what left the window cannot be shared."""
+        """Return 0: what left the window cannot be shared."""
         return 0
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Room for what is kept of ``tokens`` positions; False, unchanged, without it."""
+        """Take room for what is kept of ``tokens`` positions; False, unchanged, without it."""
         needed = self._blocks(tokens)
         if needed > self._free - self._watermark:
             return False
@@ -90,10 +90,10 @@ class WindowedKV:
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
-        """Nothing to remember: prefixes are not shared."""
+        """Do nothing: prefixes are not shared."""
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
-        """Room for ``steps`` more positions of every member; False, unchanged, without it."""
+        """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
         needed = self._growth(_granted(lockstep), steps)
         if needed > self._free:
             return False
@@ -102,7 +102,7 @@ class WindowedKV:
         return True
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """How many more steps (at most ``limit``) ``grow`` would grant."""
+        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
         if lockstep.size * (limit // self.block_tokens + 1) <= self._free:
             return limit  # even if nothing left a window
         granted = _granted(lockstep)
@@ -138,11 +138,11 @@ class WindowedKV:
         return [_NOWHERE] * -(-tokens // self.block_tokens)
 
     def free_tokens(self) -> int:
-        """Tokens in blocks that nobody holds."""
+        """Return the tokens in blocks that no sequence holds."""
         return self._free * self.block_tokens
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
-        """Where the memory is, given all sequences that hold any of it."""
+        """Return where the memory is, given all sequences that hold any of it."""
         live = wasted = held = 0
         for seq in seqs:
             held_tokens = self._held(seq) * self.block_tokens
@@ -185,7 +185,7 @@ class WindowedKV:
         return max(seq.held_blocks, self._blocks(positions))
 
     def _growth(self, granted: IntArray, steps: int) -> int:
-        """Blocks that ``steps`` more positions of each take beyond those ``granted``."""
+        """Return the blocks that ``steps`` more positions of each take beyond ``granted``."""
         pieces, size = self._residency.pieces, self.block_tokens
         more: IntArray = pieces(granted + steps, size) - pieces(granted, size)
         return int(more.sum())

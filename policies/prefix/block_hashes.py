@@ -19,18 +19,18 @@ from policies.sequence import Sequence
 @dataclass(slots=True, eq=False)
 class _Entry:
     key: BlockKey | None
-    """None where no key names the blocks: nobody can find them, but they stay until evicted."""
+    """None where no key names the blocks: they cannot be found, but stay until evicted."""
     blocks: list[int]
     """One block; or all the consecutive ones of a prompt that no key names."""
     born: int
     holders: int = 1
     uses: int = 1
     rank: tuple[float, int] | None = None
-    """Place in the order of eviction; None while somebody holds the block."""
+    """Place in the order of eviction; None while a sequence holds the block."""
 
 
 class BlockHashes:
-    """Which block holds which prefix, and which of them nobody uses."""
+    """Maps prefixes to blocks, and knows which blocks are idle."""
 
     def __init__(self, eviction: str) -> None:
         self.idle_blocks = 0
@@ -41,12 +41,12 @@ class BlockHashes:
         self._idle: list[tuple[tuple[float, int], _Entry]] = []  # heap
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
-        """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
+        """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
         found = self._match(seq, limit)
         return len(found), sum(entry.rank is not None for entry in found)
 
     def hold(self, seq: Sequence, limit: int) -> list[int]:
-        """Hold what ``find`` finds; the blocks, in the order of positions."""
+        """Hold what ``find`` finds; return the blocks, in the order of positions."""
         found = self._match(seq, limit)
         for entry in found:
             if entry.rank is not None:
@@ -70,7 +70,7 @@ class BlockHashes:
         return seq.blocks[: child.keyed_blocks]
 
     def held(self, seq: Sequence) -> int:
-        """How many leading blocks ``share`` would share."""
+        """Return how many leading blocks ``share`` would share."""
         return sum(len(entry.blocks) for _, entry in self._leading(seq))
 
     def _leading(self, seq: Sequence) -> Iterator[tuple[int, _Entry]]:
@@ -83,7 +83,7 @@ class BlockHashes:
             end += len(entry.blocks)
 
     def insert(self, seq: Sequence, blocks: int) -> None:
-        """Remember those among the first ``blocks`` whose key is new."""
+        """Remember the blocks among the first ``blocks`` whose key is new."""
         held = self._held.setdefault(seq, {})
         place = seq.keyed_blocks
         while place < blocks and (key := key_of_block(seq, place)) is not None:
@@ -122,7 +122,7 @@ class BlockHashes:
         return private
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks and hand them out."""
+        """Forget so many idle blocks and return them."""
         evicted: list[int] = []
         while len(evicted) < blocks:
             rank, entry = self._idle[0]
@@ -141,12 +141,12 @@ class BlockHashes:
         return evicted
 
     def keyed(self, seq: Sequence) -> set[int]:
-        """Blocks that the sequence holds through this index."""
+        """Return the blocks that the sequence holds through this index."""
         return {block for entry in self._held.get(seq, {}).values() for block in entry.blocks}
 
     @staticmethod
     def _private(seq: Sequence, held: dict[int, _Entry]) -> list[int]:
-        """The rest of the block table: duplicates of what others keep, and what nobody shares."""
+        """The rest of the block table: duplicates of what others keep, and what is not shared."""
         private: list[int] = []
         place = 0
         for start, entry in sorted(held.items(), key=lambda item: item[0]):

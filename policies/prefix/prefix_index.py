@@ -7,26 +7,26 @@ from policies.sequence import Sequence
 
 
 class PrefixIndex(Protocol):
-    """Knows which blocks hold which prefix, who uses them, and which go first.
+    """Knows which blocks hold which prefix, which sequences hold them, and which go first.
 
     A sequence holds the leading ``keyed_blocks`` of its block table through the index. Blocks that
-    nobody holds are *idle*: they can be found until their room is needed.
+    no sequence holds are *idle*: they can be found until their room is needed.
     """
 
     idle_blocks: int
     held_blocks: int
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
-        """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
+        """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
 
     def hold(self, seq: Sequence, limit: int) -> list[int]:
-        """Hold what ``find`` finds; the blocks, in the order of positions."""
+        """Hold what ``find`` finds; return the blocks, in the order of positions."""
 
     def held(self, seq: Sequence) -> int:
-        """How many leading blocks ``share`` would share."""
+        """Return how many leading blocks ``share`` would share."""
 
     def share(self, seq: Sequence, child: Sequence) -> list[int]:
-        """``child`` holds what ``seq`` holds through the index; the blocks."""
+        """Let ``child`` hold what ``seq`` holds through the index; return the blocks."""
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """The first ``blocks`` of the sequence's table are (being) filled with its prompt."""
@@ -35,14 +35,14 @@ class PrefixIndex(Protocol):
         """Let go of what the sequence holds; returns the rest of its table, its own alone."""
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks and hand them out."""
+        """Forget so many idle blocks and return them."""
 
     def keyed(self, seq: Sequence) -> set[int]:
-        """Blocks that the sequence holds through the index."""
+        """Return the blocks that the sequence holds through the index."""
 
 
 def build_index(config: PolicyConfig) -> PrefixIndex | None:
-    """The index that ``config`` asks for; None without a prefix cache."""
+    """Return the index that ``config`` names; None without a prefix cache."""
     from policies.prefix.block_hashes import BlockHashes
     from policies.prefix.prefix_tree import PrefixTree
 

@@ -54,7 +54,7 @@ class PrefixRun:
 
 
 class PrefixTree:
-    """Which runs hold which prefixes, and which of them nobody uses."""
+    """Maps prefixes to runs of blocks, and knows which runs are idle."""
 
     def __init__(self, eviction: str) -> None:
         self.idle_blocks = 0
@@ -65,13 +65,13 @@ class PrefixTree:
         self._idle_runs = 0
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
-        """(blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
+        """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
         path, end = self._match(seq, limit)
         idle = sum(min(run.end, end) - run.start for run in path if run.rank is not None)
         return end, idle
 
     def hold(self, seq: Sequence, limit: int) -> list[int]:
-        """Hold what ``find`` finds; the blocks, in the order of positions."""
+        """Hold what ``find`` finds; return the blocks, in the order of positions."""
         path, end = self._match(seq, limit)
         if path and path[-1].end > end:
             path[-1] = self._split(path[-1], end)
@@ -84,11 +84,11 @@ class PrefixTree:
         return blocks
 
     def held(self, seq: Sequence) -> int:
-        """How many leading blocks ``share`` would share."""
+        """Return how many leading blocks ``share`` would share."""
         return seq.keyed_blocks
 
     def share(self, seq: Sequence, child: Sequence) -> list[int]:
-        """``child`` holds what ``seq`` holds through the tree; the blocks."""
+        """Let ``child`` hold what ``seq`` holds through the tree; return the blocks."""
         run = child.prefix = seq.prefix
         while run is not None and run.blocks:
             self._hold(run)
@@ -141,7 +141,7 @@ class PrefixTree:
         return evicted
 
     def keyed(self, seq: Sequence) -> set[int]:
-        """Blocks that the sequence holds through this index."""
+        """Return the blocks that the sequence holds through this index."""
         blocks: set[int] = set()
         run = seq.prefix
         while run is not None:
@@ -202,7 +202,7 @@ class PrefixTree:
         tip = seq.prefix or self._root(size)
         units = list(keys[start // size : (end - 1) // size + 1])
         if units[0] in tip.children:
-            return  # somebody else has computed the same: these blocks stay private
+            return  # another sequence computed the same: these blocks stay private
         fresh = seq.blocks[start:end]
         if tip.holders == 1 and not tip.children:
             units_before = start // size - tip.start // size
@@ -215,7 +215,7 @@ class PrefixTree:
         seq.keyed_blocks = end
 
     def _keep(self, seq: Sequence, end: int) -> None:
-        """Blocks that no key names: nobody can find them, but they stay until evicted."""
+        """Keep blocks that no key names: they cannot be found, but stay until evicted."""
         tip, start = seq.prefix, seq.keyed_blocks
         fresh = seq.blocks[start:end]
         if tip is not None and not tip.keys:

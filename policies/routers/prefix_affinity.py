@@ -1,6 +1,6 @@
 """Send a prompt to the replica that last saw most of it (the cache-aware routing of SGLang, 2024).
 
-The router never asks the caches: it remembers what it sent where, and takes that for cached. The
+The router does not read the caches: it remembers what it sent where, and takes that for cached. The
 index is exact, whatever the staleness; only the loads that guard the balance are reports.
 """
 
@@ -24,7 +24,7 @@ class PrefixAffinity:
         so that what is known of a prompt is always a prefix of it."""
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The replica that gets the request."""
+        """Return the place of the replica that gets the request."""
         requests = self._loads.requests(now_s)
         place = None if self._unbalanced(min(requests), max(requests)) else self._holder(request)
         if place is None:
@@ -38,7 +38,7 @@ class PrefixAffinity:
         return apart and highest > config.imbalance_ratio * lowest
 
     def _holder(self, request: Request) -> int | None:
-        """The replica that saw enough of the prompt."""
+        """Return the replica that saw enough of the prompt; None where none did."""
         ids, seen = request.prefix_block_ids, self._seen
         known = bisect_left(ids, True, key=lambda name: name not in seen)
         known_tokens = known * (request.block_tokens or 0)

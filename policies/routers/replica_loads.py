@@ -1,4 +1,4 @@
-"""What a router is told: its settings, and how busy each replica is."""
+"""The settings of a router, and the loads of the replicas that it reads."""
 
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class RouterConfig:
     """Which router stands before the replicas, and its settings.
 
     ``router`` is a registered name (``policies.registry.ROUTERS``) or ``path.py:Class``. The
-    loads that it is told are reports of every replica at each multiple of ``staleness_s``; at 0
+    loads that it reads are reports of every replica at each multiple of ``staleness_s``; at 0
     they are always true.
 
     Prefix affinity: a prompt follows its prefix where the known part is more than
@@ -39,7 +39,7 @@ class RouterConfig:
 class ReplicaLoads:
     """The load of each replica: requests sent and not ended, and their tokens.
 
-    Whoever carries the requests calls ``sent`` and ``ended``; a router reads ``requests`` and
+    The cluster calls ``sent`` and ``ended``; a router reads ``requests`` and
     ``tokens``, which are those of the last report. ``speeds`` compares the replicas' hardware.
     """
 
@@ -55,27 +55,27 @@ class ReplicaLoads:
             self._report(0.0)
 
     def __len__(self) -> int:
-        """How many replicas there are."""
+        """Return the number of replicas."""
         return len(self.speeds)
 
     def requests(self, now_s: float) -> Listed[int]:
-        """Requests in each replica, prompt and decode, waiting and running, as last reported."""
+        """Return the requests in each replica, waiting and running, as last reported."""
         if now_s >= self._report_s:
             self._report(now_s)
         return self._reported_requests
 
     def tokens(self, now_s: float) -> Listed[int]:
-        """The prompt and declared output tokens of those requests."""
+        """Return the prompt and declared output tokens of these requests."""
         if now_s >= self._report_s:
             self._report(now_s)
         return self._reported_tokens
 
     def sent(self, place: int, tokens: int, now_s: float) -> None:
-        """A request of ``tokens`` tokens went to the replica at ``place``."""
+        """Record that a request of ``tokens`` tokens went to the replica at ``place``."""
         self._add(place, 1, tokens, now_s)
 
     def ended(self, place: int, tokens: int, now_s: float) -> None:
-        """It is answered, or was given up."""
+        """Record that such a request was answered, or given up."""
         self._add(place, -1, -tokens, now_s)
 
     def _add(self, place: int, requests: int, tokens: int, now_s: float) -> None:
@@ -85,21 +85,21 @@ class ReplicaLoads:
         self._tokens[place] += tokens
 
     def _report(self, now_s: float) -> None:
-        """Nothing has changed since the report was due, so the loads are those of that moment."""
+        """Take the report that is due; nothing has changed since its moment."""
         self._reported_requests, self._reported_tokens = self._requests.copy(), self._tokens.copy()
         due_s = (now_s // self._staleness_s + 1) * self._staleness_s
         self._report_s = max(due_s, nextafter(now_s, inf))
 
 
 class LeastLoaded:
-    """The least load for the speed, the newcomer's own included; equal replicas take turns."""
+    """The least load for the speed, the new request included; equal replicas take turns."""
 
     def __init__(self, loads: ReplicaLoads) -> None:
         self._speeds = loads.speeds
         self._next = 0
 
     def choose(self, loads: Listed[int], own: int) -> int:
-        """The replica that would have the least to do with ``own`` more on top of its load."""
+        """Return the place whose load plus ``own``, divided by its speed, is least."""
         count = len(loads)
         costs = [(load + own) / speed for load, speed in zip(loads, self._speeds, strict=True)]
         turn = range(self._next, self._next + count)

@@ -1,6 +1,6 @@
 """Which replica gets a request. A router knows no clock but the ``now_s`` it is given.
 
-What it is told of the replicas' loads may be stale (``RouterConfig.staleness_s``): least
+The loads that it reads may be stale (``RouterConfig.staleness_s``): least
 outstanding, least tokens, power of two and the guard of prefix affinity see the last report, their
 own requests since then not included, so that with long intervals they herd. Round robin, random,
 session affinity and the index of prefix affinity need no report and are exact.
@@ -20,7 +20,7 @@ class Router(Protocol):
     """Sends requests to replicas. Built as ``MyRouter(loads, config, rng)``."""
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The place of the replica that gets the request, from 0 to ``len(loads) - 1``.
+        """Return the place of the replica that gets the request, from 0 to ``len(loads) - 1``.
 
         ``request.output_tokens`` is what the client declared, not what will come.
         """
@@ -34,7 +34,7 @@ class RoundRobin:
         self._next = 0
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The next in turn."""
+        """Return the next place in turn."""
         place, self._next = self._next, (self._next + 1) % self._count
         return place
 
@@ -47,7 +47,7 @@ class RandomChoice:
         self._rng = rng
 
     def choose(self, request: Request, now_s: float) -> int:
-        """Any."""
+        """Return any place."""
         return int(self._rng.integers(self._count))
 
 
@@ -59,7 +59,7 @@ class LeastOutstanding:
         self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The least busy by requests."""
+        """Return the least busy place by requests."""
         return self._least.choose(self._loads.requests(now_s), 1)
 
 
@@ -71,7 +71,7 @@ class LeastTokens:
         self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The least busy by tokens."""
+        """Return the least busy place by tokens."""
         return self._least.choose(self._loads.tokens(now_s), request.total_tokens)
 
 
@@ -86,7 +86,7 @@ class PowerOfTwo:
         self._rng = rng
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The less busy of two, by requests for the replica's speed."""
+        """Return the less busy of two places, by requests for the replica's speed."""
         count = len(self._loads)
         if count == 1:
             return 0
@@ -109,7 +109,7 @@ class SessionAffinity:
         self._places = range(len(loads))
 
     def choose(self, request: Request, now_s: float) -> int:
-        """The winner for the session, the tenant, or the request alone."""
+        """Return the place that wins the session, else the tenant, else the request."""
         name = request.session_id or request.tenant or request.request_id
         return max(self._places, key=lambda place: _draw(place, name))
 

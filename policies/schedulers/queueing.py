@@ -1,4 +1,4 @@
-"""Who waits, and in which order they are served; refusals, and the bound on the queue."""
+"""Waiting queues and their orders; refusals, and the limit on the queue."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,35 +11,35 @@ from policies.protocols import KVMemory, Refusal
 from policies.sequence import Sequence
 
 SCANNED_HEADS = 128
-"""Longest prefix first looks at so many of those who wait, as SGLang does; the rest is FCFS."""
+"""Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS."""
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 """Service of a tenant per token (Sheng et al., Fairness in Serving LLMs, OSDI 2024, section 4)."""
 
 
 class WaitingQueue(Protocol):
-    """Those who wait. A preempted sequence keeps the place that its arrival gave it."""
+    """Holds the waiting sequences. A preempted one keeps the place that its arrival gave it."""
 
     @property
     def size(self) -> int:
-        """How many wait."""
+        """The number of waiting sequences."""
 
     def push(self, seq: Sequence) -> None:
-        """A sequence waits (again)."""
+        """Add a sequence, for the first time or after preemption."""
 
     def head(self) -> Sequence | None:
-        """The sequence that is next."""
+        """Return the sequence that is next; None where none waits."""
 
     def pop(self) -> Sequence:
-        """Take the sequence that is next."""
+        """Remove and return the sequence that is next."""
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those who wait, in no order."""
+        """Yield the waiting sequences, in no order."""
 
     def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
+        """Remove and return a sequence; None when it does not wait."""
 
     def served(self, seq: Sequence) -> None:
-        """A sequence that was taken from here has left its batch."""
+        """Learn that a popped sequence has ended."""
 
 
 class ArrivalOrder:
@@ -50,11 +50,11 @@ class ArrivalOrder:
         self._line: deque[Sequence] = deque()  # by arrival number
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those who wait."""
+        """Yield the waiting sequences."""
         return iter(self._line)
 
     def push(self, seq: Sequence) -> None:
-        """A sequence waits (again)."""
+        """Add a sequence, for the first time or after preemption."""
         self.size += 1
         if self._line and self._line[-1].arrival_number > seq.arrival_number:
             _insert(self._line, seq)
@@ -62,22 +62,22 @@ class ArrivalOrder:
             self._line.append(seq)
 
     def head(self) -> Sequence | None:
-        """The sequence that is next."""
+        """Return the sequence that is next; None where none waits."""
         return self._line[0] if self._line else None
 
     def pop(self) -> Sequence:
-        """Take the sequence that is next."""
+        """Remove and return the sequence that is next."""
         self.size -= 1
         return self._line.popleft()
 
     def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
+        """Remove and return a sequence; None when it does not wait."""
         seq = _removed(self._line, request_id)
         self.size = len(self._line)
         return seq
 
     def served(self, seq: Sequence) -> None:
-        """Nothing to remember."""
+        """Do nothing: this order counts no service."""
 
 
 class RankedQueue:
@@ -88,29 +88,29 @@ class RankedQueue:
         self._heap: list[tuple[float, int, Sequence]] = []
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those who wait, in no order."""
+        """Yield the waiting sequences, in no order."""
         return (seq for _, _, seq in self._heap)
 
     def rank(self, seq: Sequence) -> float:
-        """Who goes first: the smallest."""
+        """Return the rank of a sequence; the smallest goes first."""
         raise NotImplementedError
 
     def push(self, seq: Sequence) -> None:
-        """A sequence waits (again)."""
+        """Add a sequence, for the first time or after preemption."""
         self.size += 1
         heappush(self._heap, (self.rank(seq), seq.arrival_number, seq))
 
     def head(self) -> Sequence | None:
-        """The sequence that is next."""
+        """Return the sequence that is next; None where none waits."""
         return self._heap[0][2] if self._heap else None
 
     def pop(self) -> Sequence:
-        """Take the sequence that is next."""
+        """Remove and return the sequence that is next."""
         self.size -= 1
         return heappop(self._heap)[2]
 
     def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
+        """Remove and return a sequence; None when it does not wait."""
         for index, (_, _, seq) in enumerate(self._heap):
             if seq.request_id == request_id:
                 del self._heap[index]
@@ -120,14 +120,14 @@ class RankedQueue:
         return None
 
     def served(self, seq: Sequence) -> None:
-        """Nothing to remember."""
+        """Do nothing: this order counts no service."""
 
 
 class ShortestJobFirst(RankedQueue):
     """By the declared estimate of the output, never by the true length."""
 
     def rank(self, seq: Sequence) -> float:
-        """Tokens to compute, as declared."""
+        """Return the tokens to compute, as declared."""
         return seq.prompt_tokens + seq.estimated_tokens
 
 
@@ -135,7 +135,7 @@ class PriorityFirst(RankedQueue):
     """The highest priority first."""
 
     def rank(self, seq: Sequence) -> float:
-        """The higher the priority, the smaller."""
+        """Return the negated priority."""
         return -seq.priority
 
 
@@ -143,12 +143,12 @@ class EarliestDeadlineFirst(RankedQueue):
     """By the moment at which the first token is due; without one, last."""
 
     def rank(self, seq: Sequence) -> float:
-        """The deadline."""
+        """Return the deadline in seconds."""
         return seq.deadline_s
 
 
 class LongestPrefixFirst:
-    """Whoever finds most of its prompt in the cache now (SGLang, 2024), among the first few."""
+    """The sequence with most of its prompt in the cache now (SGLang, 2024), among the first few."""
 
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
@@ -156,41 +156,41 @@ class LongestPrefixFirst:
 
     @property
     def size(self) -> int:
-        """How many wait."""
+        """The number of waiting sequences."""
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those who wait."""
+        """Yield the waiting sequences."""
         return iter(self._waiting)
 
     def push(self, seq: Sequence) -> None:
-        """A sequence waits (again)."""
+        """Add a sequence, for the first time or after preemption."""
         _insert(self._waiting, seq)
 
     def head(self) -> Sequence | None:
-        """The sequence that is next."""
+        """Return the sequence that is next; None where none waits."""
         heads = self._waiting[:SCANNED_HEADS]
         return max(heads, key=self._memory.cached_prefix, default=None)
 
     def pop(self) -> Sequence:
-        """Take the sequence that is next."""
+        """Remove and return the sequence that is next."""
         head = self.head()
         assert head is not None
         self._waiting.remove(head)
         return head
 
     def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
+        """Remove and return a sequence; None when it does not wait."""
         return _removed(self._waiting, request_id)
 
     def served(self, seq: Sequence) -> None:
-        """Nothing to remember."""
+        """Do nothing: this order counts no service."""
 
 
 class FairShare:
     """The tenant that was served least, then its oldest request: virtual token counters.
 
-    A tenant that comes back is lifted to the least counter of those who wait, so that idleness
+    A tenant that comes back is lifted to the least counter of the waiting tenants, so that idleness
     earns nothing (Sheng et al., OSDI 2024, algorithm 2). Prompts count when they are admitted,
     outputs when their sequence leaves the batch.
     """
@@ -202,15 +202,15 @@ class FairShare:
 
     @property
     def size(self) -> int:
-        """How many wait."""
+        """The number of waiting sequences."""
         return sum(map(len, self._waiting.values()))
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those who wait, tenant by tenant."""
+        """Yield the waiting sequences, tenant by tenant."""
         return chain.from_iterable(self._waiting.values())
 
     def push(self, seq: Sequence) -> None:
-        """A sequence waits (again)."""
+        """Add a sequence, for the first time or after preemption."""
         line = self._waiting.get(seq.tenant)
         if line is None:
             floor = min((self._served[t] for t in self._waiting), default=self._last)
@@ -219,13 +219,13 @@ class FairShare:
         _insert(line, seq)
 
     def head(self) -> Sequence | None:
-        """The sequence that is next."""
+        """Return the sequence that is next; None where none waits."""
         if not self._waiting:
             return None
         return self._waiting[self._poorest()][0]
 
     def pop(self) -> Sequence:
-        """Take the sequence that is next."""
+        """Remove and return the sequence that is next."""
         tenant = self._poorest()
         seq = self._waiting[tenant].popleft()
         self._close_if_empty(tenant)
@@ -233,7 +233,7 @@ class FairShare:
         return seq
 
     def remove(self, request_id: str) -> Sequence | None:
-        """Forget a waiting sequence; None when it does not wait."""
+        """Remove and return a sequence; None when it does not wait."""
         for tenant, line in self._waiting.items():
             if seq := _removed(line, request_id):
                 self._close_if_empty(tenant)
@@ -241,7 +241,7 @@ class FairShare:
         return None
 
     def served(self, seq: Sequence) -> None:
-        """Its output counts for its tenant."""
+        """Count the output for the tenant."""
         self._served[seq.tenant] += OUTPUT_WEIGHT * seq.generated_tokens
 
     def _poorest(self) -> str | None:
@@ -256,7 +256,7 @@ class FairShare:
 
 
 def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
-    """The waiting queue of ``config.queue_order``."""
+    """Return an empty waiting queue in ``config.queue_order``."""
     match config.queue_order:
         case "sjf":
             return ShortestJobFirst()
@@ -272,12 +272,12 @@ def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
 
 
 def has_stable_head(queue: WaitingQueue) -> bool:
-    """Whether its head is sure to be the same until somebody comes or goes."""
+    """Return whether the head is sure to stay until a sequence is added or removed."""
     return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
 
 
 class AdmissionQueue:
-    """Takes sequences into a waiting queue, says why not, and who is given up."""
+    """Admits sequences to a waiting queue, refuses some, and gives up others while they wait."""
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, waiting: WaitingQueue) -> None:
         self.waiting = waiting
@@ -287,13 +287,13 @@ class AdmissionQueue:
         self._shed_ttft_s = config.shed_ttft_s
         longest = Sequence("", 0.0, config.max_model_len, 1)
         self._holds_any = memory.refusal(longest) is None
-        """Whether whatever the model's length allows fits the memory."""
+        """Whether every length that the model allows fits the memory."""
         self._last_arrival_number = 0
         self.dropped: list[tuple[Sequence, Refusal]] = []
-        """Who was given up; whoever reads it empties it."""
+        """Sequences given up since the list was last emptied."""
 
     def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or say why it is refused."""
+        """Queue a sequence, or return why it is refused."""
         total = seq.prompt_tokens + seq.max_tokens
         if total > self._max_model_len:
             reason = f"{total} tokens are more than the model length of {self._max_model_len}"
@@ -305,12 +305,12 @@ class AdmissionQueue:
         return None
 
     def next_arrival_number(self) -> int:
-        """The place of one that comes now."""
+        """Return the number of one more arrival."""
         self._last_arrival_number += 1
         return self._last_arrival_number
 
     def is_late(self, seq: Sequence, now_s: float) -> bool:
-        """Give a sequence up that waited longer than its TTFT limit.
+        """Return whether a sequence waited longer than the TTFT limit, and give it up if so.
 
         Judged when it could be admitted, and not before, so that a run of steps hides no decision.
         """
@@ -322,17 +322,17 @@ class AdmissionQueue:
         return True
 
     def is_full(self) -> bool:
-        """Whether the next to come would be one too many, and be given up at the next step."""
+        """Return whether one more arrival would be given up at the next step."""
         return self._queue_limit is not None and self.waiting.size >= self._queue_limit
 
     def over_limit(self) -> bool:
-        """Whether somebody will be given up at the next step."""
+        """Return whether a sequence will be given up at the next step."""
         return self._queue_limit is not None and self.waiting.size > self._queue_limit
 
     def enforce_limit(self) -> bool:
-        """After admission, give up the newest of those who wait beyond the queue's bound.
+        """Give up the newest sequences that wait beyond the limit; called after admission.
 
-        True where somebody else may be next in line now.
+        Returns whether another sequence may be next in line now.
         """
         limit = self._queue_limit
         if limit is None or self.waiting.size <= limit:
@@ -346,7 +346,7 @@ class AdmissionQueue:
 
 
 def _has_run(seq: Sequence) -> bool:
-    """Whether its request has been served in part: it is not turned away any more."""
+    """Return whether the request was served in part: such a one is not turned away."""
     return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0
 
 
@@ -355,7 +355,7 @@ def _arrival_number(seq: Sequence) -> int:
 
 
 def _insert(line: "list[Sequence] | deque[Sequence]", seq: Sequence) -> None:
-    """Keep a line by arrival number."""
+    """Insert into a line that is ordered by arrival number."""
     place = len(line)
     while place and line[place - 1].arrival_number > seq.arrival_number:
         place -= 1

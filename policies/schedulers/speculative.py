@@ -23,10 +23,10 @@ from workloads.errors import PolicyError
 class SpeculativeBatching(ContinuousBatching):
     """Continuous batching whose decodes are chunks of 1 + ``draft_rows`` rows, the first in a step.
 
-    Whoever ran a step sets ``batch.emitted`` before it is completed. Drafts are as many at the end
-    of an answer as anywhere; what comes out beyond ``max_tokens`` is cut. Every sequence reserves
-    its whole length and the rows of its last drafts, so nothing is ever preempted. Without drafts
-    this is continuous batching with full admission.
+    The simulator or engine sets ``batch.emitted`` before it completes a step. Drafts are as many at
+    the end of an answer as anywhere; what comes out beyond ``max_tokens`` is cut. Every sequence
+    reserves its whole length and the rows of its last drafts, so nothing is ever preempted. Without
+    drafts this is continuous batching with full admission.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
@@ -48,7 +48,7 @@ class SpeculativeBatching(ContinuousBatching):
         return super().add(seq)
 
     def schedule(self, now_s: float) -> Batch | None:
-        """The decodes with their drafts, then prompts as in continuous batching."""
+        """Return the decodes with their drafts, then prompts as in continuous batching."""
         batch = super().schedule(now_s)
         if batch is not None and self._drafts:
             rows = 1 + self._drafts
@@ -59,7 +59,7 @@ class SpeculativeBatching(ContinuousBatching):
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """Advance every sequence, those with drafts by ``batch.emitted``; returns the finished.
+        """Advance every sequence, those with drafts by ``batch.emitted``; return the finished.
 
         Raises ``PolicyError`` where ``batch.emitted`` does not say what came of the drafts.
         """
@@ -84,7 +84,7 @@ class SpeculativeBatching(ContinuousBatching):
 
     @contextmanager
     def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
-        """Meanwhile the memory sees an answer that is longer by the drafts of its last pass."""
+        """Let the memory see an answer that is longer by the drafts of its last pass."""
         seq.max_tokens += self._drafts
         try:
             yield
@@ -103,7 +103,7 @@ class Drafting(Lockstep):
         """Tokens of the pass, one number per member in the order of joining."""
 
     def join(self, seq: Sequence) -> None:
-        """A sequence has its first token (or its memory again) and decodes from now on."""
+        """Add a sequence that has its first token, or its memory again."""
         self._members[seq] = 0
         self.size += 1
         seq.lockstep = self
@@ -116,7 +116,7 @@ class Drafting(Lockstep):
         seq.lockstep = None
 
     def advance(self, steps: int) -> list[Sequence]:
-        """One pass is over; takes out and returns the members that ended."""
+        """Record one pass; take out and return the members that ended."""
         for seq, emitted in zip(self, self.emitted, strict=True):
             tokens = min(emitted, seq.max_tokens - seq.base_generated_tokens)
             seq.base_generated_tokens += tokens
@@ -127,7 +127,7 @@ class Drafting(Lockstep):
         return ended
 
     def steps_to_end(self) -> int:
-        """None: no pass is known to repeat."""
+        """Return 0: no pass is known to repeat."""
         return 0
 
 
