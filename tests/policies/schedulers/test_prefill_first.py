@@ -50,3 +50,13 @@ def test_one_too_many_is_given_up_after_admission() -> None:
     )
     assert step(scheduler) == "a@0+4"
     assert [seq.request_id for seq, _ in scheduler.dropped] == ["c"]
+
+
+def test_decodes_preempt_while_a_prompt_waits_for_a_slot() -> None:
+    scheduler = added(
+        scheduler_of(
+            batching="prefill-first", kv_tokens=8, block_tokens=2, max_model_len=8, max_seqs=2
+        ),
+        *(sequence(name, 4, 3) for name in "abc"),
+    )
+    assert steps(scheduler, 2) == ["a@0+4 b@0+4", "a@4+1 -b"]

@@ -114,3 +114,10 @@ def test_several_samples_are_refused() -> None:
     assert scheduler_of(**STATIC).add(sequence("a", samples=2)) == Refusal(
         "unsupported", "static batching gives one answer to a prompt, not 2"
     )
+
+
+def test_the_next_batch_drags_no_rows_of_the_last_one_along() -> None:
+    scheduler = added(scheduler_of(**STATIC), sequence("a", 4, 1), sequence("b", 4, 2))
+    steps(scheduler, 2, 9.0)
+    added(scheduler, sequence("c", 4, 2))
+    assert steps(scheduler, 2, 9.0) == ["c@0+4", "c@4+1"]
