@@ -18,7 +18,7 @@ from sim.step_times.profile import Profile, load_profile
 from tests.support.checked import request
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
-from workloads.errors import PolicyError
+from workloads.errors import ServetwinError
 from workloads.reading import read_trace
 from workloads.trace import Trace
 
@@ -225,7 +225,7 @@ def test_each_profile_has_its_own_memory_unless_one_is_set(
 def test_a_wrong_cluster_is_refused_even_where_it_would_not_matter(
     settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(ServetwinError) as caught:
         ClusterConfig(**settings)
     assert message in str(caught.value)
 
