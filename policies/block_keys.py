@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Listed
 from typing import Protocol
 
-from policies.sequence import Sequence
 from workloads.request import Request
 
 Keys = Listed[int]
 BlockKey = tuple[int, int]
+"""Key of the unit that names a block, and the place of the block."""
 
 _BLOCK_INDEX_BITS = 24
 
@@ -60,10 +60,3 @@ def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
         chain.update(tokens[start : start + size])
         keys.append(int.from_bytes(chain.digest()[:16]))
     return keys
-
-
-def key_of_block(seq: Sequence, place: int) -> BlockKey | None:
-    """Return the key of the prompt's block at ``place``; None where no key names it."""
-    unit = place // seq.key_blocks
-    keys = seq.block_keys
-    return (keys[unit], place) if keys and unit < len(keys) else None

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from workloads.plugins import Registry
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from policies.config import PolicyConfig
     from policies.protocols import KVMemory, Scheduler
+    from policies.routers.replica_loads import ReplicaLoads, RouterConfig
     from policies.routers.routing import Router
 
 SCHEDULERS: "Registry[Scheduler]" = Registry(
@@ -66,3 +69,13 @@ def build_scheduler(config: "PolicyConfig") -> "Scheduler":
     from policies.invariants import InvariantChecked
 
     return InvariantChecked(scheduler, config)
+
+
+def build_router(
+    loads: "ReplicaLoads", config: "RouterConfig", rng: "np.random.Generator"
+) -> "Router":
+    """Return the router of ``config`` before the replicas of ``loads``; ``rng`` is its own stream.
+
+    Raises ``PolicyError`` for an unknown name, ``PluginError`` for a class that cannot be used.
+    """
+    return ROUTERS.build(config.router, loads, config, rng)

@@ -1,11 +1,21 @@
 """A request inside the server: how far it has been computed and which KV memory it holds."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from policies.block_keys import Keys
-    from policies.lockstep import Lockstep
-    from policies.prefix.prefix_tree import PrefixRun
+from policies.block_keys import BlockKey, Keys
+from policies.prefix.prefix_run import PrefixRun
+
+
+class DecodeGroup(Protocol):
+    """Decodes that advance together, as a member sees them (``policies.lockstep.Lockstep``).
+
+    ``steps`` counts the steps so far, up to ``granted_step`` there is KV memory, ``stopped``
+    collects members that an engine ends early.
+    """
+
+    steps: int
+    granted_step: int
+    stopped: "list[Sequence]"
 
 
 class SampleGroup:
@@ -70,7 +80,7 @@ class Sequence:
         arrival_s: float,
         prompt_tokens: int,
         max_tokens: int,
-        block_keys: "Keys" = (),
+        block_keys: Keys = (),
         priority: int = 0,
         *,
         key_blocks: int = 1,
@@ -100,7 +110,7 @@ class Sequence:
         self.base_computed_tokens = 0
         self.base_generated_tokens = 0
         """Both counters as they were when it joined its lockstep group; the truth outside one."""
-        self.lockstep: Lockstep | None = None
+        self.lockstep: DecodeGroup | None = None
         self.joined_step = 0
         self.cached_tokens = 0
         """Prompt tokens found in the prefix cache at the first admission."""
@@ -195,6 +205,11 @@ class Sequence:
         self.base_computed_tokens = end
         if samples:
             self.base_generated_tokens += 1
+
+    def key_of_block(self, place: int) -> BlockKey | None:
+        """Return the key of the prompt's block at ``place``; None where no key names it."""
+        unit, keys = place // self.key_blocks, self.block_keys
+        return (keys[unit], place) if keys and unit < len(keys) else None
 
     def fork(self) -> "Sequence":
         """Return one more sample of the same prompt; it holds no memory yet."""

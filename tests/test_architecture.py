@@ -21,6 +21,10 @@ MAY_IMPORT = {
 }
 
 
+MOST_LINES = 400
+MOST_FILES_IN_A_FOLDER = 25
+
+
 def imported_roots(path: Path) -> set[str]:
     roots = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -63,7 +67,7 @@ def imported_modules(path: Path, known: Collection[str]) -> set[str]:
     return names & set(known)
 
 
-@pytest.mark.parametrize("folder", ["loadtest"])
+@pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_files_import_each_other_in_no_circle(folder: str) -> None:
     modules = modules_of(folder)
     imports = {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
@@ -76,6 +80,22 @@ def test_rooms_of_the_load_tester_import_downwards_only() -> None:
     for name, path in modules.items():
         for imported in imported_modules(path, place):
             assert place[imported] <= place.get(name, -1), f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_files_and_folders_are_read_at_a_glance(folder: str) -> None:
+    files = [path for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"]
+    long = [path for path in files if path.read_text().count("\n") > MOST_LINES]
+    rooms = [path.parent for path in files]
+    crowded = {room for room in rooms if rooms.count(room) > MOST_FILES_IN_A_FOLDER}
+    assert (long, crowded) == ([], set())
+
+
+def test_a_package_hands_on_names_and_defines_none() -> None:
+    for folder in MAY_IMPORT:
+        for path in (ROOT / folder).rglob("__init__.py"):
+            for node in ast.parse(path.read_text()).body:
+                assert not isinstance(node, ast.FunctionDef | ast.ClassDef), path
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)

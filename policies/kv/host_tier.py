@@ -5,7 +5,6 @@ no cost here), whole keys only, least recently used first out. What the device h
 still has is loaded over the host link instead of being computed (HiCache of SGLang, LMCache).
 """
 
-from policies.block_keys import key_of_block
 from policies.sequence import Sequence
 
 
@@ -43,4 +42,4 @@ class HostTier:
 
 def _part_of(seq: Sequence, place: int) -> tuple[int, int] | None:
     """The name of the key that covers a block, whichever block of it."""
-    return key_of_block(seq, place // seq.key_blocks * seq.key_blocks)
+    return seq.key_of_block(place // seq.key_blocks * seq.key_blocks)

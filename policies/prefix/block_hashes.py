@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from policies.block_keys import BlockKey, key_of_block
+from policies.block_keys import BlockKey
 from policies.prefix.eviction import EvictionRank
 from policies.sequence import Sequence
 
@@ -86,7 +86,7 @@ class BlockHashes:
         """Remember the blocks among the first ``blocks`` whose key is new."""
         held = self._held.setdefault(seq, {})
         place = seq.keyed_blocks
-        while place < blocks and (key := key_of_block(seq, place)) is not None:
+        while place < blocks and (key := seq.key_of_block(place)) is not None:
             if key not in self._entries:
                 self._entries[key] = self._hold_new(held, key, place, seq.blocks[place : place + 1])
             place += 1
@@ -157,7 +157,7 @@ class BlockHashes:
     def _match(self, seq: Sequence, limit: int) -> list[_Entry]:
         found = []
         for place in range(limit):
-            key = key_of_block(seq, place)
+            key = seq.key_of_block(place)
             entry = None if key is None else self._entries.get(key)
             if entry is None:
                 break

@@ -11,7 +11,6 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.registry import ROUTERS
 from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
 from workloads.request import Request
 
@@ -112,14 +111,6 @@ class SessionAffinity:
         """Return the place that wins the session, else the tenant, else the request."""
         name = request.session_id or request.tenant or request.request_id
         return max(self._places, key=lambda place: _draw(place, name))
-
-
-def build_router(loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> Router:
-    """The router of ``config`` before the replicas of ``loads``; ``rng`` is its own stream.
-
-    Raises ``PolicyError`` for an unknown name, ``PluginError`` for a class that cannot be used.
-    """
-    return ROUTERS.build(config.router, loads, config, rng)
 
 
 def _draw(place: int, name: str) -> bytes:

@@ -8,9 +8,8 @@ import numpy as np
 
 from policies.config import PolicyConfig
 from policies.protocols import Scheduler
-from policies.registry import build_scheduler
+from policies.registry import build_router, build_scheduler
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import build_router
 from sim.core.clients import Clients
 from sim.core.environment import Environment
 from sim.core.kv_transfer import KVLink, PrefillDecode

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from policies.config import PolicyConfig
-from policies.registry import ROUTERS, build_scheduler
+from policies.registry import ROUTERS, build_router, build_scheduler
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import build_router
 from sim.core.cluster import simulate_cluster
 from sim.core.kv_transfer import KVLink
 from sim.core.pools import Pool, Role

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.block_keys import BlockKey, PrefixKeys, key_of_block, token_keys
+from policies.block_keys import BlockKey, PrefixKeys, token_keys
 from sim.core.simulate import as_sequence
 from tests.support.checked import request
 from workloads.request import Request
@@ -35,4 +35,4 @@ def test_ids_name_every_block_that_lies_within_them(block_tokens: int, named: in
 
 def block_keys(keys: PrefixKeys, asked: Request) -> list[BlockKey | None]:
     seq = as_sequence(asked, 0.0, keys)
-    return [key_of_block(seq, place) for place in range(seq.prompt_tokens // keys.block_tokens)]
+    return [seq.key_of_block(place) for place in range(seq.prompt_tokens // keys.block_tokens)]

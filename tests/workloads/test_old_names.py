@@ -7,25 +7,18 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
-from workloads.old_names import OLD_CLASSES, OLD_MODULES
+from workloads.old_names import old_modules
 
 
-@pytest.mark.parametrize("old", OLD_MODULES)
+@pytest.mark.parametrize("old", old_modules())
 def test_an_old_module_hands_on_the_names_of_the_new_one(old: str) -> None:
-    module, new = importlib.import_module(old), importlib.import_module(OLD_MODULES[old])
-    names = [name for name in vars(new) if not name.startswith("_")]
-    for name in names[-2:]:
+    place = old_modules()[old]
+    module, new = importlib.import_module(old), importlib.import_module(place.module)
+    kept = [name for name in vars(new) if not name.startswith("_")][-2:]
+    for before, now in {**{name: name for name in kept}, **place.renamed}.items():
         with pytest.warns(
-            DeprecationWarning, match=rf"{old}\.{name} is now {new.__name__}\.{name}"
+            DeprecationWarning, match=rf"{old}\.{before} is now {new.__name__}\.{now}"
         ):
-            assert getattr(module, name) is getattr(new, name)
-
-
-@pytest.mark.parametrize(("old", "names"), OLD_CLASSES.items())
-def test_a_renamed_class_is_found_by_its_old_name(old: str, names: dict[str, str]) -> None:
-    module, new = importlib.import_module(old), importlib.import_module(OLD_MODULES[old])
-    for before, now in names.items():
-        with pytest.warns(DeprecationWarning, match=rf"is now {new.__name__}\.{now}"):
             assert getattr(module, before) is getattr(new, now)
 
 

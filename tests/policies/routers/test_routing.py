@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
-from policies.registry import ROUTERS
+from policies.registry import ROUTERS, build_router
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import Router, build_router
+from policies.routers.routing import Router
 from tests.support.checked import request
 from workloads.errors import PolicyError
 from workloads.request import Request
