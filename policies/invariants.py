@@ -38,7 +38,7 @@ class InvariantChecked:
         self._step = 0
 
     def add(self, seq: Sequence) -> Refusal | None:
-        """As the scheduler; nobody may be in it twice."""
+        """Add a sequence; the same one must not be in the scheduler twice."""
         refusal = self._inner.add(seq)
         if refusal is None:
             if seq.request_id in self._present:
@@ -167,7 +167,7 @@ class InvariantChecked:
             self._fail(POSITIONS, seq, f"{tokens} positions of a pass hold, {kept} were kept")
 
     def _check_memory(self, touched: Sequence | None) -> None:
-        """``touched`` is who came or went last, and so the first to suspect."""
+        """Check what must hold at rest; ``touched`` is the sequence that came or went last."""
         holders = self._inner.holders()
         if isinstance(self.memory, CheckedMemory):
             try:
@@ -187,7 +187,7 @@ class InvariantChecked:
         if parts != usage.capacity_tokens or least < 0:
             self._fail(CONSERVED, touched, f"{usage}")
         if not self._present and usage.live_tokens + usage.reserved_tokens:
-            self._fail(CONSERVED, touched, f"nobody is left, but {usage}")
+            self._fail(CONSERVED, touched, f"no sequence is left, but {usage}")
 
     @contextmanager
     def _named(self, call: str) -> Iterator[None]:
@@ -203,8 +203,8 @@ class InvariantChecked:
             ) from error
 
     def _fail(self, invariant: str, seq: Sequence | None, detail: str) -> NoReturn:
-        who = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"
+        subject = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"
         raise InvariantBroken(
             f"{self._config.batching} over {self._config.kv} broke an invariant at step "
-            f"{self._step}: {invariant!r}; {who}: {detail}"
+            f"{self._step}: {invariant!r}; {subject}: {detail}"
         )

@@ -44,7 +44,7 @@ def dashboard(
         "--server.port", str(port), "--server.address", host,
         "--server.headless", str(headless).lower(), "--", added.as_argument(),
     )  # fmt: skip
-    os.execve(sys.executable, command, python_environment())  # Whoever ends us ends it.
+    os.execve(sys.executable, command, python_environment())
 
 
 def _require_streamlit() -> None:

@@ -120,7 +120,7 @@ def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "R
         raise LoadTestError("--against and --cancel: no simulated client hangs up; leave one out")
     if load.endless:
         raise LoadTestError(
-            "--against: users who send until --duration send as many as the server is fast, and a "
+            "--against: users that send until --duration send as many as the server is fast, and a "
             "prediction is of requests that are known; give --limit N"
         )
     predicted = load_run(against)

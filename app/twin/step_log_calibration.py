@@ -86,7 +86,7 @@ def _group(size: int, longest: int, rng: np.random.Generator) -> list[tuple[int,
 
 
 class StepLogCalibrator:
-    """Runs rounds of bursts against one engine whose step log can be read here."""
+    """Runs rounds of bursts against one engine whose step log is a file on this machine."""
 
     error_limits = DEFAULT_LIMITS
     stopped = None

@@ -75,7 +75,7 @@ class ErrorObject(EveryNth):
         for event in _until(answer, self.after):
             at_s = event.at_s
             yield event
-        failure = {"object": "error", **error("the mock was told to fail", "server_error")}
+        failure = {"object": "error", **error("the mock is set to fail", "server_error")}
         yield TimedWrite(at_s, sse(encode(failure), StreamStyle()))
 
 
@@ -92,7 +92,7 @@ class Status(EveryNth):
         headers = {} if wait is None else {"Retry-After": str(wait)}
         kind = "rate_limit_exceeded" if self.code == 429 else "server_error"
         return json_answer(
-            self.code, error(f"the mock was told to answer {self.code}", kind), headers
+            self.code, error(f"the mock is set to answer {self.code}", kind), headers
         )
 
 

@@ -77,16 +77,16 @@ def _texts(event: Mapping[str, Any]) -> list[Any]:
 class TokenStream:
     """The token events of one answer (stamps in nanoseconds, tokens in each) and its end.
 
-    ``told`` says for each event whether the server gave its number of tokens, ``thoughts`` whether
-    it held reasoning and no answer. ``silent`` lists the events without text that may be no tokens,
-    ``counted`` is the sum of all tokens as they came. ``first_event_ns`` is the stamp of the first
-    event that a client could take for a token, ``finish_ns`` that of an empty event with a finish
-    reason.
+    ``reported`` says for each event whether the server gave its number of tokens, ``thoughts``
+    whether it held reasoning and no answer. ``silent`` lists the events without text that may be no
+    tokens, ``counted`` is the sum of all tokens as they came. ``first_event_ns`` is the stamp of
+    the first event that a client could take for a token, ``finish_ns`` that of an empty event with
+    a finish reason.
     """
 
     stamps_ns: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    told: list[bool] = field(default_factory=list)
+    reported: list[bool] = field(default_factory=list)
     thoughts: list[bool] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)
     counted: int = 0
@@ -111,7 +111,7 @@ class TokenStream:
         """The source of ``output_tokens``; 'events' is a guess, since an event may hold several."""
         if self.usage_count("completion_tokens"):
             return "usage"
-        return "token_ids" if self.told and all(self.told) else "events"
+        return "token_ids" if self.reported and all(self.reported) else "events"
 
     @property
     def first_chunk_tokens(self) -> int:
@@ -123,7 +123,7 @@ class TokenStream:
     @property
     def first_chunk_told(self) -> bool:
         """Whether ``first_chunk_tokens`` is known rather than assumed."""
-        return len(self.tokens) == 1 or any(self.told[:1])
+        return len(self.tokens) == 1 or any(self.reported[:1])
 
     @property
     def first_sure_ns(self) -> int | None:
@@ -166,7 +166,7 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
         stream.done = True
         return
     if stream.pattern and stream.pattern.fits(payload):
-        _count(stream, stamp_ns, 1, told=False, thought=stream.thoughts[-1])
+        _count(stream, stamp_ns, 1, reported=False, thought=stream.thoughts[-1])
         return
     stream.pattern = None
     text = payload.decode(errors="replace")
@@ -183,7 +183,7 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
     else:
         before = len(stream.tokens)
         _take_choices(stream, stamp_ns, event)
-        if len(stream.tokens) == before + 1 and not (stream.told[-1] or event.get("usage")):
+        if len(stream.tokens) == before + 1 and not (stream.reported[-1] or event.get("usage")):
             stream.pattern = pattern_of(payload, event)
 
 
@@ -193,7 +193,7 @@ def settle(stream: TokenStream) -> None:
     if made == stream.counted - len(stream.silent):
         _drop_keep_alives(stream)
     elif stream.finish_ns is not None and made == stream.counted + 1:
-        _count(stream, stream.finish_ns, 1, told=True)
+        _count(stream, stream.finish_ns, 1, reported=True)
     if made == stream.counted:
         stream.silent.clear()
 
@@ -201,7 +201,7 @@ def settle(stream: TokenStream) -> None:
 def _drop_keep_alives(stream: TokenStream) -> None:
     """Drop the events without text: the others hold all tokens that the server counted."""
     for index in reversed(stream.silent):
-        for column in (stream.stamps_ns, stream.tokens, stream.told, stream.thoughts):
+        for column in (stream.stamps_ns, stream.tokens, stream.reported, stream.thoughts):
             del column[index]
     stream.counted -= len(stream.silent)
 
@@ -211,9 +211,9 @@ def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
     stream.usage = piece.usage or stream.usage
     stream.response_id = stream.response_id or piece.response_id
     stream.finished = stream.finished or piece.ends
-    told = piece.tokens if piece.made is None else max(piece.made - stream.counted, 0)
-    if told or (told is None and piece.text):
-        _count(stream, stamp_ns, told or 1, told=told is not None)
+    reported = piece.tokens if piece.made is None else max(piece.made - stream.counted, 0)
+    if reported or (reported is None and piece.text):
+        _count(stream, stamp_ns, reported or 1, reported=reported is not None)
     elif piece.ends:
         stream.finish_ns = stamp_ns
     if piece.error is not None:
@@ -245,7 +245,7 @@ def _take_choice(
 ) -> None:
     ends = choice.get("finish_reason") is not None
     stream.finished = stream.finished or ends
-    told = max(told_tokens or 0, 0)
+    reported = max(told_tokens or 0, 0)
     text = choice.get("text")
     blank = text == "" and not ends and told_tokens != 0
     delta = choice.get("delta") or choice.get("message")
@@ -253,18 +253,24 @@ def _take_choice(
     answer = text or channels.get("content") or channels.get("tool_calls")
     thought = channels.get("reasoning") or channels.get("reasoning_content")
     if answer or thought or blank:
-        if blank and not told:
+        if blank and not reported:
             stream.silent.append(len(stream.tokens))
-        _count(stream, stamp_ns, told or 1, told=told > 0, thought=bool(thought and not answer))
+        _count(
+            stream,
+            stamp_ns,
+            reported or 1,
+            reported=reported > 0,
+            thought=bool(thought and not answer),
+        )
     elif ends:
         stream.finish_ns = stamp_ns
 
 
 def _count(
-    stream: TokenStream, stamp_ns: int, tokens: int, *, told: bool, thought: bool = False
+    stream: TokenStream, stamp_ns: int, tokens: int, *, reported: bool, thought: bool = False
 ) -> None:
     stream.stamps_ns.append(stamp_ns)
     stream.tokens.append(tokens)
     stream.counted += tokens
-    stream.told.append(told)
+    stream.reported.append(reported)
     stream.thoughts.append(thought)

@@ -136,7 +136,7 @@ def _check_emitted(batch: Batch) -> None:
     if len(emitted) != len(drafted):
         raise PolicyError(
             f"{len(drafted)} sequences verified drafts, but it is said of {len(emitted)} how many "
-            "tokens came out; whoever runs the steps must set batch.emitted (in a simulation, a "
+            "tokens came out; the step loop must set batch.emitted (in a simulation, a "
             "sim.step_times.acceptance.Verifier)"
         )
     for entry, tokens in zip(drafted, emitted, strict=True):

@@ -220,7 +220,7 @@ def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Rol
     profiles = (scenario.profile, *scenario.more_profiles)
     profile = profiles[min(place, len(profiles) - 1)]
     policies = scenario.policies
-    if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # nobody set it
+    if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # it has not been set
         policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
     fit = profile.step_time(build_scheduler(policies).memory.layout)
     noise, acceptance = fit.noise_factors(), profile.acceptance

@@ -50,8 +50,8 @@ _NO_STALLS = (
     "counted as decode"
 )
 _OUTSIDE = (
-    "this run keeps no steps of its server: queue, prefill, stalls and preemptions cannot be told "
-    "apart within first_token and streaming"
+    "this run keeps no steps of its server: queue, prefill, stalls and preemptions "
+    "cannot be separated within first_token and streaming"
 )
 
 

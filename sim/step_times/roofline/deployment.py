@@ -129,7 +129,7 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Who drafts: ``model``, in one step after the other, each with so many rows of a sequence.
+    """A drafter: ``model``, in one step after the other, each with so many rows of a sequence.
 
     A chain has a row per step, a tree as many as its level before. ``placement``: on the same
     device (draft, then verify), on another ``hardware`` before it, or on another one ``overlapped``

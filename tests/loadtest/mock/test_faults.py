@@ -83,9 +83,9 @@ MORE = {
 }
 ROWS = {**MATRIX, **MORE}
 MESSAGES = {
-    "sse_error": "the mock was told to fail",
-    "http_5xx": "HTTP 500: the mock was told to answer 500",
-    "http_429": "HTTP 429 (Retry-After: 1): the mock was told to answer 429",
+    "sse_error": "the mock is set to fail",
+    "http_5xx": "HTTP 500: the mock is set to answer 500",
+    "http_429": "HTTP 429 (Retry-After: 1): the mock is set to answer 429",
     "timeout": "no complete answer within 2.5 s",
 }
 
