@@ -7,7 +7,6 @@ examples (chosen where the environment has ``CI``); both draw the same examples 
 busy machine is not an error.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 
@@ -21,11 +20,12 @@ from tests.support.dashboard_app import (
     served_dashboard,
     user_of,
 )
+from tests.support.effort import FULL
 
 settings.register_profile("default", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("search", max_examples=500, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.load_profile("ci" if FULL else "default")
 
 
 @pytest.fixture(scope="session")

@@ -337,6 +337,9 @@ def test_an_overbooked_memory_is_found() -> None:
 
 
 @pytest.mark.parametrize("policy", [AlwaysLater, WakesNow, WakesNever])
-def test_a_scheduler_that_wakes_in_vain_is_stopped(policy: type) -> None:
+def test_a_scheduler_that_wakes_in_vain_is_stopped(
+    policy: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.core.replica.MOST_WAKES_IN_VAIN", 500)
     with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
         replay(batching=own(policy))
