@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.support.paths import TRACES
+from workloads.reading import read_trace
 from workloads.trace import Trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -27,6 +29,12 @@ def shared(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"{name} is not beside the repository")
     return path
+
+
+@lru_cache(maxsize=4)
+def shared_trace(name: str) -> Trace:
+    """Read a public trace, once for the tests of a process that follow each other."""
+    return read_trace(shared(name))
 
 
 def changed(record: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

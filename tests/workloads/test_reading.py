@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from tests.support.trace_rows import AZURE, Write, shared
+from tests.support.trace_rows import AZURE, Write, shared, shared_trace
 from workloads.errors import TraceError
 from workloads.reading import read_trace
 from workloads.request import Request
@@ -94,12 +94,12 @@ def test_no_requests_but_failed_ones(write: Write) -> None:
     ],
 )
 def test_clock_of_the_shared_traces(name: str, clock_s: float | None) -> None:
-    assert read_trace(shared(name)).clock_s == clock_s
+    assert shared_trace(name).clock_s == clock_s
 
 
 def test_spreading_the_ties_of_a_real_trace() -> None:
     path = shared("mooncake/conversation_trace.jsonl.gz")
-    tied = read_trace(path)
+    tied = shared_trace("mooncake/conversation_trace.jsonl.gz")
     spread = read_trace(path, spread_ties=True, seed=7)
     assert spread == read_trace(path, spread_ties=True, seed=7)
     assert spread != read_trace(path, spread_ties=True, seed=8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.paths import TRACES
+from tests.support.trace_rows import shared_trace
 from workloads.generators.arrivals import GammaArrivals, PoissonArrivals
 from workloads.generators.conversations import generate_conversations, multi_turn
 from workloads.generators.generate import WorkloadSpec, generate
@@ -19,14 +19,13 @@ from workloads.generators.lengths import (
 )
 from workloads.generators.modulated import OnOffArrivals
 from workloads.generators.prefixes import PrefixGroups
-from workloads.reading import read_trace
 from workloads.request import Request
 from workloads.trace import Trace
 from workloads.transform import scale_rate
 from workloads.validation import Check, compare, ks_distance
 
-CODE = TRACES / "azure" / "AzureLLMInferenceTrace_code.csv.gz"
-CONVERSATION = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
+CODE = "azure/AzureLLMInferenceTrace_code.csv.gz"
+CONVERSATION = "mooncake/conversation_trace.jsonl.gz"
 SPEC = WorkloadSpec(
     4000,
     PoissonArrivals(4.0),
@@ -143,9 +142,7 @@ def test_ks_distance(left: list[int], right: list[int]) -> None:
 
 
 def test_the_code_preset_is_like_the_real_hour() -> None:
-    if not CODE.exists():
-        pytest.skip(f"{CODE.name} is not beside the repository")
-    real = read_trace(CODE)
+    real = shared_trace(CODE)
     spec = WorkloadSpec(len(real), OnOffArrivals(real.rate_per_s), EmpiricalLengths.of(real))
     found = checks(generate(spec, 0), real, resampled=True)
     assert failing(found) == set()
@@ -153,9 +150,7 @@ def test_the_code_preset_is_like_the_real_hour() -> None:
 
 
 def test_gaps_of_a_coarse_clock_are_not_judged() -> None:
-    if not CONVERSATION.exists():
-        pytest.skip(f"{CONVERSATION.name} is not beside the repository")
-    real = read_trace(CONVERSATION)
+    real = shared_trace(CONVERSATION)
     found = checks(real, real)
     assert failing(found) == set()
     for name in ("CV of gaps", "local CV of gaps", "dispersion over 1 s"):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.support.trace_rows import Write, chat, lines, shared
+from tests.support.trace_rows import Write, chat, lines, shared_trace
 from workloads.generators.chaining import Chaining
 from workloads.reading import read_trace
 from workloads.request import Request
@@ -40,7 +40,7 @@ def test_a_broken_chat_can_be_skipped(write: Write) -> None:
 
 
 def test_bailian_re_keying_of_real_chained_ids_is_a_renaming() -> None:
-    trace = read_trace(shared("mooncake/arxiv_trace_window_93.jsonl"))
+    trace = shared_trace("mooncake/arxiv_trace_window_93.jsonl")
     chaining = Chaining()
     renamed = [replace(r, prefix_block_ids=chaining.chained(r.prefix_block_ids)) for r in trace]
     assert prefix_statistics(renamed) == prefix_statistics(trace.requests)

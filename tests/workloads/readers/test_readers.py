@@ -17,7 +17,7 @@ from tests.support.trace_rows import (
     lines,
     round_,
     session,
-    shared,
+    shared_trace,
     step,
     turn,
 )
@@ -210,4 +210,4 @@ mooncake/arxiv_trace_window_93.jsonl | 93 | 7,694.8 | 6,182 | 16,603 | 30,325 | 
 @pytest.mark.parametrize("row", TABLE.strip().splitlines())
 def test_reference_figures(row: str) -> None:
     name, *expected = (cell.strip() for cell in row.split("|"))
-    assert figures(read_trace(shared(name))) == expected
+    assert figures(shared_trace(name)) == expected

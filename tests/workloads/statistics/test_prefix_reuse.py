@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.paths import TRACES
 from tests.support.prefix_chains import chains, request
-from workloads.reading import read_trace
+from tests.support.trace_rows import shared_trace
 from workloads.request import Request
 from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
 from workloads.statistics.statistics import prefix_statistics
@@ -31,13 +30,6 @@ COARSER_TABLE = {
     AGENTS: "0.9629 / 0.9629 | 0.9619 / 0.9624 | 0.9600 / 0.9614",
 }
 REUSE_TABLE = {ARXIV: "0.0192 / 0.6172", CONVERSATION: "0.2415 / 0.3165"}
-
-
-def shared_trace(name: str) -> list[Request]:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip(f"{name} is not beside the repository")
-    return list(read_trace(path))
 
 
 def naive_lru_hits(requests: list[Request], capacity: int) -> int:
@@ -88,13 +80,13 @@ def pairs(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", LRU_TABLE)
 def test_lru_hits_of_the_reference_table(name: str) -> None:
-    found = lru_hits(shared_trace(name), SHARES)
+    found = lru_hits(shared_trace(name).requests, SHARES)
     assert [f"{b:.4f} / {t:.4f}" for b, t in found] == pairs(LRU_TABLE[name])
 
 
 @pytest.mark.parametrize("name", COARSER_TABLE)
 def test_coarser_blocks_of_the_reference_table(name: str) -> None:
-    requests = shared_trace(name)
+    requests = shared_trace(name).requests
     found = [prefix_statistics(reblocked(requests, factor)) or {} for factor in (2, 4, 8)]
     printed = [f"{f['hit_per_block']:.4f} / {f['hit_per_token']:.4f}" for f in found]
     assert printed == pairs(COARSER_TABLE[name])
@@ -102,7 +94,7 @@ def test_coarser_blocks_of_the_reference_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", REUSE_TABLE)
 def test_reuse_of_the_reference_table(name: str) -> None:
-    reused, top = reuse_shares(shared_trace(name))
+    reused, top = reuse_shares(shared_trace(name).requests)
     assert f"{reused:.4f} / {top:.4f}" == REUSE_TABLE[name]
 
 

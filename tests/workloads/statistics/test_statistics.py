@@ -1,12 +1,12 @@
 """The figures of the public traces, at the digits of the reference table; and hand-made cases."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.paths import TRACES
-from workloads.reading import read_trace
+from tests.support.trace_rows import shared_trace
 from workloads.request import Request
 from workloads.statistics.statistics import index_of_dispersion, spearman_rho, statistics
 from workloads.trace import Trace
@@ -45,6 +45,11 @@ def rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
 
 
+@cache
+def shared_figures(name: str) -> dict[str, Any]:
+    return statistics(shared_trace(name))
+
+
 def printed(figures: dict[str, Any], columns: list[tuple[str, str]]) -> list[str]:
     cells = []
     for name, style in columns:
@@ -60,10 +65,7 @@ def printed(figures: dict[str, Any], columns: list[tuple[str, str]]) -> list[str
     *((row[0], PREFIX_COLUMNS, row[1:]) for row in rows(PREFIX_TABLE)),
 ])  # fmt: skip
 def test_reference_table(name: str, columns: list[tuple[str, str]], expected: list[str]) -> None:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip(f"{name} is not beside the repository")
-    assert printed(statistics(read_trace(path)), columns) == expected
+    assert printed(shared_figures(name), columns) == expected
 
 
 def test_a_trace_of_one_request_has_no_ratios() -> None:
@@ -78,10 +80,7 @@ def test_dispersion_of_the_burstiest_and_the_steadiest_trace() -> None:
     """Section 1.1 of the reference: 1.4, 3.9, 16, 56 for chats, 13, 72, 164, 138 for code."""
     windows = ("idc_1s", "idc_10s", "idc_60s", "idc_300s")
     for name, expected in ((AZURE_CONV, "1.4 3.9 16 56"), (AZURE_CODE, "13 72 164 138")):
-        path = TRACES / name
-        if not path.exists():
-            pytest.skip(f"{name} is not beside the repository")
-        figures = statistics(read_trace(path))
+        figures = shared_figures(name)
         printed = [f"{figures[w]:.{1 if figures[w] < 10 else 0}f}" for w in windows]
         assert " ".join(printed) == expected
 

@@ -41,7 +41,7 @@ def precision_factor(monkeypatch: pytest.MonkeyPatch) -> float:
         return 1.0
     for module, size in SIZES:
         monkeypatch.setattr(module, size, getattr(module, size) // SHARE)
-    return SHARE**0.5
+    return float(np.sqrt(SHARE))
 
 
 @pytest.mark.slow
