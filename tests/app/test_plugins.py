@@ -268,4 +268,4 @@ def test_an_error_in_what_a_plug_in_hands_out_is_named_too(mine: Path) -> None:
         "    def build_queue(self, config):\n        return Queue()\n"
     )
     said = refused(*REPLAY, "--batching", f"{mine}:Mine")
-    assert f"{mine}:5: Queue.rank() raised AttributeError" in said
+    assert f"{mine}:5: Mine.add() raised AttributeError" in said

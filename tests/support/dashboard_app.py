@@ -133,10 +133,11 @@ window.scriptChangedMs = 0;
 new MutationObserver(changes => {
   for (const change of changes) {
     window.scriptChangedMs = performance.now();
-    if (change.target.getAttribute('data-test-script-state') === 'running') window.scriptRuns++;
+    if (change.oldValue === 'running') window.scriptRuns++;
   }
 }).observe(document, {
-  subtree: true, attributes: true, attributeFilter: ['data-test-script-state'],
+  subtree: true, attributes: true, attributeOldValue: true,
+  attributeFilter: ['data-test-script-state'],
 });
 """
 _IS_SETTLED = """
@@ -205,7 +206,7 @@ class Browser:
         heading.first.wait_for(timeout=_WAIT_MS)
 
     def settle(self, runs: int = 0) -> None:
-        """Wait until the script has begun ``runs`` times and none is running."""
+        """Wait until the script has run to its end ``runs`` times and is not running."""
         self.page.wait_for_function(_IS_SETTLED, arg=runs, timeout=_WAIT_MS)
 
     def assert_sound(self) -> None:

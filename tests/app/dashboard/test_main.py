@@ -42,5 +42,5 @@ def test_link_restores_the_scenario(user: Browser) -> None:
     page = user.page
     expect(page.get_by_role("slider", name="Requests per second")).to_have_value("20")
     page.get_by_test_id("stSidebar").get_by_text("Policies", exact=True).click()
-    expect(page.get_by_label("Sequences in a batch")).to_have_value("64")
+    expect(page.get_by_label("Sequences in a batch", exact=True)).to_have_value("64")
     user.assert_sound()
