@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -28,7 +27,7 @@ from sim.experiments.scenario import ClusterConfig
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from sim.techniques.registry import TECHNIQUES
-from tests.support.paths import DOCS, ROOT
+from tests.support.paths import ROOT
 from workloads.generators.processes import ARRIVALS
 from workloads.readers.registry import READERS
 from workloads.sample import sample_trace
@@ -50,7 +49,7 @@ def build(root: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = build(ROOT, folder)
@@ -152,12 +151,20 @@ def test_the_reference_has_every_key_of_a_run(site: Path, servers: ServerOptions
     assert scenario_record(sample_trace(), servers.base(), servers.record(), 0).keys() <= known
 
 
-def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
-    shutil.copytree(DOCS, tmp_path / "docs")
-    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    with (tmp_path / "docs" / "tutorial.md").open("a") as page:
-        page.write("\n[nowhere](nowhere.md)\n")
+@pytest.mark.parametrize(
+    ("link", "code", "problem"),
+    [
+        ("tutorial.md", 0, ""),
+        ("nowhere.md", 1, "'tutorial.md' contains a link 'nowhere.md'"),
+        ("tutorial.md#nowhere", 1, "'tutorial.md#nowhere', but"),
+    ],
+)
+def test_a_broken_link_is_an_error(link: str, code: int, problem: str, tmp_path: Path) -> None:
+    """With the settings of the site, on a site of one page."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "tutorial.md").write_text(f"# Tutorial\n\n[somewhere]({link})\n")
+    settings = f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav: [tutorial.md]\nhooks: []\n"
+    (tmp_path / "mkdocs.yml").write_text(settings)
     done = build(tmp_path, tmp_path / "site")
-    assert done.returncode == 1
-    assert "'tutorial.md' contains a link 'nowhere.md'" in done.stderr
+    assert done.returncode == code, done.stderr
+    assert problem in done.stderr
