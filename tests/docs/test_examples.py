@@ -159,6 +159,8 @@ def test_a_page_runs_from_top_to_bottom(page: str, workplace: Path) -> None:
         ("```bash\nfalse\n```\n", "exit code 1"),
         ('<!-- skip: next "it fails" -->\n```bash\nfalse\n```\n', None),
         ("```bash\nservetwin workload stats nowhere.csv\n```\n", "exit code 2"),
+        ("```bash\nservetwin workload stats nowhere.csv | cat\n```\n", "exit code 2"),
+        ("```bash\nservetwin workload stats trace.jsonl > a\ngrep -q requests a\n```\n", None),
         ("```python\n1 / 0\n```\n", "division by zero"),
     ],
 )

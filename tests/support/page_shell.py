@@ -1,5 +1,6 @@
 """Runs the command blocks of a page of the documentation, as a reader would."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -7,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import TracebackType
+from unittest.mock import patch
 
 import httpx
 
@@ -21,6 +24,25 @@ _PORT = ":8000"
 """Where the pages say that a server is; the tests take a free port."""
 
 
+_STEP = re.compile(r"cat > \S+ <<'(\w+)'\n(?:.*\n)*?\1\n|(?:.*\\\n)*.*\n")
+"""A file that a block writes, or a command with the lines that continue it."""
+_ALONE = ("servetwin ", "python3 ", "cat > ")
+"""Commands that leave nothing in their shell which a later one could need."""
+_QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"$`]*\"|(?<=\s)#.*")
+
+
+def steps(block: str) -> list[str]:
+    """The commands of a block that can run one by one, or the block."""
+    found = [step[0] for step in _STEP.finditer(block + "\n") if step[0].strip()]
+    return found if all(step.startswith(_ALONE) for step in found) else [block]
+
+
+def needs_bash(line: str) -> bool:
+    """Whether a line is more than a ``servetwin`` and its arguments."""
+    words = _QUOTED_OR_COMMENT.sub("", line)
+    return not line.startswith("servetwin ") or re.search(r"[|&;<>$`*?~(){}\n]", words) is not None
+
+
 def command_lines(block: str) -> list[str]:
     """The commands of a block, each on one line."""
     return [line for line in re.sub(r"\\\n\s*", "", block).splitlines() if line.strip()]
@@ -29,8 +51,8 @@ def command_lines(block: str) -> list[str]:
 class PageShell:
     """One page's terminal, in ``folder``, with another one beside it for a server.
 
-    ``servetwin`` runs in this process, and predicts by two replications, unless ``as_written``:
-    then bash runs the blocks.
+    A plain ``servetwin`` runs in this process; bash runs the rest. Predictions are by two
+    replications, unless ``as_written``.
     """
 
     def __init__(self, folder: Path, *, as_written: bool = False) -> None:
@@ -38,6 +60,7 @@ class PageShell:
         self._as_written = as_written
         self._server: subprocess.Popen[bytes] | None = None
         self._url = ""
+        self._modules = frozenset(sys.modules)
 
     def __enter__(self) -> "PageShell":
         return self
@@ -49,24 +72,32 @@ class PageShell:
         traceback: TracebackType | None,
     ) -> None:
         self._stop_server()
+        for name in sys.modules.keys() - self._modules:
+            if name.startswith("servetwin_plugin_"):
+                del sys.modules[name]
 
     def run(self, block: str) -> str:
         """What a block prints; ``AssertionError`` where a command fails."""
-        lines = command_lines(block)
-        if not all(line.startswith("servetwin ") for line in lines):
-            return self._bash(block)
-        return "".join(map(self._run_line, lines))
+        return "".join(map(self._run_step, steps(block)))
 
-    def _run_line(self, line: str) -> str:
+    def _run_step(self, step: str) -> str:
+        line = "\n".join(command_lines(step))
         if line.startswith(SERVE):
             self._serve(shlex.split(line, comments=True)[2:])
             return ""
-        if self._as_written:
-            return self._bash(line)
+        return self._bash(step) if needs_bash(line) else self._here(line)
+
+    def _here(self, line: str) -> str:
+        """What a command prints that runs in this process, and leaves it as it was."""
         arguments = shlex.split(self._at_port(line), comments=True)[1:]
-        if arguments[0] == "replay" and "--replications" not in arguments:
+        if not self._as_written and arguments[0] == "replay" and "--replications" not in arguments:
             arguments += ["--replications", "2"]
-        done = servetwin(*arguments)
+        with (
+            contextlib.chdir(self._folder),
+            patch.dict(os.environ, self._environment()),
+            warnings.catch_warnings(),
+        ):
+            done = servetwin(*arguments)
         assert done.code == 0, f"{line}: exit code {done.code}: {done.err}"
         return done.out + done.err
 
