@@ -22,6 +22,7 @@ from sim.step_times.profile import load_profile
 from sim.step_times.step_time import ApiLatency, LinearStepTime
 from sim.theory import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import REDUCTION, WIDENING
 from workloads.errors import PolicyError
 from workloads.request import Request
 
@@ -337,12 +338,12 @@ def test_a_router_that_names_no_replica_is_stopped(tmp_path: Path) -> None:
 ONE_SLOT = PolicyConfig(
     max_seqs=1, kv_tokens=1_000_000, max_model_len=1_000_000, token_budget=1_000_000
 )
-WARM_UP = 500
+WARM_UP = 500 // REDUCTION
 
 
 def check_inside(means: list[float], exact: float, power: float) -> None:
     half_width = T_99_9 * np.std(means, ddof=1) / np.sqrt(len(means))
-    assert half_width < power * exact, "the test has no power"
+    assert half_width < WIDENING * power * exact, "the test has no power"
     assert abs(np.mean(means) - exact) < half_width
 
 
@@ -350,12 +351,13 @@ def test_prefill_and_decode_pools_are_a_tandem_queue() -> None:
     """Q14: rate 0.5, services exponential with rates 1 and 0.8, a link that takes no time."""
     by_row = LinearStepTime.of({"rows_from_0": 1e-4})
     pools = [Pool(ONE_SLOT, by_row, role=role) for role in ("prefill", "decode")]
+    count = 4000 // REDUCTION
     means = []
     for seed in range(REPLICATIONS):
         streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
-        arrivals_s = np.cumsum(streams[0].exponential(2.0, 4000)).tolist()
-        prompts = streams[1].geometric(1e-4, 4000).tolist()
-        outputs = streams[2].geometric(1e-4 / 1.25, 4000).tolist()
+        arrivals_s = np.cumsum(streams[0].exponential(2.0, count)).tolist()
+        prompts = streams[1].geometric(1e-4, count).tolist()
+        outputs = streams[2].geometric(1e-4 / 1.25, count).tolist()
         requests = [
             request(str(i), *drawn)
             for i, drawn in enumerate(
@@ -375,7 +377,7 @@ def test_random_routing_makes_independent_queues() -> None:
     means = []
     for seed in range(REPLICATIONS):
         rng = np.random.default_rng(seed)
-        arrivals_s = np.cumsum(rng.exponential(1 / 2.0, 6000)).tolist()
+        arrivals_s = np.cumsum(rng.exponential(1 / 2.0, 6000 // REDUCTION)).tolist()
         requests = [request(str(i), at_s, output=1) for i, at_s in enumerate(arrivals_s)]
         frame = simulate_cluster(requests, pools, RouterConfig("random"), seed=seed).requests
         means.append(float(frame["queue_s"][WARM_UP:].mean()))

@@ -18,10 +18,8 @@ from sim.theory.selftest.judge import (
     judge,
     judge_named,
 )
-from tests.support.effort import FULL
+from tests.support.effort import REDUCTION, WIDENING
 
-SHARE = 4
-"""The inner loop simulates one request in so many; intervals are wider by the root of it."""
 SIZES = [
     (single_server, "REQUESTS"),
     (single_server, "ORDERED_REQUESTS"),
@@ -35,20 +33,18 @@ SIZES = [
 
 
 @pytest.fixture
-def precision_factor(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Shorten all cases outside CI; return how much wider their intervals may be."""
-    if FULL:
-        return 1.0
+def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate fewer requests in all cases, outside CI."""
     for module, size in SIZES:
-        monkeypatch.setattr(module, size, getattr(module, size) // SHARE)
-    return float(np.sqrt(SHARE))
+        monkeypatch.setattr(module, size, getattr(module, size) // REDUCTION)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("reduced")
 @pytest.mark.parametrize("name", CASES)
-def test_scenario_meets_theory(name: str, precision_factor: float) -> None:
+def test_scenario_meets_theory(name: str) -> None:
     """Inside a 99.9 % interval over replications that is itself narrow enough to have power."""
-    precision = precision_factor * CASES[name].precision
+    precision = WIDENING * CASES[name].precision
     outcomes = list(judge(replace(CASES[name], precision=precision)))
     assert outcomes
     for outcome in outcomes:

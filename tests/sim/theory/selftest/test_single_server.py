@@ -17,6 +17,7 @@ from sim.theory.selftest.case import (
 from sim.theory.selftest.judge import (
     judge,
 )
+from tests.support.effort import REDUCTION, WIDENING
 
 
 @pytest.mark.parametrize(
@@ -27,16 +28,19 @@ from sim.theory.selftest.judge import (
 def test_busier_slots_wait_as_pollaczek_and_khinchine_say(
     utilisation: float, tokens: list[int], exact_s: float
 ) -> None:
-    """A service of 10 tokens is a second; the interval is within 12 %."""
+    """A service of 10 tokens is a second; the interval is within 12 % in CI."""
+    count = 4000 // REDUCTION
 
     def mean_wait_s(rng: np.random.Generator) -> dict[str, float]:
         arrivals, lengths = rng.spawn(2)
-        arrivals_s = poisson_arrivals_s(arrivals, utilisation, 4000)
-        requests = trace(arrivals_s, outputs=lengths.choice(tokens, 4000))
+        arrivals_s = poisson_arrivals_s(arrivals, utilisation, count)
+        requests = trace(arrivals_s, outputs=lengths.choice(tokens, count))
         run = replay(ONE_SLOT, {"constant": 0.1}, requests)
-        return {"mean wait": float(run.requests["queue_s"][500:].mean())}
+        return {"mean wait": float(run.requests["queue_s"][count // 8 :].mean())}
 
-    busy = SelftestCase("busy", "", {"mean wait": exact_s}, mean_wait_s, 36, precision=0.12)
+    busy = SelftestCase(
+        "busy", "", {"mean wait": exact_s}, mean_wait_s, 36, precision=0.12 * WIDENING
+    )
     assert all(outcome.holds for outcome in judge(busy))
 
 
