@@ -11,8 +11,9 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Generic, TypeVar
 
 from workloads.errors import PolicyError, ServetwinError, did_you_mean
@@ -162,6 +163,14 @@ def _resolved(target: Any) -> Any:
     return getattr(found, name) if name else found
 
 
+class _UncachedLoader(SourceFileLoader):
+    """Compiles the file each time: cached bytecode is stale after a change in the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file's present content."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load_module(source: Any) -> ModuleType:
     """Return the module of a plug-in's file, executed once for each content of the file."""
     path: Path = source.path
@@ -173,7 +182,8 @@ def _load_module(source: Any) -> ModuleType:
     name = f"servetwin_plugin_{digest.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path.absolute())
+    loader = _UncachedLoader(name, str(path.absolute()))
+    spec = importlib.util.spec_from_file_location(name, path.absolute(), loader=loader)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
