@@ -1,6 +1,7 @@
 """The verdict of a verification: predicted, measured, error, noise floor, in words and tables."""
 
 import json
+import textwrap
 from collections.abc import Sequence
 
 from app.text.provenance import rests_line
@@ -8,6 +9,8 @@ from app.twin.verification import Level, Verification
 from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison
 from loadtest.report.comparison_report import comparison_table
 from sim.step_times.profile import Profile
+
+_WIDTH = 100  # characters of a line
 
 
 def verdict_lines(found: Verification) -> list[str]:
@@ -100,7 +103,7 @@ def _conclusion(found: Verification) -> list[str]:
     ]
     open_ = [f"  {name}: {why}" for name, why in found.not_identified.items()]
     return [
-        f"VERDICT: the prediction FAILED on {', '.join(failed)}",
+        *textwrap.wrap(f"VERDICT: the prediction FAILED on {', '.join(failed)}", _WIDTH),
         *(["what was not identified may be why:", *open_] if open_ else []),
     ]
 

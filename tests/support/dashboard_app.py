@@ -140,8 +140,10 @@ new MutationObserver(changes => {
   attributeFilter: ['data-test-script-state'],
 });
 """
+# React may draw the start and the end of a quick run in one step, and nothing is seen to run: then
+# ten seconds in which nothing changes are an end too.
 _IS_SETTLED = """
-runs => window.scriptRuns >= runs
+([runs, sinceMs]) => (window.scriptRuns >= runs || performance.now() - sinceMs > 10000)
   && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]') !== null
   && document.querySelector('[data-stale=true]') === null
   && performance.now() - window.scriptChangedMs > 150
@@ -175,9 +177,9 @@ class Browser:
     def act(self, action: Callable[[], object]) -> None:
         """Do something that runs the script once more, and wait for the end of that run."""
         self.settle()
-        runs = self.page.evaluate("window.scriptRuns")
+        runs, since_ms = self.page.evaluate("[window.scriptRuns, performance.now()]")
         action()
-        self.settle(runs + 1)
+        self.settle(runs + 1, since_ms)
 
     def press(self, name: str) -> None:
         """Press the button ``name``."""
@@ -205,9 +207,10 @@ class Browser:
         heading = self.page.get_by_role("heading", name=name, level=level)
         heading.first.wait_for(timeout=_WAIT_MS)
 
-    def settle(self, runs: int = 0) -> None:
-        """Wait until the script has run to its end ``runs`` times and is not running."""
-        self.page.wait_for_function(_IS_SETTLED, arg=runs, timeout=_WAIT_MS)
+    def settle(self, runs: int = 0, since_ms: float = 0) -> None:
+        """Wait until the script has run to its end ``runs`` times since ``since_ms``, on the clock
+        of the page, and is not running."""
+        self.page.wait_for_function(_IS_SETTLED, arg=[runs, since_ms], timeout=_WAIT_MS)
 
     def assert_sound(self) -> None:
         """No exception box, no console error, no request to the outside."""
