@@ -4,10 +4,7 @@ from workloads.errors import PolicyError, ServetwinError
 
 
 def key_value(
-    text: str,
-    where: str,
-    error: type[ServetwinError] = PolicyError,
-    form: str = "KEY=VALUE",
+    text: str, where: str, error: type[ServetwinError] = PolicyError, form: str = "KEY=VALUE"
 ) -> tuple[str, str]:
     """Return the key and the value of ``text``, without the spaces around them.
 
@@ -20,10 +17,7 @@ def key_value(
 
 
 def key_values(
-    text: str,
-    where: str,
-    error: type[ServetwinError] = PolicyError,
-    form: str = "KEY=VALUE",
+    text: str, where: str, error: type[ServetwinError] = PolicyError, form: str = "KEY=VALUE"
 ) -> dict[str, str]:
     """Return the values by key of ``KEY=VALUE,KEY=VALUE``; the last one of a key counts.
 

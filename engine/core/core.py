@@ -4,9 +4,9 @@ The core knows neither torch nor HTTP nor processes. ``core_loop`` hands it requ
 and asks for steps.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.core.clock import CoreClock
 from engine.core.messages import CoreStats, FinishReason, Refused, TokenEvent
@@ -37,8 +37,7 @@ NewState = Callable[[list[int], SamplingParams], TokenStateLike]
 """Makes what the executor keeps of a new sequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
+class _Output(NamedTuple):
     """How the output of one live request is read."""
 
     params: SamplingParams
@@ -72,7 +71,8 @@ class EngineCore:
         self._states: dict[str, TokenStateLike] = {}
         self._outputs: dict[str, _Output] = {}
         self._idle = True
-        self._totals = _Totals()
+        self._totals = Counter[str]()
+        """The other fields of ``CoreStats``."""
         self._refused: list[Refused] = []
 
     @property
@@ -87,7 +87,9 @@ class EngineCore:
 
         ``request_id`` must not be that of a live request.
         """
-        seq = self._sequence(request_id, token_ids, params, received_s)
+        block_tokens = self.scheduler.memory.block_tokens
+        keys = token_keys(token_ids, block_tokens) if self._prefix_cache else []
+        seq = Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
         if self.log:
             self.log.arrival(seq)
         refusal = self.scheduler.add(seq)
@@ -134,44 +136,39 @@ class EngineCore:
     def stats(self) -> CoreStats:
         """Return the present load of the core and its totals."""
         running, waiting, free_tokens = self.scheduler.load()
-        memory, totals = self.scheduler.memory, self._totals
-        return CoreStats(
-            running=running,
-            waiting=waiting,
-            kv_usage=1 - free_tokens / memory.capacity_tokens,
-            preemptions=totals.preemptions,
-            prefix_queries=totals.prefix_queries,
-            prefix_hits=totals.prefix_hits,
-            steps=totals.steps,
-            step_tokens=totals.step_tokens,
-        )
-
-    def _sequence(
-        self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
-    ) -> Sequence:
-        block_tokens = self.scheduler.memory.block_tokens
-        keys = token_keys(token_ids, block_tokens) if self._prefix_cache else []
-        return Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
+        kv_usage = 1 - free_tokens / self.scheduler.memory.capacity_tokens
+        return CoreStats(running, waiting, kv_usage, **self._totals)
 
     def _record(self, batch: Batch, now_s: float, duration_s: float) -> None:
         if self.log:
-            step = self._totals.steps
+            step = self._totals["steps"]
             self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, self._idle))
         self._idle = False
-        self._totals.count(batch, self._prefix_cache)
+        self._count(batch)
+
+    def _count(self, batch: Batch) -> None:
+        """Add a batch that has run but is not completed yet."""
+        self._totals["steps"] += 1
+        self._totals["step_tokens"] = sum(entry.tokens for entry in batch.entries)
+        self._totals["preemptions"] += len(batch.preempted)
+        if self._prefix_cache:
+            for entry in filter(_is_admission, batch.entries):
+                self._totals["prefix_queries"] += entry.seq.prompt_tokens
+                self._totals["prefix_hits"] += entry.seq.cached_tokens
 
     def _advance(self, seq: Sequence, token_id: int) -> TokenEvent:
         """Append one token; mark the sequence as stopped when the token ends it early."""
-        output, params = self._outputs[seq.request_id], self._outputs[seq.request_id].params
+        params, text_stream = self._outputs[seq.request_id]
         self._states[seq.request_id].token_ids.append(token_id)
         generated = seq.generated_tokens + 1
         may_stop = generated >= params.min_tokens
-        text, found_stop = output.text.push(token_id, may_stop)
+        text, found_stop = text_stream.push(token_id, may_stop)
         if found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos):
             seq.stop()
-        reason = _finish_reason(seq.stopped, generated >= params.max_tokens)
+        at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
+        reason = "stop" if seq.stopped else at_limit
         if reason and not found_stop:
-            text += output.text.flush()
+            text += text_stream.flush()
         return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
 
     def _give_up(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
@@ -184,33 +181,6 @@ class EngineCore:
         del self._states[request_id], self._outputs[request_id]
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Running totals since the start of the core."""
-
-    steps: int = 0
-    step_tokens: int = 0
-    preemptions: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-
-    def count(self, batch: Batch, prefix_cache: bool) -> None:
-        """Add a batch that has run but is not completed yet."""
-        self.steps += 1
-        self.step_tokens = sum(entry.tokens for entry in batch.entries)
-        self.preemptions += len(batch.preempted)
-        if prefix_cache:
-            for entry in filter(_is_admission, batch.entries):
-                self.prefix_queries += entry.seq.prompt_tokens
-                self.prefix_hits += entry.seq.cached_tokens
-
-
 def _is_admission(entry: ScheduledSequence) -> bool:
     seq = entry.seq
     return entry.start == seq.cached_tokens and not seq.generated_tokens and not seq.preemptions
-
-
-def _finish_reason(stopped: bool, at_limit: bool) -> FinishReason | None:
-    if stopped:
-        return "stop"
-    return "length" if at_limit else None

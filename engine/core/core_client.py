@@ -5,7 +5,6 @@ import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from engine.core.messages import Abort, Add, Failed, Message, Refused, Stop, TokenEvent, Update
@@ -131,12 +130,7 @@ class CoreRequest:
     def __enter__(self) -> "CoreRequest":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._client.close(self)
 
     def put(self, event: Event) -> None:

@@ -2,22 +2,25 @@
 
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from engine.core.messages import CoreStats, TokenEvent
 
-_TTFT_BUCKETS_S = (
+_TTFT_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
     80, 160, 640, 2560,
 )  # fmt: skip
-_ITL_BUCKETS_S = (
+_ITL_S = (
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
 )  # fmt: skip
-_E2E_BUCKETS_S = (
+_E2E_S = (
     0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
 )  # fmt: skip
-_TOKEN_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+MetricT = TypeVar("MetricT", Counter, Gauge, Histogram)
 
 FINISHED_REASONS = ("stop", "length", "abort")
 
@@ -36,31 +39,37 @@ class Metrics:
 
     def __init__(self, model_name: str) -> None:
         self._registry = CollectorRegistry()
-        self._model_name = model_name
         self._core = CoreStats()
-        self._running = self._gauge("num_requests_running", "Sequences in the running batch.")
-        self._waiting = self._gauge("num_requests_waiting", "Sequences that wait for admission.")
-        self._kv_usage = self._gauge("kv_cache_usage_perc", "KV memory in use; 1 is all of it.")
-        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens processed.")
-        self._generation_tokens = self._counter("generation_tokens", "Tokens generated.")
-        self._preemptions = self._counter("num_preemptions", "Preemptions.")
-        self._prefix_queries = self._counter(
-            "prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
+
+        def made(kind: type[MetricT], name: str, text: str, *buckets: float) -> MetricT:
+            options: dict[str, Any] = {"registry": self._registry}
+            if buckets:
+                options["buckets"] = buckets
+            return kind(f"vllm:{name}", text, ("model_name",), **options).labels(model_name)
+
+        self._running = made(Gauge, "num_requests_running", "Sequences in the running batch.")
+        self._waiting = made(Gauge, "num_requests_waiting", "Sequences that wait for admission.")
+        self._kv_usage = made(Gauge, "kv_cache_usage_perc", "KV memory in use; 1 is all of it.")
+        self._prompt_tokens = made(Counter, "prompt_tokens", "Prompt tokens processed.")
+        self._generation_tokens = made(Counter, "generation_tokens", "Tokens generated.")
+        self._preemptions = made(Counter, "num_preemptions", "Preemptions.")
+        self._prefix_queries = made(
+            Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
         )
-        self._prefix_hits = self._counter(
-            "prefix_cache_hits", "Prompt tokens found in the prefix cache."
+        self._prefix_hits = made(
+            Counter, "prefix_cache_hits", "Prompt tokens found in the prefix cache."
         )
-        self._ttft = self._histogram(
-            "time_to_first_token_seconds", "From arrival to first token.", _TTFT_BUCKETS_S
+        self._ttft = made(
+            Histogram, "time_to_first_token_seconds", "From arrival to first token.", *_TTFT_S
         )
-        self._itl = self._histogram(
-            "inter_token_latency_seconds", "Between tokens of a request.", _ITL_BUCKETS_S
+        self._itl = made(
+            Histogram, "inter_token_latency_seconds", "Between tokens of a request.", *_ITL_S
         )
-        self._e2e = self._histogram(
-            "e2e_request_latency_seconds", "From arrival to last token.", _E2E_BUCKETS_S
+        self._e2e = made(
+            Histogram, "e2e_request_latency_seconds", "From arrival to last token.", *_E2E_S
         )
-        self._step_tokens = self._histogram(
-            "iteration_tokens_total", "Positions computed in a step.", _TOKEN_BUCKETS
+        self._step_tokens = made(
+            Histogram, "iteration_tokens_total", "Positions computed in a step.", *_TOKENS
         )
         success = Counter(
             "vllm:request_success",
@@ -102,17 +111,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        gauge = Gauge(f"vllm:{name}", text, ("model_name",), registry=self._registry)
-        return gauge.labels(self._model_name)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        counter = Counter(f"vllm:{name}", text, ("model_name",), registry=self._registry)
-        return counter.labels(self._model_name)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        histogram = Histogram(
-            f"vllm:{name}", text, ("model_name",), registry=self._registry, buckets=buckets
-        )
-        return histogram.labels(self._model_name)

@@ -1,7 +1,6 @@
 """Runs a batch: the policies' decision in, one new token per sampling sequence out."""
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -63,15 +62,10 @@ class Runner:
             config, seed=seed, std=weight_std, dtype=self._dtype, device=self._device
         )
         self._model = Decoder(config, weights, prepack=prepack)
-        store = KVStore(config, kv_tokens, dtype=self._dtype, device=self._device)
-        self._attention = attention_backend(attention, store.with_layout(layout, block_tokens))
-
-    def with_layout(self, layout: KVLayout, block_tokens: int) -> "Runner":
-        """Return a runner on the same weights and KV tensors with another layout."""
-        runner = copy(self)
-        store = self._attention.store.with_layout(layout, block_tokens)
-        runner._attention = attention_backend(self._attention.name, store)
-        return runner
+        store = KVStore(
+            config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
+        )
+        self._attention = attention_backend(attention, store)
 
     @property
     def store(self) -> KVStore:

@@ -20,7 +20,7 @@ from engine.http.api_errors import (
     answer_disconnect,
     answer_http_error,
 )
-from engine.http.generation import GenerationRoute
+from engine.http.generation import GenerationRoute, check_open
 from engine.http.protocol import ChatBody, CompletionBody
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,10 +34,7 @@ def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
         return JSONResponse({"object": "list", "data": [model]})
 
     async def health(request: Request) -> Response:
-        if core.died.is_set():
-            raise ApiError(503, core.why_died)
-        if core.draining:
-            raise ApiError(503, "the server is shutting down")
+        check_open(core)
         return JSONResponse({"status": "ok"})
 
     async def metrics(request: Request) -> Response:

@@ -1,6 +1,7 @@
 """Errors of the HTTP API, in OpenAI's shape."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -10,24 +11,15 @@ from starlette.responses import JSONResponse, Response
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """An answer other than 200; ``param`` names the field that was wrong."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-        self.headers = headers
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] | None = None
 
     def body(self) -> dict[str, object]:
         """Return the JSON that OpenAI's clients expect."""

@@ -3,7 +3,6 @@
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from engine.serve_options import ServeOptions
 from workloads.child_process import python_command, python_environment
@@ -54,12 +53,7 @@ class EngineServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.core.core_client import CoreClient, CoreRequest, Ended, Event
-from engine.core.messages import Refused, TokenEvent
+from engine.core.messages import TokenEvent
 from engine.http.answers import DONE, Answer, Dialect, error_chunk, usage
 from engine.http.api_errors import ApiError
 from engine.http.protocol import GenerationBody, parse_body
@@ -23,29 +24,23 @@ _STREAM_HEADERS = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class GenerationRoute:
     """ASGI endpoint: one ``Dialect`` and the body that belongs to it."""
 
-    def __init__(
-        self,
-        core: CoreClient,
-        facts: Mapping[str, Any],
-        dialect: Dialect,
-        body_type: type[GenerationBody],
-    ) -> None:
-        self._core = core
-        self._facts = facts
-        self._dialect = dialect
-        self._body_type = body_type
+    core: CoreClient
+    facts: Mapping[str, Any]
+    dialect: Dialect
+    body_type: type[GenerationBody]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that goes away takes its request with it."""
-        self._check_open()
-        body = parse_body(self._body_type, await read_body(Request(scope, receive)))
+        check_open(self.core)
+        body = parse_body(self.body_type, await read_body(Request(scope, receive)))
         self._check_model(body)
-        prompt_ids = body.prompt_ids(self._facts["vocab_size"])
+        prompt_ids = body.prompt_ids(self.facts["vocab_size"])
         params = body.sampling(self._default_max_tokens(len(prompt_ids)))
-        with self._core.open(self._dialect.id_prefix, prompt_ids, params) as request:
+        with self.core.open(self.dialect.id_prefix, prompt_ids, params) as request:
             watcher = asyncio.create_task(_watch(receive, request))
             try:
                 await self._answer(request, body, scope, receive, send)
@@ -55,16 +50,11 @@ class GenerationRoute:
                 watcher.cancel()
 
     async def _answer(
-        self,
-        request: CoreRequest,
-        body: GenerationBody,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, request: CoreRequest, body: GenerationBody, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Wait for the core's first word, so that a refusal can still be a status."""
         answer = Answer(
-            self._dialect, request.request_id, self._facts["model"], body.return_token_ids
+            self.dialect, request.request_id, self.facts["model"], body.return_token_ids
         )
         events = await request.take()
         _token(events[0])
@@ -74,23 +64,25 @@ class GenerationRoute:
         else:
             await JSONResponse(await _whole(request, events, answer))(scope, receive, send)
 
-    def _check_open(self) -> None:
-        if self._core.died.is_set():
-            raise ApiError(503, self._core.why_died)
-        if self._core.draining:
-            raise ApiError(503, "the server is shutting down")
-
     def _check_model(self, body: GenerationBody) -> None:
-        served = self._facts["model"]
+        served = self.facts["model"]
         if body.model not in (None, served):
             message = f"model: {body.model!r} is not served here; {served!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
 
     def _default_max_tokens(self, prompt_tokens: int) -> int:
         """Return at least 1: the scheduler decides whether the request fits."""
-        longest: int = min(self._facts["max_model_len"], self._facts["kv_tokens"])
+        longest: int = min(self.facts["max_model_len"], self.facts["kv_tokens"])
         left = longest - prompt_tokens
-        return max(1, left if self._dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
+        return max(1, left if self.dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
+
+
+def check_open(core: CoreClient) -> None:
+    """Raise ``ApiError`` (503) where the core has died or takes no new requests."""
+    if core.died.is_set():
+        raise ApiError(503, core.why_died)
+    if core.draining:
+        raise ApiError(503, "the server is shutting down")
 
 
 async def read_body(request: Request) -> bytes:
@@ -131,15 +123,11 @@ def _token(event: Event) -> TokenEvent:
     """
     if isinstance(event, TokenEvent):
         return event
-    if isinstance(event, Refused):
-        raise _refusal(event)
-    raise _Disconnected if event.why == "disconnected" else ApiError(503, event.message)
-
-
-def _refusal(event: Refused) -> ApiError:
+    if isinstance(event, Ended):
+        raise _Disconnected if event.why == "disconnected" else ApiError(503, event.message)
     if event.kind in ("queue_full", "too_late"):
-        return ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
-    return ApiError(400, event.reason, code="context_length_exceeded")
+        raise ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
+    raise ApiError(400, event.reason, code="context_length_exceeded")
 
 
 async def _whole(request: CoreRequest, events: list[Event], answer: Answer) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from engine.core.metrics import Metrics
 from engine.http.api import create_app
 from engine.serve_options import ServeOptions
 from workloads.errors import EngineError
+from workloads.listening import listening_socket, url_of
 
 DEATH_LINGER_S = 1.0
 """How long ``/health`` says 503 after the core has died, before the server ends."""
@@ -40,7 +41,7 @@ def serve_core(
 
     Raises ``EngineError`` when the server cannot start, or when its core has died.
     """
-    with _listen(host, port) as listener:
+    with listening_socket(host, port, EngineError) as listener:
         process, connection, facts = start_process(build)
         with closing(connection), _ending(process):
             core = CoreClient(connection, Metrics(facts["model"]))
@@ -52,7 +53,7 @@ def serve_core(
                 timeout_graceful_shutdown=CLOSE_CONNECTIONS_S,
                 timeout_keep_alive=KEEP_ALIVE_S,
             )
-            server = _Server(config, core, drain_s, lambda: on_ready(_url(listener)))
+            server = _Server(config, core, drain_s, lambda: on_ready(url_of(listener)))
             asyncio.run(server.serve(sockets=[listener]))
             core.stop()
     if core.died.is_set():
@@ -108,30 +109,6 @@ class _Server(uvicorn.Server):
         await self._core.died.wait()
         await asyncio.sleep(DEATH_LINGER_S)
         self.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        # asyncio sets TCP_NODELAY only on sockets that know their protocol; without it the chunks
-        # of a reused connection wait for the client's delayed acknowledgements
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise EngineError(f"cannot listen on {host}: {error.strerror}") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen()  # now, so that of two servers on one port the second learns it here
-    except OSError as error:
-        listener.close()
-        raise EngineError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,18 +22,13 @@ from workloads.errors import EngineError
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim]."""
+DecodeStep = Callable[[int, Tensor], Tensor]
+"""(layer, queries of all decodes), [decodes, kv heads, group, head dim], to the same shape."""
 
 
 def is_decode(entry: ScheduledSequence) -> bool:
     """Return whether the entry is one row over stored positions; any other entry is a chunk."""
     return entry.rows == 1 and entry.start + entry.tokens > 0
-
-
-class DecodeStep(Protocol):
-    """The attention of all decodes of a step."""
-
-    def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        """Attend; queries and result are [decodes, kv heads, group, head dim]."""
 
 
 class AttentionBackend(ABC):
@@ -77,9 +71,16 @@ class PerSequenceAttention(AttentionBackend):
 
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
         """Return a loop over the sequences."""
-        return _LoopedDecodes(
-            [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
-        )
+        contexts = [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            outputs = [
+                F.scaled_dot_product_attention(query, *context(layer))
+                for query, context in zip(queries.unsqueeze(2).unbind(), contexts, strict=True)
+            ]
+            return torch.stack(outputs).squeeze(2)
+
+        return attend
 
 
 class PaddedAttention(AttentionBackend):
@@ -99,8 +100,18 @@ class PaddedAttention(AttentionBackend):
             row[context:] = row[0]
         device = self.store.keys.device
         beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
-        mask = _additive(beyond, self.store.keys.dtype)
-        return _PaddedDecodes(self.store, to_device(slots.ravel(), device), mask[:, None, None])
+        mask = _additive(beyond, self.store.keys.dtype)[:, None, None]
+        index = to_device(slots.ravel(), device)
+
+        def gather(stored: Tensor) -> Tensor:
+            padded = stored.index_select(0, index)
+            return padded.view(len(mask), -1, *padded.shape[1:]).transpose(1, 2)
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            keys, values = map(gather, self.store.layers[layer])
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+        return attend
 
 
 _BACKENDS: dict[str, type[AttentionBackend]] = {
@@ -215,36 +226,6 @@ class _Chunk:
             torch.cat((stored_keys, padding_keys), dim=2),
             torch.cat((stored_values, padding_values), dim=2),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _LoopedDecodes:
-    contexts: list[ReadContext]
-
-    def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        outputs = [
-            F.scaled_dot_product_attention(query, *context(layer))
-            for query, context in zip(queries.unsqueeze(2).unbind(), self.contexts, strict=True)
-        ]
-        return torch.stack(outputs).squeeze(2)
-
-
-@dataclass(frozen=True, slots=True)
-class _PaddedDecodes:
-    store: KVStore
-    slots: Tensor
-    mask: Tensor
-    """[decodes, 1, 1, width]."""
-
-    def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        keys, values = self.store.layers[layer]
-        return F.scaled_dot_product_attention(
-            queries, self._gather(keys), self._gather(values), attn_mask=self.mask
-        )
-
-    def _gather(self, slots: Tensor) -> Tensor:
-        padded = slots.index_select(0, self.slots)
-        return padded.view(len(self.mask), -1, *padded.shape[1:]).transpose(1, 2)
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:

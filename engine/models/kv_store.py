@@ -1,7 +1,6 @@
 """The tensors that hold keys and values, and where in them a sequence's positions are."""
 
 from collections.abc import Callable
-from copy import copy
 
 import numpy as np
 import torch
@@ -27,7 +26,14 @@ class KVStore:
     """
 
     def __init__(
-        self, config: ModelConfig, kv_tokens: int, *, dtype: torch.dtype, device: torch.device
+        self,
+        config: ModelConfig,
+        kv_tokens: int,
+        layout: KVLayout,
+        block_tokens: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         shape = (config.layers, kv_tokens, config.kv_heads, config.head_dim)
         try:  # not filled: on the CPU a page becomes real when it is first written
@@ -40,17 +46,8 @@ class KVStore:
                 "ask for fewer"
             ) from None
         self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
-        self.layout: KVLayout = "contiguous"
-        self.block_tokens = 1
-        self._offsets = np.arange(1)
-
-    def with_layout(self, layout: KVLayout, block_tokens: int) -> "KVStore":
-        """Return a store of the same tensors under another layout."""
-        store = copy(self)
-        store.layout = layout
-        store.block_tokens = block_tokens
-        store._offsets = np.arange(block_tokens)
-        return store
+        self.layout, self.block_tokens = layout, block_tokens
+        self._offsets = np.arange(block_tokens)
 
     @property
     def bytes(self) -> int:

@@ -5,7 +5,6 @@ has random weights, so the ids above stand for nothing; they read as ``" w<id>"`
 """
 
 import codecs
-from collections.abc import Iterable
 
 from engine.models.sampling_params import EOS_ID
 
@@ -20,16 +19,11 @@ def encode(text: str) -> list[int]:
     return list(text.encode())
 
 
-def decode(token_ids: Iterable[int]) -> str:
-    """Return the text of a whole output; bytes that are not UTF-8 become U+FFFD, special ids
-    nothing.
-    """
-    decoder = IncrementalDecoder()
-    return "".join(map(decoder.push, token_ids)) + decoder.flush()
-
-
 class IncrementalDecoder:
-    """Text of one output, token by token; a character comes with the last of its bytes."""
+    """Text of one output, token by token; a character comes with the last of its bytes.
+
+    Bytes that are not UTF-8 become U+FFFD, special ids nothing.
+    """
 
     def __init__(self) -> None:
         self._utf8 = _UTF8(errors="replace")

@@ -40,13 +40,9 @@ class _Draw:
         self._std = std
         self._dtype = dtype
 
-    def matrix(self, rows: int, columns: int) -> Tensor:
-        return self._normal((rows, columns), mean=0.0)
-
-    def norm(self, size: int) -> Tensor:
-        return self._normal((size,), mean=1.0)
-
-    def _normal(self, shape: tuple[int, ...], mean: float) -> Tensor:
+    def __call__(self, *shape: int) -> Tensor:
+        """Draw a matrix around 0, or the vector of a norm around 1."""
+        mean = 1.0 if len(shape) == 1 else 0.0
         tensor = torch.empty(shape, device=self._generator.device)
         return tensor.normal_(mean, self._std, generator=self._generator).to(self._dtype)
 
@@ -60,21 +56,21 @@ def random_weights(
     They are drawn on ``device``: a model of billions of weights starts in seconds on a GPU.
     """
     draw = _Draw(seed, std, dtype, device)
-    embedding = draw.matrix(config.vocab_size, config.hidden_size)
+    embedding = draw(config.vocab_size, config.hidden_size)
     layers = [_layer(config, draw) for _ in range(config.layers)]
-    final_norm = draw.norm(config.hidden_size)
+    final_norm = draw(config.hidden_size)
     tied = config.tie_embeddings
-    head = embedding if tied else draw.matrix(config.vocab_size, config.hidden_size)
+    head = embedding if tied else draw(config.vocab_size, config.hidden_size)
     return Weights(embedding, layers, final_norm, head)
 
 
 def _layer(config: ModelConfig, draw: _Draw) -> LayerWeights:
     hidden, attention = config.hidden_size, config.heads * config.head_dim
     return LayerWeights(
-        attention_norm=draw.norm(hidden),
-        qkv=draw.matrix(attention + 2 * config.kv_heads * config.head_dim, hidden),
-        attention_out=draw.matrix(hidden, attention),
-        ffn_norm=draw.norm(hidden),
-        gate_up=draw.matrix(2 * config.ffn_size, hidden),
-        down=draw.matrix(hidden, config.ffn_size),
+        attention_norm=draw(hidden),
+        qkv=draw(attention + 2 * config.kv_heads * config.head_dim, hidden),
+        attention_out=draw(hidden, attention),
+        ffn_norm=draw(hidden),
+        gate_up=draw(2 * config.ffn_size, hidden),
+        down=draw(hidden, config.ffn_size),
     )

@@ -13,6 +13,7 @@ from loadtest.mock.truth import TruthLog
 from loadtest.run.event_loop import run_fast
 from loadtest.run.stop_signals import stop_signals
 from workloads.errors import MockError
+from workloads.listening import listening_socket, url_of
 
 _BACKLOG = 1024
 
@@ -37,9 +38,10 @@ class MockServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen on ``port``, 0 for a free one. Raises ``MockError`` where that fails."""
-        self._socket = await _bound(host, port)
-        self.url = _url(self._socket)
-        if not self._handler.refuses:
+        accepts = not self._handler.refuses
+        self._socket = listening_socket(host, port, MockError, accepts=accepts)
+        self.url = url_of(self._socket)
+        if accepts:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: MockConnection(self._handler, self._connections),
                 sock=self._socket,
@@ -88,26 +90,3 @@ async def _serve(
         await stopped.wait()
     await server.stop()
     return server.text_requests
-
-
-def _url(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def _bound(host: str, port: int) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        # With its protocol: asyncio sets TCP_NODELAY on no other socket.
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise MockError(f"cannot listen on {host}: {error.strerror}") from error
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise MockError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return bound

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from engine.core.core import EngineCore
-from engine.core.core_loop import TimedRequest, run_requests
 from engine.models.sampling_params import SamplingParams
 from policies.config import PolicyConfig, Reservation
 from policies.registry import SCHEDULERS, build_scheduler
 from sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
+from tests.support.timed_requests import TimedRequest, run_requests
 
 pytest.importorskip("torch")
 

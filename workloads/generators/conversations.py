@@ -125,10 +125,7 @@ def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
 
 
 def _conversation(
-    number: int,
-    start_s: float,
-    steps: Iterator[tuple[int, int, float]],
-    contexts: "_Contexts",
+    number: int, start_s: float, steps: Iterator[tuple[int, int, float]], contexts: "_Contexts"
 ) -> Iterator[Request]:
     arrival_s, parent_id = start_s, None
     contexts.begin()

@@ -8,13 +8,7 @@ from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace
 
-_REQUIRED = (
-    "session_id",
-    "round_index",
-    "input_tokens_total",
-    "output_tokens",
-    "timing_events",
-)
+_REQUIRED = ("session_id", "round_index", "input_tokens_total", "output_tokens", "timing_events")
 _FIELDS: dict[str, Check] = {
     "session_id": string,
     "round_index": integer(0),

@@ -1,9 +1,9 @@
 """The core loop: when requests arrive, and how its messages are grouped."""
 
-from engine.core.core_loop import TimedRequest, run_requests
 from engine.models.sampling_params import SamplingParams
 from tests.support.core_story import FIVE, STEP_S, Story, add, policy
 from tests.support.fake_engine import fake_core
+from tests.support.timed_requests import TimedRequest, run_requests
 
 
 def test_a_request_arrives_at_the_turn_that_hands_it_over() -> None:

@@ -188,13 +188,11 @@ def test_recompute_after_preemption_changes_no_token(oracle: Oracle, chunk_token
     assert states["0"].token_ids[PROMPT_TOKENS:] == oracle.tokens[0]
 
 
-def test_two_layouts_share_weights_and_memory(oracle: Oracle) -> None:
-    paged = RecordingRunner()
-    contiguous = paged.with_layout("contiguous", 1)
-    assert contiguous.store.keys.data_ptr() == paged.store.keys.data_ptr()
-    assert (paged.store.layout, contiguous.store.layout) == ("paged", "contiguous")
-    assert isinstance(contiguous, RecordingRunner)
-    for runner in (paged, contiguous, paged):
+@pytest.mark.parametrize(("layout", "block_tokens"), [("paged", 16), ("contiguous", 1)])
+def test_the_layout_changes_no_token(oracle: Oracle, layout: KVLayout, block_tokens: int) -> None:
+    runner = RecordingRunner(layout=layout, block_tokens=block_tokens)
+    assert (runner.store.layout, runner.store.block_tokens) == (layout, block_tokens)
+    for _ in range(2):
         assert run_together(Driver(runner))[0] == oracle.tokens
 
 

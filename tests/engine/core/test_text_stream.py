@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.text_stream import TextStream
-from engine.models.tokenizer import decode
+from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)
 

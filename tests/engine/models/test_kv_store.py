@@ -19,8 +19,7 @@ TINY = replace(model_preset("tiny"), tie_embeddings=False)
 
 
 def store(layout: KVLayout, block_tokens: int) -> KVStore:
-    whole = KVStore(TINY, 64, dtype=torch.float32, device=CPU)
-    return whole.with_layout(layout, block_tokens)
+    return KVStore(TINY, 64, layout, block_tokens, dtype=torch.float32, device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +66,4 @@ def test_the_store_reports_its_bytes() -> None:
 
 def test_kv_memory_that_cannot_be_had_is_an_error_with_its_size() -> None:
     with pytest.raises(EngineError, match=r"no room for 1000000000000000 KV tokens \(1024000000"):
-        KVStore(TINY, 10**15, dtype=torch.float32, device=CPU)
+        KVStore(TINY, 10**15, "paged", 16, dtype=torch.float32, device=CPU)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.models.sampling_params import EOS_ID
-from engine.models.tokenizer import FIRST_WORD_ID, IncrementalDecoder, decode, encode
+from engine.models.tokenizer import FIRST_WORD_ID, IncrementalDecoder, encode
+from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)
 

@@ -1,0 +1,10 @@
+"""The text of a whole output."""
+
+from collections.abc import Iterable
+
+from engine.models.tokenizer import IncrementalDecoder
+
+
+def decode(token_ids: Iterable[int]) -> str:
+    decoder = IncrementalDecoder()
+    return "".join(map(decoder.push, token_ids)) + decoder.flush()
