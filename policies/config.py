@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from policies.prefix.eviction import EVICTION_ORDERS
+from policies.schedulers.registry import SCHEDULERS
 from workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
@@ -29,8 +30,6 @@ LEAST = {
     "kv_window_tokens": 1,
 }
 """The least value of each count."""
-UNBUDGETED = ("static", "insertion")
-"""Schedulers whose steps are not bounded by ``token_budget``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class PolicyConfig:
         _require(
             self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
         )
-        if self.batching not in UNBUDGETED:
+        if _has_token_budget(self.batching):
             right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
             rows = self.max_seqs
             if self.batching == "speculative" and self.draft_rows:
@@ -143,6 +142,12 @@ class PolicyConfig:
     def as_dict(self) -> dict[str, object]:
         """The settings by name, for files."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def _has_token_budget(batching: str) -> bool:
+    """Return what a registered scheduler declares; True of any other, which is not loaded here."""
+    known = batching in SCHEDULERS
+    return getattr(SCHEDULERS[batching], "has_token_budget", True) if known else True
 
 
 def _require(holds: bool, name: str, value: object, right: str) -> None:

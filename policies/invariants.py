@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
-from policies.config import UNBUDGETED, PolicyConfig
+from policies.config import PolicyConfig
 from policies.protocols import CheckedMemory, Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from workloads.errors import PluginError, PolicyError, ServetwinError
@@ -34,6 +34,7 @@ class InvariantChecked:
         self.preemptions = 0
         self._inner = inner
         self._config = config
+        self._has_budget = getattr(inner, "has_token_budget", True)
         self._present: dict[str, Sequence] = {}
         self._step = 0
 
@@ -130,7 +131,7 @@ class InvariantChecked:
         if len(entries) > config.max_seqs:
             self._fail(BUDGETS, None, f"{len(entries)} sequences, {config.max_seqs} allowed")
         rows = sum(entry.rows for entry in entries)
-        if config.batching not in UNBUDGETED and rows > config.token_budget:
+        if self._has_budget and rows > config.token_budget:
             self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
         seen: set[Sequence] = set()
         for place, entry in enumerate(entries, len(batch.chunks) - len(entries)):

@@ -1,7 +1,8 @@
-"""The registered schedulers, KV memories and routers; and how a scheduler is built."""
+"""The registered KV memories and routers, beside the schedulers; and how a scheduler is built."""
 
 from typing import TYPE_CHECKING
 
+from policies.schedulers.registry import SCHEDULERS as SCHEDULERS
 from workloads.plugins import Registry
 
 if TYPE_CHECKING:
@@ -12,21 +13,6 @@ if TYPE_CHECKING:
     from policies.routers.replica_loads import ReplicaLoads, RouterConfig
     from policies.routers.routing import Router
 
-SCHEDULERS: "Registry[Scheduler]" = Registry(
-    "batching",
-    "scheduler",
-    "policies.protocols:Scheduler",
-    "memory, config",
-    {
-        "static": "policies.schedulers.static:StaticBatching",
-        "insertion": "policies.schedulers.insertion:DynamicInsertion",
-        "continuous": "policies.schedulers.continuous:ContinuousBatching",
-        "prefill-first": "policies.schedulers.prefill_first:PrefillFirst",
-        "chunked": "policies.schedulers.chunked:ChunkedPrefill",
-        "speculative": "policies.schedulers.speculative:SpeculativeBatching",
-    },
-    prepare="policies.old_methods:adopt_old_methods",
-)
 MEMORIES: "Registry[KVMemory]" = Registry(
     "kv",
     "KV memory",

@@ -1,27 +1,29 @@
 """What every scheduler here has: a waiting queue, prompts in progress, and decodes in lockstep."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
-from policies.protocols import KVMemory, Load, Refusal
+from policies.protocols import KVMemory, Load
 from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
 from policies.sequence import Sequence
 
 
-class SchedulerBase:
+class SchedulerBase(AdmissionQueue):
     """The state of a scheduler, and what may be read from it.
 
+    ``has_token_budget`` says that ``token_budget`` bounds the rows of each step.
     A sequence waits in ``_waiting``; once admitted it is in ``_prefilling``, in order of admission,
     until its prompt is computed; with its first token it joins ``_decodes``.
     """
 
+    has_token_budget: ClassVar[bool] = True
+
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        self.memory = memory
+        self.memory = memory  # which ``build_queue`` may read
+        super().__init__(memory, config, self.build_queue(config))
         self._max_seqs = config.max_seqs
-        self._waiting = self.build_queue(config)
-        self._admission = AdmissionQueue(memory, config, self._waiting)
-        self.dropped = self._admission.dropped
         self._prefilling: list[Sequence] = []
         self._decodes = Lockstep(memory.block_tokens)
         self._free_tokens = memory.free_tokens
@@ -29,10 +31,6 @@ class SchedulerBase:
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:
         """Return the empty waiting queue; a subclass may have another order."""
         return queue_in_order(self.memory, config)
-
-    def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or return why it is refused."""
-        return self._admission.add(seq)
 
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""

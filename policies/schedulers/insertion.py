@@ -17,6 +17,8 @@ _NO_BUDGET = 1 << 60
 class DynamicInsertion(ContinuousBatching):
     """``max_seqs`` slots; every newcomer that finds one free is inserted at the next step."""
 
+    has_token_budget = False
+
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, replace(config, admission="full"))
         self._token_budget = _NO_BUDGET

@@ -28,21 +28,24 @@ class IterationBatching(MacroSteps):
         if not joining:
             if not decodes.size:
                 return None
-            run = self._run_of_decodes()
-            if run is not None:
-                return run
+            repeats = decodes.steps_to_end()
+            if self._grows:
+                repeats = self.memory.repeatable_steps(decodes, repeats)
+            if repeats:  # ``complete`` takes the memory of all steps that have run
+                self._decode_repeats = repeats
+                return self._decodes_only
         batch = Batch((), decodes)
         if self._grows and decodes.size and not self.memory.grow(decodes, 1):
             self._make_room(batch)
         if joining:
             self._add_prompts(batch, now_s)
-            self._head_changed = self._bounded and self._admission.enforce_limit()
+            self._head_changed = self._bounded and self.enforce_limit()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
         finished: list[Sequence] = []
-        decodes = batch.lockstep
+        decodes, decoding = batch.lockstep, self._decodes
         if decodes is not None and decodes.size:
             if self._grows and (missing := decodes.steps + steps - decodes.granted_step):
                 held = self.memory.grow(decodes, missing)
@@ -51,7 +54,13 @@ class IterationBatching(MacroSteps):
         for seq, start, tokens, samples, _ in batch.chunks:
             seq.advance(start + tokens, samples)
             if samples:
-                finished += self._end_prompt(seq)
+                self._prefilling.remove(seq)
+                if seq.samples > 1 and seq.group is None:
+                    finished += self._fork(seq)
+                if seq.finished:
+                    finished.append(seq)
+                else:
+                    decoding.join(seq)
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
@@ -92,7 +101,7 @@ class IterationBatching(MacroSteps):
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
         if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else total_tokens):
             return False
-        if self._sheds and self._admission.is_late(seq, now_s):
+        if self._sheds and self.is_late(seq, now_s):
             memory.release(seq)
         else:
             if cached_tokens:
@@ -114,16 +123,6 @@ class IterationBatching(MacroSteps):
         batch.chunks = [*batch.chunks, chunk] if batch.chunks else [chunk]
         return chunk.tokens
 
-    def _end_prompt(self, seq: Sequence) -> list[Sequence]:
-        """Let a sequence with its first token decode; return the sequences that end with it."""
-        self._prefilling.remove(seq)
-        ended = self._fork(seq) if seq.samples > 1 and seq.group is None else []
-        if seq.finished:
-            ended.append(seq)
-        else:
-            self._decodes.join(seq)
-        return ended
-
     def _fork(self, seq: Sequence) -> list[Sequence]:
         """Begin the other samples of a computed prompt; return those that end at once.
 
@@ -134,7 +133,7 @@ class IterationBatching(MacroSteps):
         ended = []
         for _ in range(seq.samples - 1):
             child = seq.fork()
-            child.arrival_number = self._admission.next_arrival_number()
+            child.arrival_number = self.next_arrival_number()
             if child.finished:
                 ended.append(child)
             elif self._has_slot_beside(seq) and self._share(seq, child):

@@ -45,7 +45,7 @@ class MacroSteps(PreemptiveScheduler):
 
     def arrival_may_change_batch(self) -> bool:
         """Return whether a slot is free and an arrival could be next, or the queue is full."""
-        if self._bounded and self._admission.is_full():
+        if self._bounded and self.is_full():
             return True
         if self._in_order and self._waiting.size:
             return False
@@ -53,17 +53,6 @@ class MacroSteps(PreemptiveScheduler):
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, is next and has a slot, or is one too many."""
-        if self._bounded and self._admission.over_limit():
+        if self._bounded and self.over_limit():
             return True
         return self._has_slot() and self._waiting.head() is seq
-
-    def _run_of_decodes(self) -> Batch | None:
-        """Return the decodes, to be repeated; None where the next step lacks a block.
-
-        Their memory is taken in ``complete``, for all steps that have run.
-        """
-        steps = self._decodes.steps_to_end()
-        self._decode_repeats = (
-            self.memory.repeatable_steps(self._decodes, steps) if self._grows else steps
-        )
-        return self._decodes_only if self._decode_repeats else None

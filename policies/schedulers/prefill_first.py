@@ -16,7 +16,7 @@ class PrefillFirst(ContinuousBatching):
             return super().schedule(now_s)
         batch = Batch()
         self._add_prompts(batch, now_s)
-        self._head_changed = self._admission.enforce_limit()
+        self._head_changed = self.enforce_limit()
         if batch.chunks:
             return batch
         batch.lockstep = self._decodes

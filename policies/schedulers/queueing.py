@@ -280,8 +280,8 @@ class AdmissionQueue:
     """Admits sequences to a waiting queue, refuses some, and gives up others while they wait."""
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, waiting: WaitingQueue) -> None:
-        self.waiting = waiting
-        self._memory = memory
+        self.memory = memory
+        self._waiting = waiting
         self._max_model_len = config.max_model_len
         self._queue_limit = config.queue_limit
         self._shed_ttft_s = config.shed_ttft_s
@@ -298,10 +298,10 @@ class AdmissionQueue:
         if total > self._max_model_len:
             reason = f"{total} tokens are more than the model length of {self._max_model_len}"
             return Refusal("too_long", reason)
-        if not self._holds_any and (reason_ := self._memory.refusal(seq)):
+        if not self._holds_any and (reason_ := self.memory.refusal(seq)):
             return Refusal("too_long", reason_)
         self._last_arrival_number = seq.arrival_number = self._last_arrival_number + 1
-        self.waiting.push(seq)
+        self._waiting.push(seq)
         return None
 
     def next_arrival_number(self) -> int:
@@ -323,11 +323,11 @@ class AdmissionQueue:
 
     def is_full(self) -> bool:
         """Return whether one more arrival would be given up at the next step."""
-        return self._queue_limit is not None and self.waiting.size >= self._queue_limit
+        return self._queue_limit is not None and self._waiting.size >= self._queue_limit
 
     def over_limit(self) -> bool:
         """Return whether a sequence will be given up at the next step."""
-        return self._queue_limit is not None and self.waiting.size > self._queue_limit
+        return self._queue_limit is not None and self._waiting.size > self._queue_limit
 
     def enforce_limit(self) -> bool:
         """Give up the newest sequences that wait beyond the limit; called after admission.
@@ -335,14 +335,14 @@ class AdmissionQueue:
         Returns whether another sequence may be next in line now.
         """
         limit = self._queue_limit
-        if limit is None or self.waiting.size <= limit:
+        if limit is None or self._waiting.size <= limit:
             return False
-        newest = sorted((seq for seq in self.waiting if not _has_run(seq)), key=_arrival_number)
-        for seq in newest[limit - self.waiting.size :]:
-            self.waiting.remove(seq.request_id)
+        newest = sorted((seq for seq in self._waiting if not _has_run(seq)), key=_arrival_number)
+        for seq in newest[limit - self._waiting.size :]:
+            self._waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
             self.dropped.append((seq, Refusal("queue_full", reason)))
-        return self.waiting.size > 0
+        return self._waiting.size > 0
 
 
 def _has_run(seq: Sequence) -> bool:

@@ -19,6 +19,8 @@ class StaticBatching(SchedulerBase):
     held until the last member ends.
     """
 
+    has_token_budget = False
+
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self._wait_limit_s = config.wait_limit_s
@@ -47,7 +49,7 @@ class StaticBatching(SchedulerBase):
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step of the held batch, or a new batch when one is due."""
         batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
-        self._admission.enforce_limit()
+        self.enforce_limit()
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -77,7 +79,7 @@ class StaticBatching(SchedulerBase):
         return _padded_prefill(self._prefilling) if self._prefilling else None
 
     def _admit(self, seq: Sequence, now_s: float) -> bool:
-        if self._admission.is_late(seq, now_s):
+        if self.is_late(seq, now_s):
             self._waiting.pop()
             return True
         cached_tokens = self.memory.cached_prefix(seq)
@@ -116,11 +118,11 @@ class StaticBatching(SchedulerBase):
 
     def arrival_may_change_batch(self) -> bool:
         """Return whether the queue is full: no arrival joins a running batch."""
-        return self._admission.is_full()
+        return self.is_full()
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether one sequence too many waits."""
-        return self._admission.over_limit()
+        return self.over_limit()
 
 
 def _dead_row(seq: Sequence) -> ScheduledSequence:

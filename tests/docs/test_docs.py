@@ -188,7 +188,7 @@ def test_the_picture_of_the_schedulers_is_what_they_do(batching: str) -> None:
     drawn = re.search(rf"^{batching} +(.*)$", PAGES["policies/schedulers.md"], re.MULTILINE)
     assert drawn
     rows = [len(cell.replace(" ", "")) for cell in re.split(r" {2,}", drawn[1])[:4]]
-    slots = 2 if batching in settings.UNBUDGETED else 3
+    slots = 3 if SCHEDULERS[batching].has_token_budget else 2
     budget = 5 if batching == "chunked" else 256
     config = PolicyConfig(batching, max_seqs=slots, token_budget=budget, wait_limit_s=0.0)
     requests = [Request("A", 0.0, 1, 4), Request("B", 0.0, 1, 3), Request("C", 1.5, 6, 3)]

@@ -166,7 +166,7 @@ def test_a_request_may_be_as_long_as_the_model_allows() -> None:
     assert queue.add(sequence("b", 30, 3)) == Refusal(
         "too_long", "33 tokens are more than the model length of 32"
     )
-    assert queue.waiting.size == 1
+    assert queue._waiting.size == 1
 
 
 def test_a_request_may_be_as_long_as_the_memory() -> None:
@@ -217,7 +217,7 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
     queue = admission(queue_limit=2, queue_order="sjf")
     for name, prompt in (("a", 9), ("b", 3), ("c", 5), ("d", 1)):
         assert not queue.over_limit() or name == "d"
-        assert queue.is_full() == (queue.waiting.size >= 2)
+        assert queue.is_full() == (queue._waiting.size >= 2)
         queue.add(sequence(name, prompt))
     assert queue.over_limit()
     assert queue.enforce_limit()
@@ -227,7 +227,7 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
     ]
     assert (queue.is_full(), queue.over_limit()) == (True, False)
     assert not queue.enforce_limit()
-    assert popped(queue.waiting) == "ba"
+    assert popped(queue._waiting) == "ba"
 
 
 def test_a_limit_of_none_gives_up_all_that_wait() -> None:
@@ -236,7 +236,7 @@ def test_a_limit_of_none_gives_up_all_that_wait() -> None:
     queue.add(sequence("a"))
     assert queue.over_limit()
     assert not queue.enforce_limit()
-    assert queue.waiting.size == 0
+    assert queue._waiting.size == 0
 
 
 def test_without_a_limit_any_number_waits() -> None:
