@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.common_options import Json, Seed
@@ -27,19 +28,17 @@ def calibrate(
     limits: BlackBoxOptions,
     policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
-    out: Annotated[Path, typer.Option(help="Profile to write.")] = Path("profile.json"),
+    out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
     url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="An OpenAI-compatible endpoint, measured as a black box; default: bundled engine.",
             rich_help_panel=EndpointOptions.PANEL,
         ),
     ] = None,
     model: ModelOrPreset = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the profile; default its file's.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of bursts per server.", min=1)] = 2,
+    name: Annotated[str | None, Option(help="Name of the profile; default its file's.")] = None,
+    rounds: Annotated[int, Option(help="Rounds of bursts per server.", min=1)] = 2,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

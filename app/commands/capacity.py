@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
 from app.scenario.option_groups import takes_options
@@ -21,12 +22,12 @@ def capacity(
     options: ScenarioOptions,
     attainment: Attainment = 0.99,
     replications: Annotated[
-        int, typer.Option(help="Simulated engines behind the interval; 0 for none.", min=0)
+        int, Option(help="Simulated engines behind the interval; 0 for none.", min=0)
     ] = 10,
     precision: Annotated[
-        float, typer.Option(help="Relative width at which a search ends.", min=1e-6, max=1)
+        float, Option(help="Relative width at which a search ends.", min=1e-6, max=1)
     ] = 0.01,
-    processes: Annotated[int, typer.Option(help="Replications side by side.", min=1, max=512)] = 1,
+    processes: Annotated[int, Option(help="Replications side by side.", min=1, max=512)] = 1,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

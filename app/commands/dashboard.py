@@ -5,27 +5,27 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 MAIN = Path(__file__).parents[1] / "dashboard" / "main.py"
 
 
 def dashboard(
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65_535)] = 8501,
-    headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
+    port: Annotated[int, Option(help="Port to listen on.", min=1, max=65_535)] = 8501,
+    headless: Annotated[bool, Option("--headless", help="Do not open a browser.")] = False,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets others in.")
+        str, Option(help="Address to listen on; 0.0.0.0 lets others in.")
     ] = "127.0.0.1",
     profile: Annotated[
-        list[Path] | None, typer.Option(help="Also offer this profile (.json); repeatable.")
+        list[Path] | None, Option(help="Also offer this profile (.json); repeatable.")
     ] = None,
     batching: Annotated[
-        list[str] | None, typer.Option(help="Also offer this scheduler (path.py:Class).")
+        list[str] | None, Option(help="Also offer this scheduler (path.py:Class).")
     ] = None,
     kv: Annotated[
-        list[str] | None, typer.Option(help="Also offer this KV memory (path.py:Class).")
+        list[str] | None, Option(help="Also offer this KV memory (path.py:Class).")
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+    runs: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
 ) -> None:
     """Open the what-if dashboard; Ctrl-C ends it."""
     _require_streamlit()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from app.commands.verify import finish, verify_policies
 from app.scenario.common_options import Json, Seed
@@ -23,7 +23,7 @@ NEXT = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run folders.")] = Path("runs/demo"),
+    out: Annotated[Path, Option(help="Folder for the run folders.")] = Path("runs/demo"),
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

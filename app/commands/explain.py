@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from app.scenario.common_options import Json
 
@@ -13,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run folder, of replay --out or loadtest --out.")],
+    run: Annotated[Path, Argument(help="Run folder, of replay --out or loadtest --out.")],
     request_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The request to explain.")
+        str | None, Argument(metavar="[ID]", help="The request to explain.")
     ] = None,
     slowest: Annotated[
-        int | None, typer.Option(help="Explain the N requests of the longest latency.", min=1)
+        int | None, Option(help="Explain the N requests of the longest latency.", min=1)
     ] = None,
     trace_export: Annotated[
-        Path | None, typer.Option(help="Write a Chrome trace (JSON) that Perfetto opens.")
+        Path | None, Option(help="Write a Chrome trace (JSON) that Perfetto opens.")
     ] = None,
-    start: Annotated[float | None, typer.Option(help="Export from this second on.")] = None,
-    end: Annotated[float | None, typer.Option(help="Export up to this second.")] = None,
+    start: Annotated[float | None, Option(help="Export from this second on.")] = None,
+    end: Annotated[float | None, Option(help="Export up to this second.")] = None,
     json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""

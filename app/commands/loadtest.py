@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from app.commands.report import require_plotly, write_html
 from app.scenario.common_options import SLO, Json, RunFolder, Seed
@@ -26,25 +27,20 @@ if TYPE_CHECKING:
 
 @takes_options
 def loadtest(
-    url: Annotated[str, typer.Argument(help="LLM server, with or without /v1.")],
+    url: Annotated[str, Argument(help="LLM server, with or without /v1.")],
     load: LoadChoice,
     endpoint: EndpointOptions,
     against: Annotated[
-        Path | None, typer.Option(help="Run folder of a prediction to compare with.")
+        Path | None, Option(help="Run folder of a prediction to compare with.")
     ] = None,
     slo: Annotated[str | None, SLO] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds for one request in all.", min=0.001)
-    ] = 600,
+    timeout: Annotated[float, Option(help="Seconds for one request in all.", min=0.001)] = 600,
     processes: Annotated[
-        int | None,
-        typer.Option(help="That share the load; default what its peak rate needs.", min=1),
+        int | None, Option(help="That share the load; default what its peak rate needs.", min=1)
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Also write the report as one HTML file.")
-    ] = None,
+    html: Annotated[Path | None, Option(help="Also write the report as one HTML file.")] = None,
     live: Annotated[
-        Path | None, typer.Option(help="Also write the progress, one JSON line a second.")
+        Path | None, Option(help="Also write the progress, one JSON line a second.")
     ] = None,
     seed: Seed = 0,
     out: RunFolder = None,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import TRACE, Json, RunFolder
 from app.scenario.option_groups import takes_options
@@ -26,24 +27,23 @@ def replay(
     options: ScenarioOptions,
     trace: Annotated[Path | None, TRACE] = None,
     scenario: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="What the dashboard saved; TRACE and options win."),
+        Path | None, Option(metavar="FILE", help="What the dashboard saved; TRACE and options win.")
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Two policies side by side: presets, labels, KEY=VALUE."),
+        Option(metavar="A B", help="Two policies side by side: presets, labels, KEY=VALUE."),
     ] = None,
     replications: Annotated[
-        int | None, typer.Option(help="Simulations behind the intervals; 0 for none.", min=0)
+        int | None, Option(help="Simulations behind the intervals; 0 for none.", min=0)
     ] = None,
     step_by_step: Annotated[
-        bool, typer.Option("--step-by-step", help="One event per step: slow, the same result.")
+        bool, Option("--step-by-step", help="One event per step: slow, the same result.")
     ] = False,
     kv_usage: Annotated[
-        bool, typer.Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
+        bool, Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of every random stream: the scenario's, or 0.")
+        int | None, Option(help="Seed of every random stream: the scenario's, or 0.")
     ] = None,
     out: RunFolder = None,
     json: Json = False,
@@ -127,10 +127,7 @@ _PARTS = ("mean", "p50", "p90", "p99")
 
 
 def _report(
-    run: "Run",
-    summary: Mapping[str, Any],
-    intervals: Mapping[str, Any],
-    scenario: "Scenario",
+    run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
     from app.text.provenance import rests_line
     from app.text.sparkline import sparkline_lines

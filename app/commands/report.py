@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from app.scenario.common_options import SLO, Json
 
 
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of replay, loadtest or verify --out."),
+        list[Path], Argument(metavar="RUN...", help="Folders of replay, loadtest or verify --out.")
     ],
     slo: Annotated[str | None, SLO] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
     json: Json = False,
 ) -> None:
     """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import Json
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def selftest(
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
+        list[str] | None, Option(metavar="NAME", help="Only this scenario; may be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:

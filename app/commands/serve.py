@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import Seed
 from app.scenario.engine_options import EngineChoice, require_engine
@@ -34,20 +35,20 @@ def serve(
     policy: PolicyOptions,
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     model: Annotated[
-        str | None, typer.Option(help="Model preset; with --hardware, a model of the catalogue.")
+        str | None, Option(help="Model preset; with --hardware, a model of the catalogue.")
     ] = None,
     simulated: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="PROFILE",
             help="Serve the simulator in real time: shipped name or .json path.",
             rich_help_panel=ServerOptions.PANEL,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
-    step_log: Annotated[Path | None, typer.Option(help="Step log to write (JSON Lines).")] = None,
-    drain_s: Annotated[float, typer.Option(help="Grace for running requests.", min=0)] = 30.0,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    step_log: Annotated[Path | None, Option(help="Step log to write (JSON Lines).")] = None,
+    drain_s: Annotated[float, Option(help="Grace for running requests.", min=0)] = 30.0,
     seed: Seed = 0,
 ) -> None:
     """Serve the bundled engine, a simulated one or a mock until Ctrl-C; running requests finish."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
 from app.scenario.option_groups import takes_options
@@ -22,21 +23,18 @@ def sweep(
     options: ScenarioOptions,
     vary: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."
-        ),
+        Option(metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."),
     ] = (),
     rates: Annotated[
-        str | None,
-        typer.Option(metavar="R,R", help="Requests/s at each point; else the trace's own."),
+        str | None, Option(metavar="R,R", help="Requests/s at each point; else the trace's own.")
     ] = None,
     attainment: Attainment = 0.99,
     processes: Annotated[
-        int | None, typer.Option(help="Points side by side; else one per core.", min=1, max=512)
+        int | None, Option(help="Points side by side; else one per core.", min=1, max=512)
     ] = None,
-    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster (needs ray).")] = False,
+    ray: Annotated[bool, Option("--ray", help="On a Ray cluster (needs ray).")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Frame to write (.csv, .parquet), or to continue.")
+        Path | None, Option(help="Frame to write (.csv, .parquet), or to continue.")
     ] = None,
     seed: Seed = 0,
     json: Json = False,

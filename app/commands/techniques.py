@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from app.scenario.common_options import Json, Seed
 from app.text.progress import progress
@@ -13,27 +14,27 @@ from app.text.progress import progress
 techniques_app = typer.Typer()
 
 Model = Annotated[
-    str | None, typer.Option(help="A shipped model, or a path: our JSON, or any config.json.")
+    str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")
 ]
-Device = Annotated[str | None, typer.Option(help="A shipped device, or the path of one.")]
+Device = Annotated[str | None, Option(help="A shipped device, or the path of one.")]
 WeightFormat = Annotated[
-    str, typer.Option("--format", help="Number format of the weights: bf16, fp8, int4 ...")
+    str, Option("--format", help="Number format of the weights: bf16, fp8, int4 ...")
 ]
-KVFormat = Annotated[str, typer.Option(help="Number format of keys and values: bf16, fp8 ...")]
+KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, fp8 ...")]
 
 
 @techniques_app.callback(invoke_without_command=True)
 def techniques(
     context: typer.Context,
     scenario: Annotated[
-        Path | None, typer.Option(help="YAML: model, hardware, techniques, policies, workload.")
+        Path | None, Option(help="YAML: model, hardware, techniques, policies, workload.")
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:KEY=VALUE,...", help="This technique; may be repeated."),
+        Option(metavar="NAME:KEY=VALUE,...", help="This technique; may be repeated."),
     ] = None,
     replications: Annotated[
-        int, typer.Option(help="Draws of load and engine behind the intervals.", min=2)
+        int, Option(help="Draws of load and engine behind the intervals.", min=2)
     ] = 5,
     seed: Seed = 0,
     as_json: Json = False,
@@ -75,16 +76,16 @@ def list_techniques(as_json: Json = False) -> None:
 def intensity(
     model: Model = None,
     rows: Annotated[
-        str, typer.Option(metavar="N,...", help="Tokens computed at once, n.")
+        str, Option(metavar="N,...", help="Tokens computed at once, n.")
     ] = "1,2,4,8,128,512,4096",
     context: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Keys attended to, l; a token's position.")
+        str | None, Option(metavar="N,...", help="Keys attended to, l; a token's position.")
     ] = None,
     ffn_matrices: Annotated[
-        int | None, typer.Option(help="Count so many matrices an FFN: 2 plain, 3 gated.")
+        int | None, Option(help="Count so many matrices an FFN: 2 plain, 3 gated.")
     ] = None,
     element_bytes: Annotated[
-        float | None, typer.Option(help="FLOP/byte at so many bytes, rather than FLOP/element.")
+        float | None, Option(help="FLOP/byte at so many bytes, rather than FLOP/element.")
     ] = None,
     hardware: Device = None,
     as_json: Json = False,
@@ -104,9 +105,9 @@ def intensity(
 @techniques_app.command()
 def memory(
     model: Annotated[
-        list[str] | None, typer.Option(help="Only this model or path; may be repeated.")
+        list[str] | None, Option(help="Only this model or path; may be repeated.")
     ] = None,
-    context: Annotated[int, typer.Option(help="Tokens of a sequence.")] = 4096,
+    context: Annotated[int, Option(help="Tokens of a sequence.")] = 4096,
     form: WeightFormat = "bf16",
     kv_format: KVFormat = "bf16",
     hardware: Device = None,
@@ -123,16 +124,16 @@ def memory(
 @techniques_app.command()
 def latency(
     model: Model = None,
-    hardware: Annotated[str, typer.Option(help="A shipped device, or the path of one.")] = "h100",
-    batch: Annotated[str, typer.Option(metavar="N,...", help="Sequences in a step.")] = "1,64,256",
+    hardware: Annotated[str, Option(help="A shipped device, or the path of one.")] = "h100",
+    batch: Annotated[str, Option(metavar="N,...", help="Sequences in a step.")] = "1,64,256",
     kv_heads: Annotated[
-        str | None, typer.Option(metavar="N,...", help="KV heads to compare; else its own.")
+        str | None, Option(metavar="N,...", help="KV heads to compare; else its own.")
     ] = None,
-    context: Annotated[int, typer.Option(help="Tokens of every sequence.")] = 1024,
+    context: Annotated[int, Option(help="Tokens of every sequence.")] = 1024,
     form: WeightFormat = "bf16",
     kv_format: KVFormat = "bf16",
     tokens_per_day: Annotated[
-        float | None, typer.Option(help="How many devices make so many tokens a day?")
+        float | None, Option(help="How many devices make so many tokens a day?")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from app.commands.described import DescribedCommand
 from app.scenario.common_options import Json, Seed, TracePath
@@ -38,9 +39,9 @@ CONVERTED = (
 def stats(
     trace: TracePath,
     read: Annotated[TraceOptions, Only("spread_ties", "max_bad_rows", "reader")],
-    against: Annotated[Path | None, typer.Option(help="Reference trace to compare with.")] = None,
+    against: Annotated[Path | None, Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
-        bool, typer.Option("--resampled", help="TRACE draws its lengths from the reference.")
+        bool, Option("--resampled", help="TRACE draws its lengths from the reference.")
     ] = False,
     seed: Seed = 0,
     as_json: Json = False,
@@ -78,14 +79,14 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 @takes_options
 def generate(
-    out: Annotated[Path, typer.Option(help="Trace to write (.jsonl or .jsonl.gz).")],
+    out: Annotated[Path, Option(help="Trace to write (.jsonl or .jsonl.gz).")],
     arrivals: ArrivalChoice,
     lengths: LengthOptions,
     prefix: PrefixChoice,
     sessions: SessionOptions,
     users: UserOptions,
     servegen: ServeGenOptions,
-    requests: Annotated[int, typer.Option(help="How many independent requests.")] = 240,
+    requests: Annotated[int, Option(help="How many independent requests.")] = 240,
     seed: Seed = 0,
 ) -> None:
     """Write a seeded synthetic trace."""
@@ -108,7 +109,7 @@ def generate(
 @takes_options
 def convert(
     trace: TracePath,
-    out: Annotated[Path, typer.Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
+    out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
     part: Annotated[TraceOptions, Only(*CONVERTED)],
     seed: Seed = 0,
 ) -> None:

@@ -157,10 +157,7 @@ class _Page:
         )
 
     def _agreement(
-        self,
-        predicted: Run,
-        measured: dict[str, Run],
-        differences: dict[str, RequestDifferences],
+        self, predicted: Run, measured: dict[str, Run], differences: dict[str, RequestDifferences]
     ) -> ET.Element:
         frames = {name: run.requests for name, run in measured.items()}
         off = {name: _with_arrivals(found, frames[name]) for name, found in differences.items()}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import typer
+from typer import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +13,8 @@ class BlackBoxOptions:
     PANEL: ClassVar = "Endpoint"
 
     max_minutes: Annotated[
-        float, typer.Option(help="Minutes that a black-box calibration may take.", min=0.1)
+        float, Option(help="Minutes that a black-box calibration may take.", min=0.1)
     ] = 5.0
     max_requests: Annotated[
-        int, typer.Option(help="Requests that a black-box calibration may send.", min=20)
+        int, Option(help="Requests that a black-box calibration may send.", min=20)
     ] = 400

@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import typer
+from typer import Option
 
 ClosedLoop = Annotated[
     bool | None,
-    typer.Option(
-        "--closed-loop/--open-loop",
-        help="{cluster.closed_loop}",
-        rich_help_panel="Workload",
-    ),
+    Option("--closed-loop/--open-loop", help="{cluster.closed_loop}", rich_help_panel="Workload"),
 ]
 
 
@@ -21,15 +17,14 @@ class ClusterOptions:
 
     PANEL: ClassVar = "Cluster"
 
-    replicas: Annotated[int | None, typer.Option(help="{cluster.replicas}", min=1)] = None
-    router: Annotated[str | None, typer.Option(help="{cluster.router}")] = None
-    staleness_ms: Annotated[float | None, typer.Option(help="{cluster.staleness_s}")] = None
+    replicas: Annotated[int | None, Option(help="{cluster.replicas}", min=1)] = None
+    router: Annotated[str | None, Option(help="{cluster.router}")] = None
+    staleness_ms: Annotated[float | None, Option(help="{cluster.staleness_s}")] = None
     prefill_decode: Annotated[
-        tuple[int, int] | None,
-        typer.Option(metavar="P D", help="Servers for prompts and for decodes."),
+        tuple[int, int] | None, Option(metavar="P D", help="Servers for prompts and for decodes.")
     ] = None
     link_gb_per_s: Annotated[
-        float | None, typer.Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
+        float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
     ] = None
     closed_loop: ClosedLoop = None
 

@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.scenario.workload_distributions import (
-    LENGTHS,
-    ArrivalChoice,
-    LengthChoice,
-    known,
-)
+from app.scenario.workload_distributions import LENGTHS, ArrivalChoice, LengthChoice, known
 from workloads.errors import TraceError, did_you_mean
 from workloads.generators.processes import ARRIVALS, arrival_settings
 from workloads.key_values import key_values

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
+from typer import Option
 
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
@@ -34,7 +34,7 @@ class PromptChoice(StrEnum):
 
 
 ModelOrPreset = Annotated[
-    str | None, typer.Option(help="Model preset (base), or with --url the served model.")
+    str | None, Option(help="Model preset (base), or with --url the served model.")
 ]
 
 
@@ -46,41 +46,38 @@ class EndpointOptions:
 
     dialect: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; "
             "default what is recognised."
         ),
     ] = None
     api: Annotated[
-        ApiChoice | None, typer.Option(help="API of the endpoint; default the dialect's own.")
+        ApiChoice | None, Option(help="API of the endpoint; default the dialect's own.")
     ] = None
-    model: Annotated[str | None, typer.Option(help="Served model; default the first.")] = None
+    model: Annotated[str | None, Option(help="Served model; default the first.")] = None
     prompt: Annotated[
-        PromptChoice, typer.Option(help="Prompts as token ids (exact lengths) or as text.")
+        PromptChoice, Option(help="Prompts as token ids (exact lengths) or as text.")
     ] = PromptChoice.auto
     force_length: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--force-length/--no-force-length",
             help="Demand the trace's exact output lengths, where the dialect can.",
         ),
     ] = True
     api_key_env: Annotated[
-        str | None,
-        typer.Option(help="Environment variable with the API key; default OPENAI_API_KEY."),
+        str | None, Option(help="Environment variable with the API key; default OPENAI_API_KEY.")
     ] = None
     header: Annotated[
         tuple[str, ...],
-        typer.Option(
+        Option(
             metavar="'NAME: VALUE'",
             help="Also send this header; repeatable. Secret values are not stored.",
         ),
     ] = ()
     on_too_long: Annotated[
         TooLongChoice | None,
-        typer.Option(
-            help="Requests longer than the server's context: leave them out or shorten them."
-        ),
+        Option(help="Requests longer than the server's context: leave them out or shorten them."),
     ] = None
 
     def probe(self, url: str) -> "Endpoint":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import typer
+from typer import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +13,9 @@ class EngineChoice:
     PANEL: ClassVar = "Engine"
 
     model: str = "base"
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
-    threads: Annotated[int, typer.Option(help="Torch threads.", min=1)] = 1
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto"
+    dtype: Annotated[str, Option(help="auto, float32 or bfloat16.")] = "auto"
+    threads: Annotated[int, Option(help="Torch threads.", min=1)] = 1
     seed: int = 0
 
 

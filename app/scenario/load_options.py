@@ -6,16 +6,12 @@ from math import ceil, inf, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
+from typer import Option
 
 from app.scenario.cluster_options import ClosedLoop
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
-from app.scenario.workload_distributions import (
-    DEFAULT_OUTPUT,
-    DEFAULT_PROMPT,
-    ArrivalChoice,
-)
+from app.scenario.workload_distributions import DEFAULT_OUTPUT, DEFAULT_PROMPT, ArrivalChoice
 from workloads.errors import LoadTestError
 from workloads.generators.processes import ARRIVALS
 
@@ -35,67 +31,65 @@ class LoadChoice:
 
     PANEL: ClassVar = "Load"
 
-    path: Annotated[Path | None, typer.Option("--trace", help="Replay it: any known trace.")] = None
+    path: Annotated[Path | None, Option("--trace", help="Replay it: any known trace.")] = None
     arrivals: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="PROCESS[:KEY=N,...]",
             help=f"Or generate: {', '.join(ARRIVALS)}, path.py:Class; such as gamma:cv=2.",
         ),
     ] = None
     concurrency: Annotated[
-        int | None,
-        typer.Option(help="Or so many users, each waits for every answer.", min=1),
+        int | None, Option(help="Or so many users, each waits for every answer.", min=1)
     ] = None
     rate_per_s: Annotated[
-        float | None, typer.Option("--rate", help="Requests/s that are generated, or scaled to.")
+        float | None, Option("--rate", help="Requests/s that are generated, or scaled to.")
     ] = None
     prompt_tokens: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="N|DISTRIBUTION[:KEY=N,...]",
             help="Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ...",
         ),
     ] = None
     output_tokens: Annotated[
-        str | None,
-        typer.Option(metavar="N|DISTRIBUTION[:KEY=N,...]", help="Generated outputs, alike."),
+        str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]", help="Generated outputs, alike.")
     ] = None
     think_time: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="S|DISTRIBUTION[:KEY=N,...]",
             help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
         ),
     ] = None
     ramp_up_s: Annotated[
-        float, typer.Option("--ramp-up", help="Seconds until the last user begins.", min=0)
+        float, Option("--ramp-up", help="Seconds until the last user begins.", min=0)
     ] = 0.0
     time_scale: Annotated[
-        float | None, typer.Option(help="Times all times of the trace; 0.5 = twice as fast.")
+        float | None, Option(help="Times all times of the trace; 0.5 = twice as fast.")
     ] = None
-    loop: Annotated[int, typer.Option(help="Replay the trace so many times over.", min=1)] = 1
+    loop: Annotated[int, Option(help="Replay the trace so many times over.", min=1)] = 1
     duration_s: Annotated[
-        float | None, typer.Option("--duration", help="Send nothing after so many s.")
+        float | None, Option("--duration", help="Send nothing after so many s.")
     ] = None
     warm_up_s: Annotated[
-        float, typer.Option("--warm-up", help="First seconds that no figure counts.", min=0)
+        float, Option("--warm-up", help="First seconds that no figure counts.", min=0)
     ] = 0.0
     drain_s: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--drain", help="Seconds for answers after the last send; default --timeout.", min=0
         ),
     ] = None
     cancel: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="share=P,after=N",
             help="Hang up on some: share=0.1,after=5tokens or after=200ms.",
         ),
     ] = None
     retries: Annotated[
-        int, typer.Option(help="Send again after 429, 503 or no connection, so often.", min=0)
+        int, Option(help="Send again after 429, 503 or no connection, so often.", min=0)
     ] = 0
     closed_loop: ClosedLoop = None
     shape: TraceShape = WHOLE_TRACE

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Option
 
 if TYPE_CHECKING:
     from loadtest.mock.plan import MockPlan
@@ -19,22 +20,20 @@ class MockOptions:
 
     PANEL: ClassVar = "Mock"
 
-    mock: Annotated[
-        bool, typer.Option("--mock", help="Serve streams with set times and faults.")
-    ] = False
-    ttft_ms: Annotated[float | None, typer.Option(help="Time to the first token.")] = None
-    itl_ms: Annotated[float | None, typer.Option(help="Time between tokens.")] = None
-    tokens: Annotated[int | None, typer.Option(help="Tokens of an answer at most.")] = None
+    mock: Annotated[bool, Option("--mock", help="Serve streams with set times and faults.")] = False
+    ttft_ms: Annotated[float | None, Option(help="Time to the first token.")] = None
+    itl_ms: Annotated[float | None, Option(help="Time between tokens.")] = None
+    tokens: Annotated[int | None, Option(help="Tokens of an answer at most.")] = None
     fault: Annotated[
         tuple[str, ...],
-        typer.Option(
+        Option(
             metavar="NAME:KEY=VALUE,...",
             help="What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ...",
         ),
     ] = ()
-    fault_plan: Annotated[Path | None, typer.Option(help="The same in a YAML or JSON file.")] = None
+    fault_plan: Annotated[Path | None, Option(help="The same in a YAML or JSON file.")] = None
     truth: Annotated[
-        Path | None, typer.Option(help="File (JSON Lines) of what was really sent when.")
+        Path | None, Option(help="File (JSON Lines) of what was really sent when.")
     ] = None
     model: str | None = None
 

@@ -1,6 +1,6 @@
 """Option groups: a frozen dataclass declares options once, for every command that takes them.
 
-A field ``Annotated[kind, typer.Option(...)] = default`` is an option; a field whose type is a group
+A field ``Annotated[kind, Option(...)] = default`` is an option; a field whose type is a group
 stands for the options of that group; any other field is for the command to set. ``PANEL`` of the
 class is the heading of its options in ``--help``.
 """

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
+from typer import Option
 
 if TYPE_CHECKING:
     from policies.config import PolicyConfig
@@ -17,26 +17,23 @@ class PolicyOptions:
 
     PANEL: ClassVar = "Policy"
 
-    preset: Annotated[str | None, typer.Option(help="{preset}")] = None
-    batching: Annotated[str | None, typer.Option(help="{policies.batching}")] = None
-    kv: Annotated[str | None, typer.Option(help="{policies.kv}")] = None
-    reservation: Annotated[str | None, typer.Option(help="{policies.reservation}")] = None
+    preset: Annotated[str | None, Option(help="{preset}")] = None
+    batching: Annotated[str | None, Option(help="{policies.batching}")] = None
+    kv: Annotated[str | None, Option(help="{policies.kv}")] = None
+    reservation: Annotated[str | None, Option(help="{policies.reservation}")] = None
     prefix_cache: Annotated[
-        bool | None,
-        typer.Option("--prefix-cache/--no-prefix-cache", help="{policies.prefix_cache}"),
+        bool | None, Option("--prefix-cache/--no-prefix-cache", help="{policies.prefix_cache}")
     ] = None
-    kv_tokens: Annotated[str | None, typer.Option(help="{policies.kv_tokens} Or 'unlimited'.")] = (
-        None
-    )
-    block_tokens: Annotated[int | None, typer.Option(help="{policies.block_tokens}")] = None
-    max_model_len: Annotated[int | None, typer.Option(help="{policies.max_model_len}")] = None
-    max_seqs: Annotated[int | None, typer.Option(help="{policies.max_seqs}")] = None
-    token_budget: Annotated[int | None, typer.Option(help="{policies.token_budget}")] = None
-    wait_limit_ms: Annotated[float | None, typer.Option(help="{policies.wait_limit_s}")] = None
-    queue_limit: Annotated[int | None, typer.Option(help="{policies.queue_limit}")] = None
+    kv_tokens: Annotated[str | None, Option(help="{policies.kv_tokens} Or 'unlimited'.")] = None
+    block_tokens: Annotated[int | None, Option(help="{policies.block_tokens}")] = None
+    max_model_len: Annotated[int | None, Option(help="{policies.max_model_len}")] = None
+    max_seqs: Annotated[int | None, Option(help="{policies.max_seqs}")] = None
+    token_budget: Annotated[int | None, Option(help="{policies.token_budget}")] = None
+    wait_limit_ms: Annotated[float | None, Option(help="{policies.wait_limit_s}")] = None
+    queue_limit: Annotated[int | None, Option(help="{policies.queue_limit}")] = None
     settings: Annotated[
         tuple[str, ...],
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="Any other setting: queue_order, admission, victim, eviction ...",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
+from typer import Option
 
 from workloads.errors import PolicyError
 
@@ -22,37 +22,33 @@ class ServerOptions:
 
     profiles: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--profile",
-            help="{server.profile} Or a step time, path.py:Class. Several: pools.",
-        ),
+        Option("--profile", help="{server.profile} Or a step time, path.py:Class. Several: pools."),
     ] = ()
-    model: Annotated[str | None, typer.Option(help="{server.model}")] = None
-    hardware: Annotated[str | None, typer.Option(help="{server.hardware}")] = None
+    model: Annotated[str | None, Option(help="{server.model}")] = None
+    hardware: Annotated[str | None, Option(help="{server.hardware}")] = None
     techniques: Annotated[
         tuple[str, ...],
-        typer.Option(
+        Option(
             "--technique",
             metavar="NAME:KEY=VALUE,...",
             help="{server.techniques} Or path.py:Class.",
         ),
     ] = ()
     efficiency: Annotated[
-        str | None, typer.Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
+        str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
     ] = None
     operators: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
+        Option(
             metavar="MLP ATTENTION",
             help="Operator times of that model: two CSV files in Vidur's columns.",
         ),
     ] = None
-    phases: Annotated[
-        Path | None, typer.Option(help="TTFT and TBT tables in Splitwise's columns.")
-    ] = None
+    phases: Annotated[Path | None, Option(help="TTFT and TBT tables in Splitwise's columns.")] = (
+        None
+    )
     where: Annotated[
-        tuple[str, ...],
-        typer.Option(metavar="COLUMN=VALUE", help="Which rows of the tables."),
+        tuple[str, ...], Option(metavar="COLUMN=VALUE", help="Which rows of the tables.")
     ] = ()
 
     def base(self) -> "Scenario":

@@ -4,16 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
+from typer import Option
 
 from workloads.readers.registry import READERS
 
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
-Limit = Annotated[
-    int | None, typer.Option(help="Only the first N requests.", rich_help_panel="Workload")
-]
+Limit = Annotated[int | None, Option(help="Only the first N requests.", rich_help_panel="Workload")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +22,17 @@ class TraceShape:
 
     reader: Annotated[
         str | None,
-        typer.Option(help=f"Format: {', '.join(READERS)}, path.py:Class; else seen from the file."),
+        Option(help=f"Format: {', '.join(READERS)}, path.py:Class; else seen from the file."),
     ] = None
-    max_bad_rows: Annotated[int, typer.Option(help="Skip and list up to N bad rows.")] = 0
+    max_bad_rows: Annotated[int, Option(help="Skip and list up to N bad rows.")] = 0
     spread_ties: Annotated[
-        bool, typer.Option("--spread-ties", help="Spread equal stamps over the trace's clock.")
+        bool, Option("--spread-ties", help="Spread equal stamps over the trace's clock.")
     ] = False
-    start_s: Annotated[float | None, typer.Option("--start", help="Window start, s.")] = None
-    end_s: Annotated[float | None, typer.Option("--end", help="Window end, s.")] = None
-    prompt_scale: Annotated[float, typer.Option(help="Scale prompt lengths.")] = 1.0
-    output_scale: Annotated[float, typer.Option(help="Scale output lengths.")] = 1.0
-    rate_scale: Annotated[float | None, typer.Option(help="2 = twice the arrival rate.")] = None
+    start_s: Annotated[float | None, Option("--start", help="Window start, s.")] = None
+    end_s: Annotated[float | None, Option("--end", help="Window end, s.")] = None
+    prompt_scale: Annotated[float, Option(help="Scale prompt lengths.")] = 1.0
+    output_scale: Annotated[float, Option(help="Scale output lengths.")] = 1.0
+    rate_scale: Annotated[float | None, Option(help="2 = twice the arrival rate.")] = None
 
 
 WHOLE_TRACE = TraceShape()
@@ -45,16 +43,15 @@ class TraceOptions(TraceShape):
     """How to read the trace at ``path`` and which part of it to take."""
 
     limit: Limit = None
-    rate_per_s: Annotated[
-        float | None, typer.Option("--rate", help="Scale to so many requests/s.")
-    ] = None
+    rate_per_s: Annotated[float | None, Option("--rate", help="Scale to so many requests/s.")] = (
+        None
+    )
     session_rate_per_s: Annotated[
         float | None,
-        typer.Option("--session-rate", help="Sessions of a directory that start per second."),
+        Option("--session-rate", help="Sessions of a directory that start per second."),
     ] = None
     estimate_cv: Annotated[
-        float | None,
-        typer.Option(help="Error of the declared output lengths (queue_order=sjf)."),
+        float | None, Option(help="Error of the declared output lengths (queue_order=sjf).")
     ] = None
     path: Path | None = None
     seed: int = 0

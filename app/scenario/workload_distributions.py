@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from math import exp, sqrt
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
+from typer import Option
 
 from workloads.errors import TraceError
 from workloads.generators.processes import ARRIVALS, arrival_settings
@@ -37,25 +37,23 @@ class ArrivalChoice:
 
     name: Annotated[
         str,
-        typer.Option(
+        Option(
             "--arrivals", help=f"{', '.join(ARRIVALS)}, path.py:Class; with settings: gamma:cv=2."
         ),
     ] = "poisson"
     rate_per_s: Annotated[
-        float, typer.Option("--rate", help="Mean arrivals per second (of sessions, if any).")
+        float, Option("--rate", help="Mean arrivals per second (of sessions, if any).")
     ] = 4.0
-    cv: Annotated[float, typer.Option(help="{workload.cv}")] = 1.2
-    clients: Annotated[int, typer.Option(help="How many clients.")] = 50
-    on_s: Annotated[float, typer.Option(help="Mean seconds on (mmpp2).")] = 11.3
-    off_s: Annotated[float, typer.Option(help="Mean seconds off (mmpp2).")] = 46.5
-    diurnal: Annotated[bool, typer.Option("--diurnal", help="The rate follows a day.")] = False
-    peak_to_trough: Annotated[
-        float, typer.Option("--peak-trough", help="Peak over trough of a day.")
-    ] = 2.2
-    hourly: Annotated[str | None, typer.Option(help="Rates of the parts of a day: 1,0.5,...")] = (
-        None
+    cv: Annotated[float, Option(help="{workload.cv}")] = 1.2
+    clients: Annotated[int, Option(help="How many clients.")] = 50
+    on_s: Annotated[float, Option(help="Mean seconds on (mmpp2).")] = 11.3
+    off_s: Annotated[float, Option(help="Mean seconds off (mmpp2).")] = 46.5
+    diurnal: Annotated[bool, Option("--diurnal", help="The rate follows a day.")] = False
+    peak_to_trough: Annotated[float, Option("--peak-trough", help="Peak over trough of a day.")] = (
+        2.2
     )
-    period_s: Annotated[float, typer.Option("--period", help="Seconds of a day, or of a ramp.")] = (
+    hourly: Annotated[str | None, Option(help="Rates of the parts of a day: 1,0.5,...")] = None
+    period_s: Annotated[float, Option("--period", help="Seconds of a day, or of a ramp.")] = (
         86_400.0
     )
     from_per_s: float | None = None
@@ -162,18 +160,16 @@ class PrefixChoice:
 
     PANEL: ClassVar = "Structure"
 
-    structure: Annotated[str | None, typer.Option(help=", ".join(STRUCTURES))] = None
-    groups: Annotated[int, typer.Option("--prefix-groups", help="Shared prefixes; 0 for none.")] = 0
-    prefix_tokens: Annotated[int, typer.Option(help="Tokens of each prefix.")] = 64
-    zipf: Annotated[
-        float, typer.Option("--prefix-zipf", help="Popularity exponent; 0 is even.")
-    ] = 1.0
-    branching: Annotated[int, typer.Option(help="Children of a tree's node.")] = 8
-    levels: Annotated[int, typer.Option(help="Levels of a tree.")] = 4
-    node_tokens: Annotated[int, typer.Option(help="Tokens of a tree's node.")] = 256
-    descend: Annotated[float, typer.Option(help="Chance to take one more node.")] = 0.8
+    structure: Annotated[str | None, Option(help=", ".join(STRUCTURES))] = None
+    groups: Annotated[int, Option("--prefix-groups", help="Shared prefixes; 0 for none.")] = 0
+    prefix_tokens: Annotated[int, Option(help="Tokens of each prefix.")] = 64
+    zipf: Annotated[float, Option("--prefix-zipf", help="Popularity exponent; 0 is even.")] = 1.0
+    branching: Annotated[int, Option(help="Children of a tree's node.")] = 8
+    levels: Annotated[int, Option(help="Levels of a tree.")] = 4
+    node_tokens: Annotated[int, Option(help="Tokens of a tree's node.")] = 256
+    descend: Annotated[float, Option(help="Chance to take one more node.")] = 0.8
     block_tokens: Annotated[
-        int | None, typer.Option(help="Tokens per prefix id; else 16, agentic 64.")
+        int | None, Option(help="Tokens per prefix id; else 16, agentic 64.")
     ] = None
 
     @property

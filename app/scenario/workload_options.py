@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
+from typer import Option
 
 from app.scenario.distribution_specs import lengths_of
 from app.scenario.workload_distributions import (
@@ -30,36 +30,28 @@ class LengthOptions:
     PANEL: ClassVar = "Lengths"
 
     prompt_law: Annotated[
-        str, typer.Option(help=f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.")
+        str, Option(help=f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.")
     ] = DEFAULT_PROMPT.name
-    prompt_mean: Annotated[float, typer.Option(help="Mean prompt tokens.")] = (
-        DEFAULT_PROMPT.mean_tokens
-    )
-    prompt_cv: Annotated[float, typer.Option(help="CV of lognormal, uniform, pareto prompts.")] = (
+    prompt_mean: Annotated[float, Option(help="Mean prompt tokens.")] = DEFAULT_PROMPT.mean_tokens
+    prompt_cv: Annotated[float, Option(help="CV of lognormal, uniform, pareto prompts.")] = (
         DEFAULT_PROMPT.cv
     )
-    prompt_max: Annotated[int | None, typer.Option(help="Cap of the prompts.")] = None
-    output_law: Annotated[
-        str, typer.Option(help=f"{', '.join(LENGTHS)}; with settings as above.")
-    ] = DEFAULT_OUTPUT.name
-    output_mean: Annotated[float, typer.Option(help="Mean output tokens.")] = (
-        DEFAULT_OUTPUT.mean_tokens
+    prompt_max: Annotated[int | None, Option(help="Cap of the prompts.")] = None
+    output_law: Annotated[str, Option(help=f"{', '.join(LENGTHS)}; with settings as above.")] = (
+        DEFAULT_OUTPUT.name
     )
-    output_cv: Annotated[float, typer.Option(help="CV of lognormal, uniform, pareto outputs.")] = (
+    output_mean: Annotated[float, Option(help="Mean output tokens.")] = DEFAULT_OUTPUT.mean_tokens
+    output_cv: Annotated[float, Option(help="CV of lognormal, uniform, pareto outputs.")] = (
         DEFAULT_OUTPUT.cv
     )
-    output_max: Annotated[int | None, typer.Option(help="Cap of the outputs.")] = None
-    length_zipf: Annotated[float, typer.Option(help="Exponent of zipf lengths.")] = (
-        DEFAULT_PROMPT.zipf
-    )
+    output_max: Annotated[int | None, Option(help="Cap of the outputs.")] = None
+    length_zipf: Annotated[float, Option(help="Exponent of zipf lengths.")] = DEFAULT_PROMPT.zipf
     tail_alpha: Annotated[
-        float, typer.Option(help="Index of the tail above the 95 % point (pareto).")
+        float, Option(help="Index of the tail above the 95 % point (pareto).")
     ] = DEFAULT_PROMPT.tail_alpha
-    fixed: Annotated[bool, typer.Option("--fixed", help="Every length is its mean.")] = False
-    lengths_from: Annotated[Path | None, typer.Option(help="Trace to draw lengths from.")] = None
-    jitter: Annotated[
-        float, typer.Option(help="Sigma of a factor on lengths drawn from a trace.")
-    ] = 0.0
+    fixed: Annotated[bool, Option("--fixed", help="Every length is its mean.")] = False
+    lengths_from: Annotated[Path | None, Option(help="Trace to draw lengths from.")] = None
+    jitter: Annotated[float, Option(help="Sigma of a factor on lengths drawn from a trace.")] = 0.0
 
     def prompt(self) -> LengthChoice:
         """Return the choice of prompt lengths. Raises ``TraceError`` for an unknown name."""
@@ -96,11 +88,9 @@ class SessionOptions:
 
     PANEL: ClassVar = "Structure"
 
-    sessions: Annotated[int, typer.Option(help="How many conversations (multi-turn, agentic).")] = (
-        20
-    )
+    sessions: Annotated[int, Option(help="How many conversations (multi-turn, agentic).")] = 20
     context_limit: Annotated[
-        int | None, typer.Option(help="Compact a conversation beyond so many tokens.")
+        int | None, Option(help="Compact a conversation beyond so many tokens.")
     ] = None
 
     def generate(
@@ -127,12 +117,12 @@ class UserOptions:
     PANEL: ClassVar = "Closed loop"
 
     closed_loop: Annotated[
-        int, typer.Option(help="Number of users, each waits for every answer; 0 for none.")
+        int, Option(help="Number of users, each waits for every answer; 0 for none.")
     ] = 0
-    each: Annotated[int, typer.Option(help="Requests of each user.")] = 10
-    think: Annotated[str, typer.Option(help=" or ".join(THINK_TIMES))] = "lognormal"
+    each: Annotated[int, Option(help="Requests of each user.")] = 10
+    think: Annotated[str, Option(help=" or ".join(THINK_TIMES))] = "lognormal"
     think_time_s: Annotated[
-        float, typer.Option("--think-time", help="Median (lognormal) or mean think time.")
+        float, Option("--think-time", help="Median (lognormal) or mean think time.")
     ] = 120.0
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
@@ -150,11 +140,11 @@ class ServeGenOptions:
 
     PANEL: ClassVar = "ServeGen"
 
-    servegen: Annotated[Path | None, typer.Option(help="Folder of ServeGen clients.")] = None
-    client: Annotated[tuple[str, ...], typer.Option(help="Only this client; repeatable.")] = ()
-    start: Annotated[float, typer.Option(help="Start in the clients' windows, s.")] = 0.0
-    span: Annotated[float, typer.Option(help="Seconds to generate.")] = 600.0
-    rate_scale: Annotated[float, typer.Option(help="Times the clients' rates.")] = 1.0
+    servegen: Annotated[Path | None, Option(help="Folder of ServeGen clients.")] = None
+    client: Annotated[tuple[str, ...], Option(help="Only this client; repeatable.")] = ()
+    start: Annotated[float, Option(help="Start in the clients' windows, s.")] = 0.0
+    span: Annotated[float, Option(help="Seconds to generate.")] = 600.0
+    rate_scale: Annotated[float, Option(help="Times the clients' rates.")] = 1.0
 
     def generate(self, folder: Path, seed: int) -> "Trace":
         """Return a trace of the clients in ``folder``."""

@@ -27,10 +27,7 @@ _HEADS = {
 
 
 def measure_effects(
-    techniques: Sequence[Technique],
-    scenario: TechniqueScenario,
-    replications: int,
-    seed: int,
+    techniques: Sequence[Technique], scenario: TechniqueScenario, replications: int, seed: int
 ) -> Iterator[Effect]:
     """Measure each technique under its own load, or all under the load of the scenario, if any."""
     laboratory = Laboratory(seed, replications)

@@ -7,18 +7,18 @@ import streamlit as st
 
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
-from app.dashboard.scenario.allowed_choices import runs_folder
+from app.dashboard.formatting import escaped
 from app.dashboard.kept_runs.folder import delete, zip_problem, zipped
-from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
 from app.dashboard.kept_runs.opened_runs import drawn, facts, latency_frame, opened
 from app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
+from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
+from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulations import SimulatedScenario, simulate
 from app.dashboard.scenario.uploads import uploads
-from app.dashboard.formatting import escaped
+from app.dashboard.simulations import SimulatedScenario, simulate
 from app.html.report import render_html
-from app.text.report_folders import NamedRun
 from app.scenario.scenario_file import ScenarioFile
+from app.text.report_folders import NamedRun
 from workloads.errors import ServetwinError
 
 _MESSAGE, _OPEN = "runs_message", "runs_open"

@@ -12,13 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.dashboard.scenario.allowed_choices import offered, require_all_offered
-from app.scenario.scenario_file import (
-    GENERATED,
-    PROFILE,
-    SAMPLE,
-    ScenarioFile,
-    parse_scenario_dict,
-)
+from app.scenario.scenario_file import GENERATED, PROFILE, SAMPLE, ScenarioFile, parse_scenario_dict
 from app.scenario.setting_docs import setting_docs
 from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig

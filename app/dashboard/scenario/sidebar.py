@@ -19,12 +19,7 @@ from app.dashboard.scenario.controls import (
     workload_names,
 )
 from app.dashboard.scenario.uploads import trace_uploader, uploads
-from app.scenario.scenario_file import (
-    ScenarioError,
-    ScenarioFile,
-    Server,
-    parse_scenario,
-)
+from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
 from workloads.errors import ServetwinError
 
 _PROBLEM, _TAKEN = "yaml_problem", "yamls_taken"
