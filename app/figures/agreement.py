@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, marker_of
-from app.figures.palette import LIMIT_COLOUR, Look
-from app.figures.sampling import FloatArray, as_float32
+from app.figures.canvas import OF_RUN, Figure, add_band, canvas, marker_of, plot
+from app.figures.palette import LIMIT_LINE, Look
+from app.figures.sampling import FloatArray
 from app.text.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -32,18 +32,15 @@ def predicted_against_measured(
     predicted_points = _percentiles(predicted, metric) * shown.factor
     for run, frame in measured.items():
         points = _percentiles(frame, metric) * shown.factor
-        figure.add_scatter(
-            x=as_float32(points),
-            y=as_float32(predicted_points),
-            text=[f"p{q}" for q in PERCENTILES],
-            texttemplate=[f"p{q}" if q >= 50 else "" for q in PERCENTILES],  # others overlap
-            textposition="top left",
-            name=run,
-            mode="markers" if len(tops) > 1 else "markers+text",
-            marker={**marker_of(looks[run]), "size": 9, "opacity": 1.0},
-            hovertemplate="%{text}: measured %{x:.4g}, predicted %{y:.4g} "
-            f"{shown.unit}<extra>%{{fullData.name}}</extra>",
-        )
+        mode = "markers" if len(tops) > 1 else "markers+text"
+        hover = "%{text}: measured %{x:.4g}, predicted %{y:.4g} " + shown.unit + OF_RUN
+        options = {
+            "text": [f"p{q}" for q in PERCENTILES],
+            "texttemplate": [f"p{q}" if q >= 50 else "" for q in PERCENTILES],  # others overlap
+            "textposition": "top left",
+            "marker": {**marker_of(looks[run]), "size": 9, "opacity": 1.0},
+        }
+        plot(figure, mode, run, points, predicted_points, hover, **options)
         tops += [*points, *predicted_points]
         alt.append(f"{run}: " + _median_error(predicted_points, points))
     _add_diagonal(figure, float(np.nanmax(tops)))
@@ -64,13 +61,7 @@ def _median_error(predicted: FloatArray, measured: FloatArray) -> str:
 
 def _add_diagonal(figure: Figure, top: float) -> None:
     ends = [0.0, top * 1.05]
-    for slope, fill in ((1 + BAND, None), (1 - BAND, "tonexty")):
-        figure.add_scatter(
-            x=ends, y=[slope * end for end in ends], mode="lines", line={"width": 0}, fill=fill,
-            fillcolor="rgba(128,128,128,0.18)", name=f"within {BAND:.0%}", hoverinfo="skip",
-            showlegend=fill is not None,
-        )  # fmt: skip
-    figure.add_scatter(
-        x=ends, y=ends, mode="lines", line={"color": LIMIT_COLOUR, "dash": "dash", "width": 1.5},
-        name="equal", hoverinfo="skip",
-    )  # fmt: skip
+    low, high = ([slope * end for end in ends] for slope in (1 - BAND, 1 + BAND))
+    add_band(figure, f"within {BAND:.0%}", ends, low, high, "rgba(128,128,128,0.18)")
+    line = {**LIMIT_LINE, "width": 1.5}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=line, name="equal", hoverinfo="skip")

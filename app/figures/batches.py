@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, pattern_marker
+from app.figures.canvas import Figure, add_spans, pattern_marker
 
 MOST_BATCHES = 600
 MIXES = {
@@ -21,16 +21,11 @@ def batch_bars(steps: pd.DataFrame, most: int = MOST_BATCHES) -> pd.DataFrame:
     Columns: ``replica``, ``start_s``, ``end_s``, ``busy_s``, ``steps``, ``rows`` and ``decodes``
     (rows computed in all these steps, and those of decodes), ``mix`` (of ``MIXES``).
     """
-    rows = pd.DataFrame(
-        {
-            "replica": steps["replica"],
-            "start_s": steps["start_s"],
-            "end_s": steps["end_s"],
-            "busy_s": steps["end_s"] - steps["start_s"],
-            "steps": steps["steps"],
-            "rows": steps["rows"] * steps["steps"],
-            "decodes": steps["decode_sequences"] * steps["steps"],
-        }
+    rows = steps[["replica", "start_s", "end_s"]].assign(
+        busy_s=steps["end_s"] - steps["start_s"],
+        steps=steps["steps"],
+        rows=steps["rows"] * steps["steps"],
+        decodes=steps["decode_sequences"] * steps["steps"],
     )
     bars = rows if len(rows) <= most else _joined(rows, most)
     return bars.assign(mix=_mixes(bars)).reset_index(drop=True)
@@ -40,20 +35,12 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
     """Draw bars of ``batch_bars`` in a panel of ``figure``, a line per replica."""
     for mix, (colour, pattern) in MIXES.items():
         of = bars[bars["mix"] == mix]
-        figure.add_bar(
-            orientation="h",
-            y=[f"replica {replica}" for replica in of["replica"]],
-            base=of["start_s"].to_numpy(float),
-            x=(of["end_s"] - of["start_s"]).to_numpy(float),
-            text=[_said(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values],
-            textposition="none",
-            name=mix,
-            marker=pattern_marker(colour, pattern),
-            hovertemplate="%{text}, from %{base:.6g} s<extra>" + mix + "</extra>",
-            row=row,
-            col=1,
-            **options,
-        )
+        y = [f"replica {replica}" for replica in of["replica"]]
+        start_s, end_s = of["start_s"].to_numpy(float), of["end_s"].to_numpy(float)
+        said = [_said(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values]
+        hover = "%{text}, from %{base:.6g} s<extra>" + mix + "</extra>"
+        marker, place = pattern_marker(colour, pattern), {"row": row, "col": 1, **options}
+        add_spans(figure, mix, y, start_s, end_s, said, hover, marker=marker, **place)
     figure.update_yaxes(type="category", autorange="reversed", row=row, col=1)
 
 
@@ -63,15 +50,8 @@ def _joined(rows: pd.DataFrame, most: int) -> pd.DataFrame:
     span_s = max(float(rows["end_s"].max()) - start_s.min(), 1e-9)
     bucket = np.floor(most * (start_s - start_s.min()) / span_s).astype(int)
     grouped = rows.groupby([rows["replica"], bucket], sort=True)
-    joined = grouped.agg(
-        replica=("replica", "first"),
-        start_s=("start_s", "min"),
-        end_s=("end_s", "max"),
-        busy_s=("busy_s", "sum"),
-        steps=("steps", "sum"),
-        rows=("rows", "sum"),
-        decodes=("decodes", "sum"),
-    )
+    sums = dict.fromkeys(("busy_s", "steps", "rows", "decodes"), "sum")
+    joined = grouped.agg({"replica": "first", "start_s": "min", "end_s": "max", **sums})
     return joined.reset_index(drop=True)
 
 

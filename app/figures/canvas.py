@@ -11,9 +11,13 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
 from app.figures.palette import COLOURS, DARK_PAGE, LIGHT_PAGE, Look
+from app.figures.sampling import as_float32
 
 Figure: TypeAlias = Any
 """A ``plotly.graph_objects.Figure``; plotly has no type hints."""
+
+OF_RUN = "<extra>%{fullData.name}</extra>"
+"""The end of a hover text that names the run."""
 
 _EMPTY = go.layout.Template()
 _HEIGHT_PX = 340
@@ -63,6 +67,39 @@ def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int
     return figure
 
 
+def plot(
+    figure: Figure, mode: str, name: str, x: object, y: object, hover: str, **options: Any
+) -> None:
+    """Add lines or markers, as ``mode`` says; ``options`` are more of ``add_scatter``."""
+    x, y = as_float32(x), as_float32(y)
+    figure.add_scatter(x=x, y=y, mode=mode, name=name, hovertemplate=hover, **options)
+
+
+def add_band(figure: Figure, name: str, x: object, low: object, high: object, fill: str) -> None:
+    """Fill what lies between two curves."""
+    for y, filled in ((high, None), (low, "tonexty")):
+        figure.add_scatter(
+            x=x, y=y, mode="lines", line={"width": 0}, fill=filled, fillcolor=fill, name=name,
+            hoverinfo="skip", showlegend=filled is not None,
+        )  # fmt: skip
+
+
+def add_spans(
+    figure: Figure,
+    name: str,
+    y: object,
+    start_s: Any,
+    end_s: Any,
+    texts: Sequence[str],
+    hover: str,
+    **options: Any,
+) -> None:
+    """Add horizontal bars along time; ``texts`` are for the hover text alone."""
+    options |= {"orientation": "h", "text": texts, "textposition": "none"}
+    length_s = end_s - start_s
+    figure.add_bar(y=y, base=start_s, x=length_s, name=name, hovertemplate=hover, **options)
+
+
 def alt_text(figure: Figure) -> str:
     """Return the alternative text of a figure made by this package."""
     text: str = figure.layout.meta["alt"]
@@ -72,6 +109,11 @@ def alt_text(figure: Figure) -> str:
 def line_of(look: Look) -> dict[str, Any]:
     """Return a line's colour and dash."""
     return {"color": look.colour, "dash": look.dash, "width": 2}
+
+
+def steps_of(look: Look) -> dict[str, Any]:
+    """Return a line that stays at each value until the next."""
+    return {**line_of(look), "shape": "hv"}
 
 
 def marker_of(look: Look) -> dict[str, Any]:

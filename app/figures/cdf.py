@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, line_of
-from app.figures.palette import LIMIT_COLOUR, Look
-from app.figures.sampling import as_float32, cdf_points
+from app.figures.canvas import OF_RUN, Figure, canvas, line_of, plot
+from app.figures.palette import LIMIT_LINE, Look
+from app.figures.sampling import cdf_points
 from app.text.metric_labels import METRICS, Metric
 
 
@@ -48,15 +48,8 @@ def _cdf(
     for run, of_run in values.items():
         x, shares = cdf_points(of_run * metric.factor)
         smallest = min(smallest, x.min(initial=np.inf))
-        figure.add_scatter(
-            x=as_float32(x),
-            y=as_float32(100 * shares),
-            name=run,
-            mode="lines",
-            line=line_of(looks[run]),
-            hovertemplate=f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}"
-            "<extra>%{fullData.name}</extra>",
-        )
+        hover = f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}{OF_RUN}"
+        plot(figure, "lines", run, x, 100 * shares, hover, line=line_of(looks[run]))
     if limit_s is not None:
         _add_limit(figure, limit_s * metric.factor, metric)
     figure.update_xaxes(type="log" if 0 < smallest < np.inf else "linear")
@@ -67,14 +60,9 @@ def _cdf(
 def _add_limit(figure: Figure, limit: float, metric: Metric) -> None:
     """Add a line of two points: unlike a shape it is in the legend, and right on a log axis."""
     name = f"SLO {limit:.4g} {metric.unit}"
-    figure.add_scatter(
-        x=[limit, limit],
-        y=[0, 100],
-        name=name,
-        mode="lines",
-        line={"color": LIMIT_COLOUR, "dash": "dash", "width": 1.5},
-        hovertemplate=f"{name}<extra></extra>",
-    )
+    line, hover = {**LIMIT_LINE, "width": 1.5}, f"{name}<extra></extra>"
+    ends = {"x": [limit, limit], "y": [0, 100]}
+    figure.add_scatter(**ends, name=name, mode="lines", line=line, hovertemplate=hover)
 
 
 def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None) -> str:

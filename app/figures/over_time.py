@@ -5,9 +5,18 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup, line_of, marker_of
-from app.figures.palette import COLOURS, LIMIT_COLOUR, Look
-from app.figures.sampling import FloatArray, as_float32, bucket_edges, evenly
+from app.figures.canvas import (
+    OF_RUN,
+    Figure,
+    canvas,
+    escape_markup,
+    line_of,
+    marker_of,
+    plot,
+    steps_of,
+)
+from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look
+from app.figures.sampling import FloatArray, bucket_edges, evenly
 from app.text.metric_labels import METRICS, Metric
 
 MOST_POINTS = 1500
@@ -50,23 +59,14 @@ def live_latency(
     shown = METRICS[metric]
     points = evenly(answers.dropna(subset=[metric]), MOST_POINTS)
     figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric))
-    figure.add_scatter(
-        x=as_float32(points["sent_s"]),
-        y=as_float32(points[metric] * shown.factor),
-        name="measured so far",
-        mode="markers",
-        marker=marker_of(looks["measured"]),
-        hovertemplate=f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>",
-    )
+    hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
+    x, y, marker = points["sent_s"], points[metric] * shown.factor, marker_of(looks["measured"])
+    plot(figure, "markers", "measured so far", x, y, hover, marker=marker)
     median = _rolling_median(predicted, metric)
-    figure.add_scatter(
-        x=as_float32(median.index.to_numpy()),
-        y=as_float32(median * shown.factor),
-        name="predicted, running median",
-        mode="lines",
-        line=line_of(looks["predicted"]),
-        hovertemplate=f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} s<extra>predicted</extra>",
-    )
+    hover = f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} s<extra>predicted</extra>"
+    at_s, line = median.index, line_of(looks["predicted"])
+    name = "predicted, running median"
+    plot(figure, "lines", name, at_s, median * shown.factor, hover, line=line)
     _add_limit(figure, limit_s, shown)
     return figure
 
@@ -86,7 +86,7 @@ def differences_over_time(
         points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
         points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
         _add_points(figure, run, points, marker_of(looks[run]), f"%{{y:+.4g}} {shown.unit}")
-    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.add_hline(y=0, line=LIMIT_LINE)
     return figure
 
 
@@ -121,14 +121,8 @@ def throughput_over_time(requests: Mapping[str, pd.DataFrame], looks: Mapping[st
     alt = ["Output tokens per second over time."]
     for run, frame in requests.items():
         edges_s, rates_per_s = token_rates_per_s(frame)
-        figure.add_scatter(
-            x=as_float32(edges_s[:-1]),
-            y=as_float32(rates_per_s),
-            name=run,
-            mode="lines",
-            line={**line_of(looks[run]), "shape": "hv"},
-            hovertemplate="%{y:.4g} tokens/s at %{x:.4g} s<extra>%{fullData.name}</extra>",
-        )
+        hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, steps_of(looks[run])
+        plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
         alt.append(f"{run}: at most {rates_per_s.max(initial=0):.4g}.")
     figure.update_layout(meta={"alt": " ".join(alt)})
     return figure
@@ -173,16 +167,10 @@ def _add_points(
 ) -> None:
     """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it."""
     shown = evenly(points, MOST_POINTS)
-    figure.add_scatter(
-        x=as_float32(shown["scheduled_s"]),
-        y=as_float32(shown["y"]),
-        text=[escape_markup(request) for request in shown["request_id"]],
-        name=name,
-        legendgroup=name,
-        mode="markers",
-        marker=marker,
-        hovertemplate=f"%{{text}}: {value} at %{{x:.4g}} s<extra>%{{fullData.name}}</extra>",
-    )
+    hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
+    ids = [escape_markup(request) for request in shown["request_id"]]
+    options = {"text": ids, "marker": marker, "legendgroup": name}
+    plot(figure, "markers", name, shown["scheduled_s"], shown["y"], hover, **options)
 
 
 def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> None:
@@ -193,22 +181,16 @@ def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> 
     centres_s = (edges_s[:-1] + edges_s[1:]) / 2
     buckets = np.searchsorted(edges_s, at_s, side="right").clip(1, MEDIAN_BUCKETS)
     medians = points["y"].groupby(buckets).median()
-    figure.add_scatter(
-        x=as_float32(centres_s[medians.index.to_numpy() - 1]),
-        y=as_float32(medians),
-        name=f"{run}, running median",
-        legendgroup=run,
-        mode="lines",
-        line=line_of(look),
-        hovertemplate="median %{y:.4g} about %{x:.4g} s<extra>%{fullData.name}</extra>",
-    )
+    x, hover = centres_s[medians.index.to_numpy() - 1], "median %{y:.4g} about %{x:.4g} s" + OF_RUN
+    options = {"line": line_of(look), "legendgroup": run}
+    plot(figure, "lines", f"{run}, running median", x, medians, hover, **options)
 
 
 def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
     if limit_s is not None:
         limit = limit_s * metric.factor
-        line = {"color": LIMIT_COLOUR, "dash": "dash"}
-        figure.add_hline(y=limit, line=line, annotation_text=f"SLO {limit:.4g} {metric.unit}")
+        name = f"SLO {limit:.4g} {metric.unit}"
+        figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text=name)
 
 
 def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:

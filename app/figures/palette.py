@@ -7,6 +7,7 @@ colour.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle
 
 COLOURS = (
     "#0072B2", "#D55E00", "#779988", "#4444FF", "#AA4433",
@@ -18,6 +19,7 @@ LIGHT_PAGE = "#ffffff"
 DARK_PAGE = "#0e1117"
 LIMIT_COLOUR = "#808080"
 """Limits and diagonals: visible on both pages, and no run's own."""
+LIMIT_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,5 @@ class Look:
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look per name, by its place; give every page the names in the same order."""
-    return {
-        name: Look(
-            COLOURS[place % len(COLOURS)],
-            DASHES[place % len(DASHES)],
-            SYMBOLS[place % len(SYMBOLS)],
-        )
-        for place, name in enumerate(dict.fromkeys(names))
-    }
+    kinds = zip(cycle(COLOURS), cycle(DASHES), cycle(SYMBOLS), strict=False)
+    return {name: Look(*kind) for name, kind in zip(dict.fromkeys(names), kinds, strict=False)}

@@ -7,12 +7,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, LIMIT_COLOUR
+from app.figures.palette import COLOURS, LIMIT_LINE
 from app.text.metric_labels import METRICS
 
 _NOISE_COLOUR = "rgba(128,128,128,0.3)"
 _ALLOWED_COLOUR = "rgba(0,119,136,0.35)"
-_ZERO_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
 
 Values = npt.NDArray[np.float64]
 Axis = Literal["x", "y"]
@@ -39,13 +38,9 @@ def errors_with_intervals(errors: pd.DataFrame) -> Figure:
             hovertemplate=f"{name}: ± %{{customdata:.3g}} %<extra>%{{y}}</extra>",
             **_bars_around_zero("x", errors[column].to_numpy(float), colour),
         )  # fmt: skip
-    figure.add_scatter(
-        y=names,
-        name="error, predicted interval",
-        hovertemplate="error %{x:+.3g} %<extra>%{y}</extra>",
-        **_error_points("x", errors),
-    )
-    figure.add_vline(x=0, line=_ZERO_LINE)
+    hover = "error %{x:+.3g} %<extra>%{y}</extra>"
+    _add_errors(figure, "x", errors, y=names, name="error, predicted interval", hovertemplate=hover)
+    figure.add_vline(x=0, line=LIMIT_LINE)
     figure.update_layout(barmode="overlay", height=130 + 38 * len(errors))
     figure.update_xaxes(ticksuffix=" %", zeroline=False)
     figure.update_yaxes(type="category", autorange="reversed", categoryarray=names)
@@ -72,44 +67,27 @@ def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
         hovertemplate="noise floor ± %{customdata:.3g} %<extra></extra>",
         **_bars_around_zero("y", percent["noise"].to_numpy(), _NOISE_COLOUR),
     )  # fmt: skip
-    figure.add_scatter(
-        x=names,
-        name="error, 90 % interval",
-        hovertemplate="error %{y:+.3g} %<extra></extra>",
-        **_error_points("y", percent),
-    )
-    figure.add_hline(y=0, line=_ZERO_LINE)
+    hover = "error %{y:+.3g} %<extra></extra>"
+    _add_errors(figure, "y", percent, x=names, name="error, 90 % interval", hovertemplate=hover)
+    figure.add_hline(y=0, line=LIMIT_LINE)
     figure.update_xaxes(type="category")
     figure.update_yaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
     return figure
 
 
-def _error_points(axis: Axis, errors: pd.DataFrame) -> dict[str, Any]:
-    """Return options of ``add_scatter``: diamonds along ``axis``, each with its interval."""
+def _add_errors(figure: Figure, axis: Axis, errors: pd.DataFrame, **options: Any) -> None:
+    """Add diamonds along ``axis``, each with its interval."""
     error, low, high = (errors[column].to_numpy(float) for column in ("error", "low", "high"))
-    return {
-        axis: error,
-        "mode": "markers",
-        "marker": {"color": COLOURS[0], "size": 10, "symbol": "diamond"},
-        f"error_{axis}": {
-            "type": "data",
-            "symmetric": False,
-            "array": high - error,
-            "arrayminus": error - low,
-            "color": COLOURS[0],
-            "thickness": 3,
-        },
-    }
+    bars = {"type": "data", "symmetric": False, "array": high - error, "arrayminus": error - low}
+    options |= {axis: error, f"error_{axis}": {**bars, "color": COLOURS[0], "thickness": 3}}
+    marker = {"color": COLOURS[0], "size": 10, "symbol": "diamond"}
+    figure.add_scatter(mode="markers", marker=marker, **options)
 
 
 def _bars_around_zero(axis: Axis, half: Values, colour: str) -> dict[str, Any]:
     """Return options of ``add_bar``: ``half`` to either side of 0; hovering shows ``half``."""
-    return {
-        axis: 2 * half,
-        "base": -half,
-        "customdata": half,
-        "marker": {"color": colour, "line": {"width": 0}},
-    }
+    marker = {"color": colour, "line": {"width": 0}}
+    return {axis: 2 * half, "base": -half, "customdata": half, "marker": marker}
 
 
 def _range(least: float, most: float) -> str:

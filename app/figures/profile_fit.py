@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, line_of
-from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.canvas import OF_RUN, Figure, add_band, canvas, line_of, plot, steps_of
+from app.figures.palette import LIMIT_LINE, Look
 from app.figures.sampling import as_float32
 
 
@@ -20,18 +20,11 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
     for layout, quantiles in noise.items():
         left = 100 * (np.asarray(quantiles, float) - 1)
         shares = 100 * (np.arange(len(left)) + 0.5) / len(left)
-        figure.add_scatter(
-            x=as_float32(left),
-            y=as_float32(shares),
-            name=layout,
-            mode="lines",
-            line={**line_of(looks[layout]), "shape": "hv"},
-            hovertemplate="%{y:.3g} % of the steps within %{x:+.3g} %"
-            "<extra>%{fullData.name}</extra>",
-        )
+        hover = "%{y:.3g} % of the steps within %{x:+.3g} %" + OF_RUN
+        plot(figure, "lines", layout, left, shares, hover, line=steps_of(looks[layout]))
         low, high = np.quantile(left, (0.05, 0.95))
         alt.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
-    figure.add_vline(x=0, line={"color": LIMIT_COLOUR, "dash": "dash"})
+    figure.add_vline(x=0, line=LIMIT_LINE)
     figure.update_layout(meta={"alt": " ".join(alt)})
     figure.update_xaxes(ticksuffix=" %", zeroline=False)
     figure.update_yaxes(range=[0, 101])
@@ -76,9 +69,6 @@ def _add_spread(figure: Figure, curve: pd.DataFrame, look: Look) -> None:
     if np.allclose(curve["low_s"], curve["high_s"]):
         return
     red, green, blue = (int(look.colour[place : place + 2], 16) for place in (1, 3, 5))
-    for bound, fill in (("high_s", None), ("low_s", "tonexty")):
-        figure.add_scatter(
-            x=curve["x"].to_numpy(float), y=as_float32(1e3 * curve[bound]), mode="lines",
-            line={"width": 0}, fill=fill, fillcolor=f"rgba({red},{green},{blue},0.18)",
-            name="nine of ten steps", showlegend=fill is not None, hoverinfo="skip",
-        )  # fmt: skip
+    low, high = (as_float32(1e3 * curve[bound]) for bound in ("low_s", "high_s"))
+    fill = f"rgba({red},{green},{blue},0.18)"
+    add_band(figure, "nine of ten steps", curve["x"].to_numpy(float), low, high, fill)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, line_of, stacked_canvas
+from app.figures.canvas import OF_RUN, Figure, plot, stacked_canvas, steps_of
 from app.figures.palette import Look
-from app.figures.sampling import FloatArray, as_float32, bucket_edges
+from app.figures.sampling import FloatArray, bucket_edges
 
 MOMENTS = 600
 _PANELS = (
@@ -46,18 +46,9 @@ def server_over_time(states: Mapping[str, pd.DataFrame], looks: Mapping[str, Loo
     figure = stacked_canvas("time, s", [title for _, title, _ in _PANELS], alt)
     for run, state in states.items():
         for row, (name, _, factor) in enumerate(_PANELS, start=1):
-            figure.add_scatter(
-                x=as_float32(state["at_s"]),
-                y=as_float32(state[name] * factor),
-                name=run,
-                legendgroup=run,
-                showlegend=row == 1,
-                mode="lines",
-                line={**line_of(looks[run]), "shape": "hv"},
-                hovertemplate="%{y:.4g} at %{x:.4g} s<extra>%{fullData.name}</extra>",
-                row=row,
-                col=1,
-            )
+            hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
+            place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
+            plot(figure, "lines", run, state["at_s"], y, hover, line=steps_of(looks[run]), **place)
     return figure
 
 
@@ -67,18 +58,11 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
     now = ordered.iloc[rows.clip(0)]
     busy = (rows >= 0) & (at_s < now["end_s"].to_numpy())
     used = 1 - now["free_kv_tokens"].to_numpy() / (kv_tokens or np.nan)
-    return pd.DataFrame(
-        {
-            "running": np.where(busy, now["running"], 0.0),
-            "waiting": np.where(busy, now["waiting"], 0.0),
-            "kv_usage": used * busy,
-        }
-    )
+    counts = {name: np.where(busy, now[name], 0.0) for name in ("running", "waiting")}
+    return pd.DataFrame({**counts, "kv_usage": used * busy})
 
 
 def _peak(run: str, state: pd.DataFrame) -> str:
     known = {name: state[name].max() for name, _, _ in _PANELS if state[name].notna().any()}
-    peaks = ", ".join(
-        f"{name.replace('kv_usage', 'KV share')} {top:.4g}" for name, top in known.items()
-    )
-    return f"{run}: at most {peaks or 'nothing known'}."
+    peaks = ", ".join(f"{name} {top:.4g}" for name, top in known.items())
+    return f"{run}: at most {peaks.replace('kv_usage', 'KV share') or 'nothing known'}."

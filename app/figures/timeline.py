@@ -2,22 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from app.figures.batches import add_batches, batch_bars
 from app.figures.canvas import (
+    OF_RUN,
     Figure,
+    add_spans,
     canvas,
     escape_markup,
-    line_of,
     pattern_marker,
     stacked_canvas,
+    steps_of,
 )
 from app.figures.palette import looks
-from app.figures.sampling import FloatArray, as_float32, evenly
+from app.figures.sampling import as_float32, evenly
 from app.figures.stacked_bars import PART_LOOKS
 
 MOST_GANTT_REQUESTS = 120
@@ -90,11 +92,8 @@ def _gantt_spans(requests: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series
     if requests["queue_s"].isna().all():
         return {"first_token": (scheduled_s, first_s), "streaming": (first_s, last_s)}
     admitted_s = scheduled_s + requests["queue_s"].fillna(0.0)
-    return {
-        "queue": (scheduled_s, admitted_s),
-        "prefill": (admitted_s, first_s),
-        "decode": (first_s, last_s),
-    }
+    waited, prefilled = (scheduled_s, admitted_s), (admitted_s, first_s)
+    return {"queue": waited, "prefill": prefilled, "decode": (first_s, last_s)}
 
 
 def _panels(shown: TimelineData) -> dict[str, str]:
@@ -109,12 +108,9 @@ def _panels(shown: TimelineData) -> dict[str, str]:
 
 
 def _heights_px(shown: TimelineData) -> list[int]:
-    heights = {
-        "requests": 120 + min(440, 14 * len(shown.requests)),
-        "batches": 34 + 26 * (shown.steps["replica"].nunique() if len(shown.steps) else 0),
-        "queue": 120,
-        "memory": 110,
-    }
+    requests_px = 120 + min(440, 14 * len(shown.requests))
+    batches_px = 34 + 26 * (shown.steps["replica"].nunique() if len(shown.steps) else 0)
+    heights = {"requests": requests_px, "batches": batches_px, "queue": 120, "memory": 110}
     return [heights[panel] for panel in _panels(shown)]
 
 
@@ -130,29 +126,13 @@ def _add_requests(figure: Figure, shown: TimelineData) -> None:
 
 
 def _add_bars(
-    figure: Figure,
-    part: str,
-    lines: npt.NDArray[np.int64],
-    start_s: FloatArray,
-    end_s: FloatArray,
-    ids: npt.NDArray[np.object_],
-    **panel: int,
+    figure: Figure, part: str, lines: Any, start_s: Any, end_s: Any, ids: Any, **panel: int
 ) -> None:
     """Add the spans of one part of ``PART_LOOKS``, each on the line of its request."""
     name, colour, pattern = PART_LOOKS[part]
-    figure.add_bar(
-        orientation="h",
-        y=lines,
-        base=start_s,
-        x=end_s - start_s,
-        customdata=ids,
-        text=[escape_markup(request) for request in ids],
-        textposition="none",
-        name=name,
-        marker=pattern_marker(colour, pattern),
-        hovertemplate="%{text}: %{x:.4g} s, from %{base:.6g} s<extra>%{fullData.name}</extra>",
-        **panel,
-    )
+    hover, texts = "%{text}: %{x:.4g} s, from %{base:.6g} s" + OF_RUN, list(map(escape_markup, ids))
+    options = {"customdata": ids, "marker": pattern_marker(colour, pattern), **panel}
+    add_spans(figure, name, lines, start_s, end_s, texts, hover, **options)
 
 
 def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
@@ -202,18 +182,10 @@ def _add_state(figure: Figure, state: pd.DataFrame, panel: str, row: int, legend
     shapes = looks(["running", "waiting", "kv_usage"])
     for name, factor in factors.items():
         label = words.get(name, name)
-        figure.add_scatter(
-            x=state["at_s"].to_numpy(float),
-            y=as_float32(state[name] * factor),
-            name=label,
-            mode="lines",
-            line={**line_of(shapes[name]), "shape": "hv"},
-            hovertemplate=f"%{{y:.4g}} {'% ' if factor > 1 else ''}{label} at %{{x:.6g}} s"
-            "<extra></extra>",
-            legend=legend,
-            row=row,
-            col=1,
-        )
+        hover = f"%{{y:.4g}} {'% ' if factor > 1 else ''}{label} at %{{x:.6g}} s<extra></extra>"
+        x, y = state["at_s"].to_numpy(float), as_float32(state[name] * factor)
+        options = {"line": steps_of(shapes[name]), "legend": legend, "row": row, "col": 1}
+        figure.add_scatter(x=x, y=y, name=label, mode="lines", hovertemplate=hover, **options)
 
 
 def _place_legend(figure: Figure, row: int, legend: str) -> None:
