@@ -16,8 +16,7 @@ from app.scenario.policy_options import PolicyOptions
 from app.text.progress import report_progress
 
 if TYPE_CHECKING:
-    from app.twin.black_box.burst_sender import Allowance
-    from loadtest.endpoint import Endpoint
+    from sim.step_times.profile import Profile
 
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
@@ -48,53 +47,35 @@ def calibrate(
     from what its clients see; the API key comes from OPENAI_API_KEY.
     """
     from app.text.verdict import profile_lines
-    from policies.config import PolicyConfig
 
-    if url is not None:
+    more = [f"profile: {out}"]
+    if url is None:
+        engine = replace(engine, model=model or "base", seed=seed)
+        profile, stopped = _bundled(engine, policy, rounds, name or out.stem), None
+        more.append(f"next: servetwin replay TRACE --profile {out}")
+    else:
         from app.twin.black_box.burst_sender import Allowance
+        from app.twin.black_box.calibration import BlackBoxCalibrator
 
         probed = replace(endpoint, model=model).probe(url)
         allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
-        _calibrate_url(probed, allowance, out, name or out.stem, rounds, seed, json)
-        return
-    require_engine()
-    from app.twin.step_log_calibration import calibrate_bundled
-
-    engine = replace(engine, model=model or "base", seed=seed)
-    profile = calibrate_bundled(
-        policy.over(PolicyConfig()), engine, rounds, name or out.stem, report_progress
-    )
-    profile.save(out)
-    if json:
-        typer.echo(profile.model_dump_json(by_alias=True))
-        return
-    for line in profile_lines(profile):
-        typer.echo(line)
-    typer.echo(f"profile: {out}\nnext: servetwin replay TRACE --profile {out}")
-
-
-def _calibrate_url(
-    endpoint: "Endpoint",
-    allowance: "Allowance",
-    out: Path,
-    name: str,
-    rounds: int,
-    seed: int,
-    json: bool,
-) -> None:
-    """Calibrate a live endpoint and write what was learned; exit with 1 if it was stopped."""
-    from app.text.verdict import profile_lines
-    from app.twin.black_box.calibration import BlackBoxCalibrator
-
-    calibrator = BlackBoxCalibrator(endpoint, allowance, seed, report_progress)
-    calibrator.identify(rounds)
-    profile = calibrator.profile(name)
+        calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
+        calibrator.identify(rounds)
+        profile, stopped = calibrator.profile(name or out.stem), calibrator.stopped
+        more = [*calibrator.limits.lines(), *more]
     profile.save(out)
     if json:
         typer.echo(profile.model_dump_json(by_alias=True))
     else:
-        lines = [*profile_lines(profile), *calibrator.limits.lines()]
-        typer.echo("\n".join([*lines, f"profile: {out}"]))
-    if calibrator.stopped:
-        report_progress(f"servetwin: calibration ended early: {calibrator.stopped}")
+        typer.echo("\n".join([*profile_lines(profile), *more]))
+    if stopped:
+        report_progress(f"servetwin: calibration ended early: {stopped}")
         raise typer.Exit(1)
+
+
+def _bundled(engine: EngineChoice, policy: PolicyOptions, rounds: int, name: str) -> "Profile":
+    require_engine()
+    from app.twin.step_log_calibration import calibrate_bundled
+    from policies.config import PolicyConfig
+
+    return calibrate_bundled(policy.over(PolicyConfig()), engine, rounds, name, report_progress)

@@ -2,10 +2,13 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
+
+from workloads.errors import ServetwinError
 
 MAIN = Path(__file__).parents[1] / "dashboard" / "main.py"
 
@@ -28,7 +31,10 @@ def dashboard(
     runs: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
 ) -> None:
     """Open the what-if dashboard; Ctrl-C ends it."""
-    _require_streamlit()
+    missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
+    if missing:
+        names = ", ".join(missing)
+        raise ServetwinError(f"the dashboard needs {names}: pip install 'servetwin[app]'")
     from app.dashboard.scenario.allowed_choices import Additions
     from sim.step_times.profile import load_profile
     from workloads.child_process import python_command, python_environment
@@ -45,16 +51,3 @@ def dashboard(
         "--server.headless", str(headless).lower(), "--", added.as_argument(),
     )  # fmt: skip
     os.execve(sys.executable, command, python_environment())
-
-
-def _require_streamlit() -> None:
-    """Say how to install what the dashboard needs, where it is missing."""
-    from importlib.util import find_spec
-
-    from workloads.errors import ServetwinError
-
-    missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
-    if missing:
-        raise ServetwinError(
-            f"the dashboard needs {', '.join(missing)}: pip install 'servetwin[app]'"
-        )

@@ -1,5 +1,7 @@
 """``servetwin explain``: where the time of a request went."""
 
+import json
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,8 @@ from app.scenario.common_options import Json
 if TYPE_CHECKING:
     from sim.explain.explain import Explainer
     from sim.records.run import Run
+
+Window = tuple[float | None, float | None]
 
 
 def explain(
@@ -26,9 +30,11 @@ def explain(
     ] = None,
     start: Annotated[float | None, Option(help="Export from this second on.")] = None,
     end: Annotated[float | None, Option(help="Export up to this second.")] = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
+    from app.text.explanation import as_json as render_json
+    from app.text.explanation import explanation_lines, slowest_lines
     from sim.explain.explain import Explainer
     from sim.records.run import load_run
 
@@ -37,11 +43,13 @@ def explain(
     loaded = load_run(run)
     explainer = Explainer(loaded)
     if trace_export is not None:
-        _export(loaded, explainer, trace_export, (start, end), json)
+        _export(loaded, explainer, trace_export, (start, end), as_json)
     elif slowest is not None:
-        _tell_slowest(explainer, slowest, json)
+        found = explainer.slowest(slowest)
+        typer.echo(render_json(found) if as_json else "\n".join(slowest_lines(found)))
     elif request_id is not None:
-        _tell(explainer, request_id, json)
+        one = explainer.explain(request_id)
+        typer.echo(render_json(one) if as_json else "\n".join(explanation_lines(one)))
 
 
 def _require_one_question(*questions: object) -> None:
@@ -60,40 +68,15 @@ def _require_window(export: Path | None, start_s: float | None, end_s: float | N
         raise RunError(f"explain: --start {start_s:g} must be before --end {end_s:g}")
 
 
-def _tell(explainer: "Explainer", request_id: str, json: bool) -> None:
-    from app.text.explanation import as_json, explanation_lines
-
-    found = explainer.explain(request_id)
-    typer.echo(as_json(found) if json else "\n".join(explanation_lines(found)))
-
-
-def _tell_slowest(explainer: "Explainer", count: int, json: bool) -> None:
-    from app.text.explanation import as_json, slowest_lines
-
-    found = explainer.slowest(count)
-    typer.echo(as_json(found) if json else "\n".join(slowest_lines(found)))
-
-
 def _export(
-    run: "Run",
-    explainer: "Explainer",
-    path: Path,
-    window_s: tuple[float | None, float | None],
-    json: bool,
+    run: "Run", explainer: "Explainer", path: Path, window_s: Window, as_json: bool
 ) -> None:
-    import json as json_module
-
     from sim.explain.timeline import trace_events, write_trace
 
-    start_s, end_s = window_s
-    events = trace_events(
-        run,
-        explainer.spans,
-        float("-inf") if start_s is None else start_s,
-        float("inf") if end_s is None else end_s,
-    )
-    count = write_trace(path, events)
-    if json:
-        typer.echo(json_module.dumps({"file": str(path), "events": count}))
+    start_s = -inf if window_s[0] is None else window_s[0]
+    end_s = inf if window_s[1] is None else window_s[1]
+    count = write_trace(path, trace_events(run, explainer.spans, start_s, end_s))
+    if as_json:
+        typer.echo(json.dumps({"file": str(path), "events": count}))
     else:
         typer.echo(f"{count} events: {path} (open it in https://ui.perfetto.dev)")

@@ -14,8 +14,10 @@ from app.scenario.endpoint_options import EndpointOptions, endpoint_line
 from app.scenario.load_options import LoadChoice
 from app.scenario.option_groups import takes_options
 from app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from app.text.progress import progress
 from app.text.progress_log import live_file
 from app.text.saving import saved
+from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
@@ -53,6 +55,7 @@ def loadtest(
     from loadtest.plan.context_limit import within_context
     from loadtest.report.server_metrics import watch_server
     from loadtest.report.slo import parse_slo
+    from loadtest.report.token_count_warnings import prompt_lengths_note
     from loadtest.run.stop_signals import signals_deferred
 
     if html:
@@ -71,7 +74,8 @@ def loadtest(
     with watch_server(probed.base_url) as watch, live_file(live) as show:
         run = _run(probed, requests, sending, show)
     run.scenario |= {"seed": seed, "load": load.record()}
-    _note_prompt_lengths(run, requests)
+    if note := prompt_lengths_note(run.requests, requests):
+        run.scenario["notes"].append(note)
     with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)
         found = compared(run, predicted) if predicted else None
@@ -97,18 +101,10 @@ def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
         return f"server metrics: not kept ({error})"
 
 
-def _note_prompt_lengths(run: "Run", trace: "Trace") -> None:
-    from loadtest.report.token_count_warnings import prompt_lengths_note
-
-    if note := prompt_lengths_note(run.requests, trace):
-        run.scenario["notes"].append(note)
-
-
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
     from loadtest.report.comparison import check_same_load
     from sim.records.run import load_run
-    from workloads.errors import LoadTestError
 
     if against is None:
         return None
@@ -127,8 +123,6 @@ def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "R
 
 def _new_folder(folder: Path) -> Path:
     """Make the run folder before anything is sent: an impossible place costs no load test."""
-    from workloads.errors import LoadTestError
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -148,7 +142,6 @@ def _keep(trace: "Trace | None", folder: Path) -> None:
 
 
 def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions", show: "OnProgress") -> "Run":
-    from app.text.progress import progress
     from loadtest.run.client import run_load_test
 
     if load.endless:

@@ -1,5 +1,6 @@
 """``servetwin replay``: simulate a trace under a policy, on a profile."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from typer import Option
 from app.scenario.common_options import TRACE, Json, RunFolder
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
+from app.text.progress import progress
 from app.text.saving import saved_if_asked
 
 if TYPE_CHECKING:
@@ -46,13 +48,14 @@ def replay(
         int | None, Option(help="Seed of every random stream: the scenario's, or 0.")
     ] = None,
     out: RunFolder = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     from app.scenario.replay_scenario import ReplayScenario
     from app.scenario.scenario_file import read_scenario
     from app.scenario.scenarios import build_scenario, scenario_record
     from app.text.provenance import outside_warning
+    from sim.experiments.predict import run_once
     from sim.records.run import machine_facts
 
     file = read_scenario(scenario) if scenario else None
@@ -64,10 +67,14 @@ def replay(
         from app.text.comparison import print_comparison
 
         sides = [build_scenario(requests, base, policy, options.cluster, text) for text in compare]
-        print_comparison(requests, sides, compare, record, seed, replications, out, json)
+        print_comparison(requests, sides, compare, record, seed, replications, out, as_json)
         return
     found = build_scenario(requests, base, policy, options.cluster)
-    run = _simulate_with_progress(requests, found, seed, not step_by_step, kv_usage)
+    with progress(f"simulating {found.name}", total=len(requests)) as advance:
+        run = run_once(
+            requests, found, seed=seed, macro=not step_by_step, keep_usage=kv_usage,
+            on_arrival=advance,
+        )  # fmt: skip
     run.scenario = scenario_record(requests, found, record, seed)
     run.meta = machine_facts()
     with saved_if_asked(run, out) as folder:
@@ -76,27 +83,11 @@ def replay(
         intervals = _intervals(requests, found, seed, count, both.redraw(found))
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
-        if json:
-            import json as json_module
-
-            typer.echo(json_module.dumps({**summary, "intervals": intervals, **run.scenario}))
-            return
-        for line in _report(run, summary, intervals, found):
-            typer.echo(line)
-        if folder:
-            typer.echo(f"run folder: {folder}")
-
-
-def _simulate_with_progress(
-    trace: "Trace", scenario: "Scenario", seed: int, macro: bool, keep_usage: bool
-) -> "Run":
-    from app.text.progress import progress
-    from sim.experiments.predict import run_once
-
-    with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
-        return run_once(
-            trace, scenario, seed=seed, macro=macro, keep_usage=keep_usage, on_arrival=advance
-        )
+        if as_json:
+            typer.echo(json.dumps({**summary, "intervals": intervals, **run.scenario}))
+        else:
+            kept = [f"run folder: {folder}"] if folder else []
+            typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
 
 
 def _affordable(run: "Run", replications: int | None) -> int:

@@ -1,5 +1,7 @@
 """``servetwin report``: a run, or several side by side, as one HTML file."""
 
+import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,17 +17,15 @@ def report(
     ],
     slo: Annotated[str | None, SLO] = None,
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.
 
     A prediction and load tests of the same requests are compared.
     """
     written = write_html(runs, slo, out)
-    if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(written))
+    if as_json:
+        typer.echo(json.dumps(written))
     else:
         count = len(written["runs"])
         several = "1 run" if count == 1 else f"{count} runs"
@@ -47,8 +47,6 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
 
 def require_plotly() -> None:
     """Raise ``RunError`` saying how to install it, where plotly is missing."""
-    from importlib.util import find_spec
-
     from sim.records.run import RunError
 
     if find_spec("plotly") is None:

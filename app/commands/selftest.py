@@ -1,12 +1,16 @@
 """``servetwin selftest``: the simulator meets queueing theory, on this machine."""
 
+import json
+import os
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
 from app.scenario.common_options import Json
+from app.text.progress import progress
 
 if TYPE_CHECKING:
     from sim.theory.selftest.judge import FigureCheck
@@ -16,10 +20,9 @@ def selftest(
     only: Annotated[
         list[str] | None, Option(metavar="NAME", help="Only this scenario; may be repeated.")
     ] = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
-    from app.text.progress import progress
     from sim.theory.selftest.judge import cases_named
 
     names = [scenario.name for scenario in cases_named(only or ())]
@@ -28,7 +31,7 @@ def selftest(
         for done, judged in enumerate(_judged(names), 1):
             outcomes += judged
             advance(done)
-    typer.echo(_as_json(outcomes) if json else _as_text(outcomes))
+    typer.echo(_as_json(outcomes) if as_json else _as_text(outcomes))
     failed = sum(not outcome.holds for outcome in outcomes)
     if failed:
         typer.echo(f"servetwin: {failed} of {len(outcomes)} figures do not hold", err=True)
@@ -37,7 +40,6 @@ def selftest(
 
 def _judged(names: list[str]) -> Iterator[list["FigureCheck"]]:
     """Yield the outcomes of each scenario in order, computed in parallel."""
-    import os
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -54,24 +56,19 @@ def _judged(names: list[str]) -> Iterator[list["FigureCheck"]]:
 def _as_text(outcomes: list["FigureCheck"]) -> str:
     from sim.theory.selftest.judge import CASES
 
-    lines = []
-    shown = ""
-    for outcome in outcomes:
-        if outcome.scenario != shown:
-            shown = outcome.scenario
-            lines.append(f"{shown}: {CASES[shown].setting}")
-        lines.append(
+    lines = [f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}"]
+    for scenario, of_one in groupby(outcomes, key=lambda outcome: outcome.scenario):
+        lines.append(f"{scenario}: {CASES[scenario].setting}")
+        lines += [
             f"  {outcome.figure:<26}{outcome.exact:>12.6g}{outcome.measured:>12.6g}"
             f"{outcome.half_width:>12.2g}  {outcome.verdict}"
-        )
-    header = f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}"
+            for outcome in of_one
+        ]
     holding = sum(outcome.holds for outcome in outcomes)
-    return "\n".join([header, *lines, f"{holding} of {len(outcomes)} figures hold"])
+    return "\n".join([*lines, f"{holding} of {len(outcomes)} figures hold"])
 
 
 def _as_json(outcomes: list["FigureCheck"]) -> str:
-    import json
-
     from sim.theory.selftest.judge import CASES, CONFIDENCE, SEED
 
     figures = [

@@ -1,6 +1,5 @@
 """``servetwin serve``: an OpenAI-compatible API over the bundled engine, a simulator or a mock."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -14,6 +13,7 @@ from app.scenario.mock_options import MockOptions, check_options
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.server_options import ServerOptions
+from workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.core.core_process import BuildCore
@@ -58,12 +58,14 @@ def serve(
         return
     engine = replace(engine, model=model or "base", seed=seed)
     if simulated or servers != ServerOptions():
-        profiles = (simulated,) if simulated else ()
-        servers = replace(servers, profiles=profiles, model=model)
+        servers = replace(servers, profiles=(simulated,) if simulated else (), model=model)
         served = _simulated(servers, policy, engine, step_log)
     else:
         served = _bundled(policy, engine, step_log)
-    serve_core = _serve_core()
+    try:
+        from engine.http.serving import serve_core
+    except ModuleNotFoundError as error:
+        raise EngineError(f"serving needs {error.name}: pip install 'servetwin[engine]'") from error
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
 
     def say_ready(url: str) -> None:
@@ -90,7 +92,6 @@ def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
     from app.twin.simulated_server import simulated_engine
-    from workloads.errors import EngineError
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
         raise EngineError(
@@ -98,13 +99,3 @@ def _simulated(
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
     return Served(f"a simulated {engine.model}", engine.policies.name, engine.build)
-
-
-def _serve_core() -> Callable[..., None]:
-    from workloads.errors import EngineError
-
-    try:
-        from engine.http.serving import serve_core
-    except ModuleNotFoundError as error:
-        raise EngineError(f"serving needs {error.name}: pip install 'servetwin[engine]'") from error
-    return serve_core

@@ -1,5 +1,6 @@
 """``servetwin sweep``: a grid of scenarios and rates, on processes or a Ray cluster."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ from typer import Option
 from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
+from app.text.progress import progress
+from workloads.errors import ServetwinError
 
 if TYPE_CHECKING:
     from app.scenario.sweep_file import SweepFile
@@ -71,9 +74,7 @@ def _simulate(
 ) -> None:
     from app.scenario.sweep_axes import scenario_at
     from app.scenario.sweep_file import RATE
-    from app.text.progress import progress
     from sim.experiments.sweep import PROBLEM, GridPoint
-    from workloads.errors import ServetwinError
 
     ready: list[tuple[dict[str, Any], GridPoint]] = []
     for place in missing:
@@ -94,8 +95,6 @@ def _simulate(
 def _rows(
     conditions: "GridConditions", points: Sequence["GridPoint"], ray: bool, processes: int | None
 ) -> Iterator[tuple[int, "Row"]]:
-    import os
-
     from sim.experiments.parallel_map import map_on_processes, map_on_ray
     from sim.experiments.sweep import simulate_point
 
@@ -113,8 +112,6 @@ def _print(
     frame = found.frame()
     if json:
         typer.echo(as_json(frame, keys, attainment))
-        return
-    for line in report_lines(frame, keys, attainment):
-        typer.echo(line)
-    if out:
-        typer.echo(f"all points: {out}")
+    else:
+        kept = [f"all points: {out}"] if out else []
+        typer.echo("\n".join([*report_lines(frame, keys, attainment), *kept]))

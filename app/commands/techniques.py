@@ -59,9 +59,8 @@ def techniques(
             advance(len(effects))
     if as_json:
         typer.echo(json.dumps(effects_as_dict(effects, tried)))
-        return
-    for line in effect_lines(effects, tried):
-        typer.echo(line)
+    else:
+        typer.echo("\n".join(effect_lines(effects, tried)))
 
 
 @techniques_app.command("list")

@@ -21,9 +21,9 @@ from app.scenario.workload_options import (
     UserOptions,
 )
 from app.text.workload_report import check_lines, note_lines, statistics_lines
+from workloads.errors import TraceError
 
 if TYPE_CHECKING:
-    from workloads.generators.lengths import LengthDistribution
     from workloads.trace import Trace
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
@@ -68,8 +68,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
     checks = compare(trace, reference, resampled)
     passes = all(check.passes is not False for check in checks)
     if as_json:
-        found = [check.as_dict() for check in checks]
-        typer.echo(json.dumps({"checks": found, "passes": passes}))
+        typer.echo(json.dumps({"checks": [check.as_dict() for check in checks], "passes": passes}))
     else:
         typer.echo("\n".join(check_lines(checks)))
     if not passes:
@@ -90,6 +89,9 @@ def generate(
     seed: Seed = 0,
 ) -> None:
     """Write a seeded synthetic trace."""
+    from workloads.generators.generate import WorkloadSpec
+    from workloads.generators.generate import generate as generated
+
     _check_one_source(prefix.name, users.closed_loop, servegen.servegen)
     if servegen.servegen is not None:
         _write(servegen.generate(servegen.servegen, seed), out)
@@ -101,7 +103,9 @@ def generate(
     elif users.closed_loop:
         trace = users.generate(prefix, lengths.joint(prompt, output), seed)
     else:
-        trace = _independent(requests, arrivals, lengths.joint(prompt, output), prefix, seed)
+        both = lengths.joint(prompt, output)
+        spec = WorkloadSpec(requests, arrivals.process(), both, prefix.prefixes())
+        trace = generated(spec, seed)
     _write(trace, out)
 
 
@@ -121,8 +125,6 @@ CONVERSATIONS = ("multi-turn", "agentic")
 
 
 def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -> None:
-    from workloads.errors import TraceError
-
     sources = {
         f"--structure {structure}": structure in CONVERSATIONS,
         "--closed-loop": bool(closed_loop),
@@ -131,19 +133,6 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
     chosen = [option for option, is_chosen in sources.items() if is_chosen]
     if len(chosen) > 1:
         raise TraceError(f"{' and '.join(chosen)} exclude each other; give one")
-
-
-def _independent(
-    requests: int,
-    choice: ArrivalChoice,
-    lengths: "LengthDistribution",
-    prefix: PrefixChoice,
-    seed: int,
-) -> "Trace":
-    from workloads.generators.generate import WorkloadSpec
-    from workloads.generators.generate import generate as generated
-
-    return generated(WorkloadSpec(requests, choice.process(), lengths, prefix.prefixes()), seed)
 
 
 def _write(trace: "Trace", out: Path) -> None:

@@ -218,7 +218,7 @@ def test_ten_thousand_requests_stay_small() -> None:
 
 @contextmanager
 def no_plotly() -> Iterator[None]:
-    with patch("importlib.util.find_spec", return_value=None):
+    with patch("app.commands.report.find_spec", return_value=None):
         yield
 
 
@@ -230,7 +230,7 @@ def test_the_command_writes_one_file(
     assert re.fullmatch(
         rf"{re.escape(str(out))}: 1 run, \d\.\d MB; open it in a browser\n", capsys.readouterr().out
     )
-    report([folders], "ttft=1s", out, json=True)
+    report([folders], "ttft=1s", out, as_json=True)
     said = json.loads(capsys.readouterr().out)
     assert said["bytes"] == out.stat().st_size
     assert said["runs"] == [f"{folders.name}/{n}" for n in ("predicted", "alike", "slower")]
