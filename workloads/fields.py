@@ -67,27 +67,22 @@ def one_of(*choices: str) -> Check:
     return check
 
 
-def integer_list(name: str, value: Any) -> tuple[int, ...]:
-    """Check a list of integers from 0 on, such as block ids."""
-    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
-        raise RowError(name, "not a list of integers", value)
-    if min(value, default=0) < 0:
-        raise RowError(name, "negative", min(value))
-    return tuple(value)
+def list_of(kind: type, noun: str) -> Check:
+    """Return a check for lists of one kind; integers are from 0 on, such as block ids."""
+
+    def check(name: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list) or not set(map(type, value)) <= {kind}:
+            raise RowError(name, f"not a list of {noun}", value)
+        if kind is int and min(value, default=0) < 0:
+            raise RowError(name, "negative", min(value))
+        return tuple(value)
+
+    return check
 
 
-def text_list(name: str, value: Any) -> tuple[str, ...]:
-    """Check a list of strings."""
-    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
-        raise RowError(name, "not a list of strings", value)
-    return tuple(value)
-
-
-def record_list(name: str, value: Any) -> list[dict[str, Any]]:
-    """Check a list of JSON objects."""
-    if not isinstance(value, list) or not set(map(type, value)) <= {dict}:
-        raise RowError(name, "not a list of objects", value)
-    return value
+integer_list = list_of(int, "integers")
+text_list = list_of(str, "strings")
+record_list = list_of(dict, "objects")
 
 
 def counts(name: str, value: Any) -> dict[str, int]:
@@ -149,22 +144,23 @@ def keys(row: str) -> set[str]:
         return set(_KEY.findall(row))
 
 
-def checked(record: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
-    """Return the checked values of the fields that a record has and that are not null."""
+def checked(
+    record: Mapping[str, Any], checks: Mapping[str, Check], required: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the checked values of the fields that a record has and that are not null.
+
+    Raises RowError for the first of ``required`` that is missing or null.
+    """
+    for name in required:
+        if name not in record:
+            raise RowError(name, "missing", record)
+        if record[name] is None:
+            raise RowError(name, "must not be null", None)
     return {
         name: checks[name](name, value)
         for name, value in record.items()
         if value is not None and name in checks
     }
-
-
-def require(record: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise RowError for the first of ``names`` that is missing or null."""
-    for name in names:
-        if name not in record:
-            raise RowError(name, "missing", record)
-        if record[name] is None:
-            raise RowError(name, "must not be null", None)
 
 
 def _check_range(name: str, value: float, minimum: int | None, maximum: float) -> None:

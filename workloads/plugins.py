@@ -11,6 +11,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -41,6 +42,7 @@ def split_settings(text: str) -> tuple[str, str]:
     return name, settings
 
 
+@dataclass(eq=False, repr=False)
 class Registry(Mapping[str, Any], Generic[Built]):
     """The plug-ins of one kind, by name.
 
@@ -54,24 +56,16 @@ class Registry(Mapping[str, Any], Generic[Built]):
     when that is loaded, and ``call_limit_s`` limits each call.
     """
 
-    def __init__(
-        self,
-        role: str,
-        kind: str,
-        interface: str,
-        takes: str,
-        known: Mapping[str, Any],
-        *,
-        error: type[ServetwinError] = PolicyError,
-        checks: str = "",
-        prepare: str = "",
-        call_limit_s: float | None = CALL_LIMIT_S,
-    ) -> None:
-        self.role, self.kind, self.takes = role, kind, takes
-        self._interface, self._known = interface, known
-        self._error, self._checks, self._prepare = error, checks, prepare
-        self._call_limit_s = call_limit_s
-        self._guarded: dict[type[Any], type[Any]] = {}
+    role: str
+    kind: str
+    _interface: str
+    takes: str
+    _known: Mapping[str, Any]
+    error: type[ServetwinError] = field(default=PolicyError, kw_only=True)
+    checks: str = field(default="", kw_only=True)
+    prepare: str = field(default="", kw_only=True)
+    call_limit_s: float | None = field(default=CALL_LIMIT_S, kw_only=True)
+    _guarded: dict[type[Any], type[Any]] = field(default_factory=dict, init=False)
 
     def __getitem__(self, name: str) -> Any:
         return _resolved(self._known[name])
@@ -98,7 +92,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
         hint = did_you_mean(name, self._known, f"known are {', '.join(sorted(self._known))}")
         if not self._known:
             hint = "none is registered"
-        raise self._error(
+        raise self.error(
             f"{self.role}: unknown {self.kind} {name!r}; {hint} (or name a class as path.py:Class)"
         )
 
@@ -145,11 +139,11 @@ class Registry(Mapping[str, Any], Generic[Built]):
             wanted = f"{self.interface.__module__}.{self.interface.__name__}"
             raise source.error(f" does not derive from {wanted}")
         if found not in self._guarded:
-            if self._prepare:
-                _resolved(self._prepare)(found)
-            checks = _resolved(self._checks) if self._checks else {}
+            if self.prepare:
+                _resolved(self.prepare)(found)
+            checks = _resolved(self.checks) if self.checks else {}
             self._guarded[found] = guard_class(
-                found, source, self.interface, checks, self._call_limit_s
+                found, source, self.interface, checks, self.call_limit_s
             )
         return self._guarded[found]
 
@@ -183,13 +177,12 @@ def _load_module(source: Any) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     loader = _UncachedLoader(name, str(path.absolute()))
-    spec = importlib.util.spec_from_file_location(name, path.absolute(), loader=loader)
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it is executed: dataclasses look their module up
     try:
-        source.run(": the file", LOAD_LIMIT_S, lambda: spec.loader.exec_module(module))
+        source.run(": the file", LOAD_LIMIT_S, lambda: loader.exec_module(module))
     except BaseException:
         del sys.modules[name]
         raise

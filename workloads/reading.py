@@ -47,26 +47,18 @@ def read_trace(
     """
     path, bad = Path(path), BadRows(max_bad_rows)
     if path.is_dir():
-        _check_directory_format(path, format)
+        if format is not None and READERS.find(format) is not weka:
+            raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
     else:
-        trace = _read_file(path, bad, format)
+        with open_text(path) as lines:
+            rows = Rows(path, lines, bad)
+            trace = _reader(rows, format).read(rows)
     trace = _tidied(trace, keep_failed)
     if not trace.requests:
         raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *bad.notes]))
     trace = replace(trace, notes=(*trace.notes, *bad.notes))
     return spread(trace, seed) if spread_ties else trace
-
-
-def _read_file(path: Path, bad: BadRows, format: str | None) -> Trace:
-    with open_text(path) as lines:
-        rows = Rows(path, lines, bad)
-        return _reader(rows, format).read(rows)
-
-
-def _check_directory_format(path: Path, format: str | None) -> None:
-    if format is not None and READERS.find(format) is not weka:
-        raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
 
 
 def _reader(rows: Rows, name: str | None) -> Reader:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import isfinite, log1p, sqrt
+from math import log1p, sqrt
 
 import numpy as np
 
 from workloads.errors import TraceError
-from workloads.generators.arrivals import check_positive
+from workloads.generators.arrivals import check_not_negative, check_positive
 from workloads.generators.parents import detach_orphans
 from workloads.reblock import ScaledPrefixes
 from workloads.request import Request
@@ -109,8 +109,7 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
 
     ``cv`` is the factor's coefficient of variation; 0 declares the truth.
     """
-    if not (isfinite(cv) and cv >= 0):
-        raise TraceError(f"the cv of the estimates must be 0 or positive, not {cv:g}")
+    check_not_negative("cv of the estimates", cv)
     sigma2 = log1p(cv**2)
     factors = np.random.default_rng(seed).lognormal(-sigma2 / 2, sqrt(sigma2), len(trace))
     estimated = [

@@ -127,24 +127,16 @@ def _prefixes(
         yield _difference(label, _at(ours, keys), _at(theirs, keys), limit, note)
 
 
-def _hit_checks(cache: str, keys: tuple[str, ...], limit: float) -> list[_PrefixCheck]:
-    return [
-        (f"hits per {unit}, {cache}", (*keys, f"hit_per_{unit}"), limit)
-        for unit in ("block", "token")
-    ]
-
-
+_CACHES: list[_PrefixCheck] = [
+    ("ideal", (), 0.01),
+    *((f"ideal {factor}x", ("coarser", f"{factor}x"), 0.03) for factor in COARSER),
+    *((f"LRU {share:.0%}", ("lru", f"{share:.0%}"), 0.03) for share in LRU_SHARES),
+]
 _PREFIX_CHECKS: list[_PrefixCheck] = [
-    *_hit_checks("ideal", (), 0.01),
     *(
-        check
-        for factor in COARSER
-        for check in _hit_checks(f"ideal {factor}x", ("coarser", f"{factor}x"), 0.03)
-    ),
-    *(
-        check
-        for share in LRU_SHARES
-        for check in _hit_checks(f"LRU {share:.0%}", ("lru", f"{share:.0%}"), 0.03)
+        (f"hits per {unit}, {cache}", (*keys, f"hit_per_{unit}"), limit)
+        for cache, keys, limit in _CACHES
+        for unit in ("block", "token")
     ),
     ("blocks ever reused", ("reused_blocks",), 0.05),
     ("reuse by top 1 % of blocks", ("top_1%_reuse",), 0.05),
@@ -161,8 +153,8 @@ def _sessions(trace: Trace, reference: Trace) -> Iterator[Check]:
 
 def _ks(name: str, ours: FloatArray, theirs: FloatArray, limit: float) -> Check:
     distance = ks_distance(ours, theirs)
-    note = "" if distance is not None else "undefined"
-    return Check(name, "KS", _median(ours), _median(theirs), distance, 0.0, limit, note)
+    medians = _median(ours), _median(theirs)
+    return Check(name, "KS", *medians, distance, 0.0, limit, _why(distance))
 
 
 def _ratio(
@@ -175,9 +167,7 @@ def _ratio(
 def _difference(
     name: str, value: float | None, reference: float | None, limit: float, note: str = ""
 ) -> Check:
-    apart = None
-    if value is not None and reference is not None and not note:
-        apart = value - reference
+    apart = None if value is None or reference is None or note else value - reference
     return Check(name, "difference", value, reference, apart, -limit, limit, note or _why(apart))
 
 

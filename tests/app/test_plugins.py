@@ -224,7 +224,7 @@ def test_a_method_that_does_not_return_is_stopped(
 ) -> None:
     if kind.registry in (READERS, ARRIVALS):
         pytest.skip("reading and generating may take long")
-    monkeypatch.setattr(kind.registry, "_call_limit_s", 0.3)
+    monkeypatch.setattr(kind.registry, "call_limit_s", 0.3)
     source = f"{kind.good}    def {kind.method}:\n        while True:\n            pass\n"
     assert "() did not return within 0.3 s" in refusal_of(kind, mine, source)
 

@@ -163,6 +163,12 @@ def arrivals_within(process: RenewalProcess, span_s: float, rng: np.random.Gener
     return times_s[: np.searchsorted(times_s, span_s)]
 
 
+def check_not_negative(name: str, value: float) -> None:
+    """Raise TraceError unless the value is finite and at least 0."""
+    if not (isfinite(value) and value >= 0):
+        raise TraceError(f"the {name} must be 0 or positive, not {value:g}")
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise TraceError unless the value is finite and above 0."""
     if not (isfinite(value) and value > 0):

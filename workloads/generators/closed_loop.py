@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workloads.errors import TraceError
-from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, random_streams
+from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, prefix_ids, random_streams
 from workloads.generators.lengths import LengthDistribution
 from workloads.generators.pauses import PauseDistribution
 from workloads.generators.prefixes import PrefixStructure
@@ -43,11 +43,8 @@ def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
     total = spec.users * spec.requests_each
     thinks_s = spec.think.sample(total, think_rng).round(6)
     prompts, outputs = spec.lengths.sample(total, lengths_rng)
-    ids: list[tuple[int, ...]] = [()] * total
-    if spec.prefixes:
-        ids = spec.prefixes.block_ids(prompts, prefixes_rng)
+    ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
     drawn = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
-    block_tokens = spec.prefixes.block_tokens if spec.prefixes else None
     requests = sorted(_requests(spec, drawn, block_tokens), key=lambda r: r.arrival_s)
     return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
 

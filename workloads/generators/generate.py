@@ -6,7 +6,7 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ArrivalProcess, FloatArray
-from workloads.generators.lengths import LengthDistribution
+from workloads.generators.lengths import IntArray, LengthDistribution
 from workloads.generators.prefixes import PrefixStructure
 from workloads.request import Request
 from workloads.trace import Trace
@@ -42,11 +42,8 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
     arrivals_rng, lengths_rng, prefixes_rng = random_streams(seed, 3)
     arrivals_s = arrival_times_s(spec.arrivals, spec.requests, arrivals_rng)
     prompts, outputs = spec.lengths.sample(spec.requests, lengths_rng)
-    ids: list[tuple[int, ...]] = [()] * spec.requests
-    if spec.prefixes:
-        ids = spec.prefixes.block_ids(prompts, prefixes_rng)
+    ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
     rows = zip(arrivals_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
-    block_tokens = spec.prefixes.block_tokens if spec.prefixes else None
     requests = tuple(
         Request(f"{SOURCE}:{row}", *fields, block_tokens=block_tokens)
         for row, fields in enumerate(rows, 1)
@@ -63,6 +60,15 @@ def random_streams(seed: int, count: int, *part: int) -> list[np.random.Generato
         raise TraceError(f"a seed must be 0 or positive, not {seed}")
     root = np.random.SeedSequence(seed, spawn_key=part)
     return [np.random.default_rng(child) for child in root.spawn(count)]
+
+
+def prefix_ids(
+    prefixes: PrefixStructure | None, prompts: IntArray, rng: np.random.Generator
+) -> tuple[list[tuple[int, ...]], int | None]:
+    """Return the block ids of each prompt and the tokens of a block; none without prefixes."""
+    if prefixes is None:
+        return [()] * len(prompts), None
+    return prefixes.block_ids(prompts, rng), prefixes.block_tokens
 
 
 def arrival_times_s(process: ArrivalProcess, count: int, rng: np.random.Generator) -> FloatArray:

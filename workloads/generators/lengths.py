@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import TraceError
-from workloads.generators.arrivals import check_positive
+from workloads.generators.arrivals import check_not_negative, check_positive
 from workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
@@ -73,8 +73,7 @@ class LognormalTokens:
         cv 0 gives a fixed length.
         """
         check_positive("mean length", mean)
-        if not (isfinite(cv) and cv >= 0):
-            raise TraceError(f"the cv of the lengths must be 0 or positive, not {cv:g}")
+        check_not_negative("cv of the lengths", cv)
         variance = log(1 + cv**2)
         return cls(log(mean) - variance / 2, sqrt(variance), min_tokens, max_tokens)
 
@@ -125,8 +124,7 @@ class ZipfTokens:
     min_tokens: int = 1
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.exponent) and self.exponent >= 0):
-            raise TraceError(f"the Zipf exponent must be 0 or positive, not {self.exponent:g}")
+        check_not_negative("Zipf exponent", self.exponent)
         _check_range(self.min_tokens, self.max_tokens)
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
@@ -189,8 +187,7 @@ class EmpiricalLengths:
     def __post_init__(self) -> None:
         if not self.pairs:
             raise TraceError(f"{self.source}: no lengths to draw from")
-        if not (isfinite(self.jitter) and self.jitter >= 0):
-            raise TraceError(f"the jitter of lengths must be 0 or positive, not {self.jitter:g}")
+        check_not_negative("jitter of lengths", self.jitter)
 
     def __repr__(self) -> str:
         jitter = f", jitter {self.jitter:g}" if self.jitter else ""

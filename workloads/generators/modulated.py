@@ -203,12 +203,8 @@ def ramp_arrivals(
         raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
     curve: RateCurve = Line(from_per_s, to_per_s)
     if steps is not None:
-        curve = _stairs(from_per_s, to_per_s, steps)
+        if steps < 2:
+            raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
+        rise = (to_per_s - from_per_s) / (steps - 1)
+        curve = Steps(tuple(from_per_s + step * rise for step in range(steps)))
     return DiurnalArrivals(PoissonArrivals((from_per_s + to_per_s) / 2), curve, period_s)
-
-
-def _stairs(first: float, last: float, steps: int) -> Steps:
-    if steps < 2:
-        raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")
-    rise = (last - first) / (steps - 1)
-    return Steps(tuple(first + step * rise for step in range(steps)))

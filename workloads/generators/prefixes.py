@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
-from math import isfinite
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workloads.errors import TraceError
+from workloads.generators.arrivals import FloatArray, check_not_negative
 from workloads.generators.lengths import IntArray
 
 MAX_NODES = 2**40
@@ -46,7 +45,7 @@ class PrefixGroups:
     def __post_init__(self) -> None:
         if min(self.groups, self.prefix_tokens, self.block_tokens) < 1:
             raise TraceError(f"groups, prefix and block tokens must be at least 1: {self}")
-        _check_zipf(self.zipf)
+        check_not_negative("Zipf exponent", self.zipf)
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
@@ -68,8 +67,7 @@ class PrefixGroups:
         shared = min(self.prefix_tokens, prompt_tokens - 1) // self.block_tokens
         first = group * self._prefix_blocks
         yield from range(first, first + shared)
-        for _ in range(-(-prompt_tokens // self.block_tokens) - shared):
-            yield next(unique_ids)
+        yield from islice(unique_ids, -(-prompt_tokens // self.block_tokens) - shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class PrefixTree:
             raise TraceError(f"the chance to descend must be 0 to 1, not {self.descend:g}")
         if self._nodes > MAX_NODES:
             raise TraceError(f"a tree has at most {MAX_NODES:,} nodes, not {self._nodes:,}")
-        _check_zipf(self.zipf)
+        check_not_negative("Zipf exponent", self.zipf)
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
@@ -147,12 +145,7 @@ class PrefixTree:
         yield from islice(unique_ids, blocks - len(path) * self._node_blocks)
 
 
-def _popularity(choices: int, zipf: float) -> NDArray[np.float64]:
+def _popularity(choices: int, zipf: float) -> FloatArray:
     weights = np.arange(1, choices + 1, dtype=np.float64) ** -zipf
-    popularity: NDArray[np.float64] = weights / weights.sum()
+    popularity: FloatArray = weights / weights.sum()
     return popularity
-
-
-def _check_zipf(exponent: float) -> None:
-    if not (isfinite(exponent) and exponent >= 0):
-        raise TraceError(f"the Zipf exponent must be 0 or positive, not {exponent:g}")

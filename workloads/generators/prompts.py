@@ -1,6 +1,7 @@
 """Prompts for live replay: token ids or words that share exactly what the prefix ids share."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +12,8 @@ from workloads.request import Request
 FIRST_ID = 259
 """Below are 256 bytes and three special tokens of the bundled engine's vocabulary."""
 
-_WORD_LIST = """
-able about above acid across actor after again agent ahead air alarm album alert alive allow alone
-along among angle animal apple area arm army around arrow artist aside autumn award baby back bag
-ball band bank base basin beach bear beat bed begin bell belt bench bird black blade blue board
-boat body bone book boot born bottle bottom bowl box branch bread brick bridge bright broad brown
-brush build burn bus cabin cake call camp candle card care carry case castle cat cause cell center
-chain chair chance change chart cheap cheese chest child choice circle city claim class clean
-clear climb clock close cloud coach coast coat coffee coin cold color common cook copper copy corn
-corner cotton count court cover cow craft cream crew crop cross crowd crown dance dark data day
-deal deep deer desk dinner dish doctor dog door double draft dream dress drink drive drum dry duck
-dust eagle early earth east edge egg eight engine enter equal even event exact face fact fair fall
-farm fast father feast fence field fifth film final find fire first fish five flag flat floor
-flour flow flower fold food foot force forest fork form frame fresh friend frost fruit full garden
-gate gift glass goat gold
-"""
-WORDS = tuple(_WORD_LIST.split())
+WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").split())
+"""Common words, of which most tokenizers make one token each."""
 
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -2,17 +2,7 @@
 
 from dataclasses import replace
 
-from workloads.fields import (
-    Check,
-    checked,
-    integer,
-    integer_list,
-    json_object,
-    keys,
-    require,
-    seconds,
-)
-from workloads.fields import text as string
+from workloads import fields as check
 from workloads.generators.chaining import Chaining
 from workloads.generators.parents import rooted, without_broken_links
 from workloads.request import Request
@@ -23,21 +13,21 @@ BLOCK_TOKENS = 16
 NO_PARENT = -1
 
 _REQUIRED = ("chat_id", "timestamp", "input_length", "output_length")
-_FIELDS: dict[str, Check] = {
-    "chat_id": integer(0),
-    "parent_chat_id": integer(NO_PARENT),
-    "timestamp": seconds,
-    "input_length": integer(1),
-    "output_length": integer(0),
-    "type": string,
-    "turn": integer(1),
-    "hash_ids": integer_list,
+_FIELDS: dict[str, check.Check] = {
+    "chat_id": check.integer(0),
+    "parent_chat_id": check.integer(NO_PARENT),
+    "timestamp": check.seconds,
+    "input_length": check.integer(1),
+    "output_length": check.integer(0),
+    "type": check.text,
+    "turn": check.integer(1),
+    "hash_ids": check.integer_list,
 }
 
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return row.startswith("{") and not keys(row).isdisjoint(("chat_id", "parent_chat_id"))
+    return row.startswith("{") and not check.keys(row).isdisjoint(("chat_id", "parent_chat_id"))
 
 
 def read(rows: Rows) -> Trace:
@@ -61,9 +51,7 @@ class _ChatParser:
         self._seen: set[int] = set()
 
     def parse(self, line: int, text: str) -> tuple[int, Request]:
-        record = json_object(text)
-        require(record, _REQUIRED)
-        fields = checked(record, _FIELDS)
+        fields = check.checked(check.json_object(text), _FIELDS, _REQUIRED)
         chat_id, parent = fields["chat_id"], fields.get("parent_chat_id", NO_PARENT)
         if chat_id in self._seen:
             raise RowError("chat_id", "duplicate", chat_id)

@@ -1,6 +1,6 @@
 """BurstGPT traces (Wang et al., KDD 2025): CSV of 6 columns, or of 8 with sessions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from workloads.fields import cell_integer, cell_seconds
@@ -70,7 +70,11 @@ def _row(line: int, cells: dict[str, str]) -> _Row:
 
 def _requests(source: str, parsed: list[_Row]) -> Iterator[Request]:
     origin_s = min((row.stamp_s for row in parsed), default=0.0)
-    for row, previous, turn in _with_previous(parsed):
+    latest: dict[str | None, tuple[_Row | None, int]] = {}
+    for row in parsed:
+        previous, turn = latest.get(row.session_id, (None, 0))
+        if row.session_id is not None:
+            latest[row.session_id] = row, turn + 1
         yield Request(
             request_id=_request_id(source, row),
             arrival_s=row.stamp_s - origin_s,
@@ -78,25 +82,13 @@ def _requests(source: str, parsed: list[_Row]) -> Iterator[Request]:
             output_tokens=row.output_tokens,
             session_id=row.session_id,
             parent_id=_request_id(source, previous) if previous else None,
-            turn=turn,
+            turn=None if row.session_id is None else turn,
             delay_s=_delay_s(previous, row) if previous else None,
             model=row.model,
             kind=row.kind,
             status="ok" if row.output_tokens else "failed",
             source_line=row.line,
         )
-
-
-def _with_previous(parsed: Iterable[_Row]) -> Iterator[tuple[_Row, _Row | None, int | None]]:
-    """Yield each row with the row before it in its session, and its place there."""
-    latest: dict[str, tuple[_Row, int]] = {}
-    for row in parsed:
-        if row.session_id is None:
-            yield row, None, None
-            continue
-        previous, turn = latest.get(row.session_id, (None, -1))
-        latest[row.session_id] = row, turn + 1
-        yield row, previous, turn + 1
 
 
 def _delay_s(previous: _Row, row: _Row) -> float | None:

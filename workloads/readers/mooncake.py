@@ -8,18 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads.fields import (
-    Check,
-    checked,
-    integer,
-    integer_list,
-    json_object,
-    keys,
-    milliseconds,
-    one_of,
-    require,
-    text,
-)
+from workloads import fields as check
 from workloads.readers.incremental import WHOLE_PROMPTS, Turn, whole_prompts
 from workloads.request import Request
 from workloads.rows import RowError, Rows, counted
@@ -29,25 +18,25 @@ BLOCK_TOKENS = 512
 COARSE_CLOCK_TIES = 0.2
 """A clock counts as coarse where more than this share of the gaps is 0."""
 
-_FIELDS: dict[str, Check] = {
-    "timestamp": integer(0),
-    "input_length": integer(1),
-    "input_tokens": integer(1),
-    "output_length": integer(0),
-    "output_tokens": integer(0),
-    "hash_ids": integer_list,
-    "session_id": text,
-    "delay": milliseconds,
-    "context_mode": one_of("deltas_without_responses", WHOLE_PROMPTS),
-    "model": text,
-    "priority": integer(),
+_FIELDS: dict[str, check.Check] = {
+    "timestamp": check.integer(0),
+    "input_length": check.integer(1),
+    "input_tokens": check.integer(1),
+    "output_length": check.integer(0),
+    "output_tokens": check.integer(0),
+    "hash_ids": check.integer_list,
+    "session_id": check.text,
+    "delay": check.milliseconds,
+    "context_mode": check.one_of("deltas_without_responses", WHOLE_PROMPTS),
+    "model": check.text,
+    "priority": check.integer(),
 }
 _TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")
 
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return row.startswith("{") and not keys(row).isdisjoint(_TELLING)
+    return row.startswith("{") and not check.keys(row).isdisjoint(_TELLING)
 
 
 def read(rows: Rows) -> Trace:
@@ -57,7 +46,7 @@ def read(rows: Rows) -> Trace:
     In a session, a row counts only what it adds to the row before it, unless it has a time and no
     ``delay``; here every prompt is whole. A session without a time starts at 0.
     """
-    turns = rows.parse(lambda line, row: _turn(rows.source, line, json_object(row)))
+    turns = rows.parse(lambda line, row: _turn(rows.source, line, check.json_object(row)))
     requests = [turn.request for turn in turns]
     clock_s = _clock_s([turn.request.arrival_s for turn in turns if turn.stamped])
     notes: tuple[str, ...] = ()
@@ -72,8 +61,8 @@ def _turn(source: str, line: int, record: dict[str, Any]) -> Turn:
     in_session = record.get("session_id") is not None
     if record.get("delay") is not None and not in_session:
         raise RowError("session_id", "missing beside delay", None)
-    require(record, (prompt, output) if in_session else ("timestamp", prompt, output, "hash_ids"))
-    fields = checked(record, _FIELDS)
+    required = (prompt, output) if in_session else ("timestamp", prompt, output, "hash_ids")
+    fields = check.checked(record, _FIELDS, required)
     request = Request(
         request_id=f"{source}:{line}",
         arrival_s=fields.get("timestamp", 0) / 1000,

@@ -2,56 +2,44 @@
 
 from typing import Any
 
-from workloads.fields import (
-    Check,
-    checked,
-    counts,
-    integer,
-    integer_list,
-    json_object,
-    one_of,
-    require,
-    seconds,
-    text,
-    text_list,
-)
+from workloads import fields as check
 from workloads.generators.parents import without_broken_links
 from workloads.native import SCHEMA
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace
 
-_HEADER_FIELDS: dict[str, Check] = {
-    "schema": one_of(SCHEMA),
-    "source": text,
-    "block_tokens": integer(1),
-    "clock_s": seconds,
-    "notes": text_list,
+_HEADER_FIELDS: dict[str, check.Check] = {
+    "schema": check.one_of(SCHEMA),
+    "source": check.text,
+    "block_tokens": check.integer(1),
+    "clock_s": check.seconds,
+    "notes": check.text_list,
 }
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
-_FIELDS: dict[str, Check] = {
-    "request_id": text,
-    "arrival_s": seconds,
-    "prompt_tokens": integer(0),
-    "output_tokens": integer(0),
-    "prefix_block_ids": integer_list,
-    "block_tokens": integer(1),
-    "session_id": text,
-    "parent_id": text,
-    "turn": integer(0),
-    "delay_s": seconds,
-    "shared_prefix_tokens": integer(0),
-    "reasoning_tokens": integer(0),
-    "model": text,
-    "kind": text,
-    "tenant": text,
-    "priority": integer(),
-    "samples": integer(1),
-    "estimated_output_tokens": integer(1),
-    "ttft_slo_s": seconds,
-    "status": one_of("ok", "failed"),
-    "modal": counts,
-    "source_line": integer(1),
+_FIELDS: dict[str, check.Check] = {
+    "request_id": check.text,
+    "arrival_s": check.seconds,
+    "prompt_tokens": check.integer(0),
+    "output_tokens": check.integer(0),
+    "prefix_block_ids": check.integer_list,
+    "block_tokens": check.integer(1),
+    "session_id": check.text,
+    "parent_id": check.text,
+    "turn": check.integer(0),
+    "delay_s": check.seconds,
+    "shared_prefix_tokens": check.integer(0),
+    "reasoning_tokens": check.integer(0),
+    "model": check.text,
+    "kind": check.text,
+    "tenant": check.text,
+    "priority": check.integer(),
+    "samples": check.integer(1),
+    "estimated_output_tokens": check.integer(1),
+    "ttft_slo_s": check.seconds,
+    "status": check.one_of("ok", "failed"),
+    "modal": check.counts,
+    "source_line": check.integer(1),
 }
 
 
@@ -76,14 +64,14 @@ def read(rows: Rows) -> Trace:
 def _take_header(rows: Rows) -> dict[str, Any] | None:
     line, row = rows.peek()
     try:
-        record = json_object(row)
+        record = check.json_object(row)
     except RowError:
         return None  # reported, or skipped, as a row
     if any(name in record for name in _REQUIRED) or not record.keys() & _HEADER_FIELDS.keys():
         return None
     rows.take()
     try:
-        return checked(record, _HEADER_FIELDS)
+        return check.checked(record, _HEADER_FIELDS)
     except RowError as error:
         raise rows.failure(line, error) from None
 
@@ -99,9 +87,8 @@ class _RecordReader:
         self._unknown: set[str] = set()
 
     def parse(self, line: int, row: str) -> tuple[int, Request]:
-        record = json_object(row)
-        require(record, _REQUIRED)
-        fields = self._defaults(line) | checked(record, _FIELDS)
+        record = check.json_object(row)
+        fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
         _check_together(fields)
         if fields["request_id"] in self._seen:
             raise RowError("request_id", "duplicate", fields["request_id"])

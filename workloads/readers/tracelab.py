@@ -2,22 +2,21 @@
 
 from typing import Any, NamedTuple
 
-from workloads.fields import Check, checked, integer, json_object, keys, require, stamp_ns
-from workloads.fields import text as string
+from workloads import fields as check
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace
 
 _REQUIRED = ("session_id", "round_index", "input_tokens_total", "output_tokens", "timing_events")
-_FIELDS: dict[str, Check] = {
-    "session_id": string,
-    "round_index": integer(0),
-    "input_tokens_total": integer(1),
-    "output_tokens": integer(0),
-    "reasoning_output_tokens": integer(0),
-    "model": string,
-    "project": string,
-    "first_input_event_type": string,
+_FIELDS: dict[str, check.Check] = {
+    "session_id": check.text,
+    "round_index": check.integer(0),
+    "input_tokens_total": check.integer(1),
+    "output_tokens": check.integer(0),
+    "reasoning_output_tokens": check.integer(0),
+    "model": check.text,
+    "project": check.text,
+    "first_input_event_type": check.text,
 }
 _INPUTS = frozenset(("user_message", "tool_result"))
 
@@ -32,7 +31,7 @@ class _Round(NamedTuple):
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return row.startswith("{") and keys(row) >= {"session_id", "round_index"}
+    return row.startswith("{") and check.keys(row) >= {"session_id", "round_index"}
 
 
 def read(rows: Rows) -> Trace:
@@ -55,9 +54,8 @@ class _RoundParser:
         self._latest: dict[str, _Round] = {}
 
     def parse(self, line: int, text: str) -> _Round:
-        record = json_object(text)
-        require(record, _REQUIRED)
-        fields = checked(record, _FIELDS)
+        record = check.json_object(text)
+        fields = check.checked(record, _FIELDS, _REQUIRED)
         sent_ns, ended_ns = _span_ns(record["timing_events"])
         previous = self._latest.get(fields["session_id"])
         if previous and fields["round_index"] <= previous.fields["round_index"]:
@@ -73,7 +71,7 @@ def _span_ns(events: Any) -> tuple[int, int]:
     if not isinstance(events, list) or not events or not all(isinstance(e, dict) for e in events):
         raise RowError("timing_events", "not a list of events", events)
     stamps_ns = [
-        stamp_ns(f"timing_events[{index}].timestamp", event.get("timestamp"))
+        check.stamp_ns(f"timing_events[{index}].timestamp", event.get("timestamp"))
         for index, event in enumerate(events)
     ]
     inputs = 1

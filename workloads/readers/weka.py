@@ -11,19 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads.fields import (
-    Check,
-    checked,
-    integer,
-    integer_list,
-    json_object,
-    keys,
-    one_of,
-    record_list,
-    require,
-    seconds,
-    text,
-)
+from workloads import fields as check
 from workloads.files import files_in, open_text
 from workloads.generators.arrivals import check_positive
 from workloads.generators.chaining import Chaining
@@ -32,38 +20,38 @@ from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace
 
 _SESSION_REQUIRED = ("id", "block_size", "requests")
-_SESSION: dict[str, Check] = {
-    "id": text,
-    "block_size": integer(1),
-    "hash_id_scope": one_of("local"),
-    "tool_tokens": integer(0),
-    "system_tokens": integer(0),
-    "requests": record_list,
+_SESSION: dict[str, check.Check] = {
+    "id": check.text,
+    "block_size": check.integer(1),
+    "hash_id_scope": check.one_of("local"),
+    "tool_tokens": check.integer(0),
+    "system_tokens": check.integer(0),
+    "requests": check.record_list,
 }
 _AGENT_REQUIRED = ("t", "requests")
 _REQUEST_REQUIRED = ("t", "in", "out", "hash_ids")
-_REQUEST: dict[str, Check] = {
-    "t": seconds,
-    "in": integer(1),
-    "out": integer(0),
-    "hash_ids": integer_list,
-    "think_time": seconds,
-    "api_time": seconds,
-    "model": text,
-    "type": text,
+_REQUEST: dict[str, check.Check] = {
+    "t": check.seconds,
+    "in": check.integer(1),
+    "out": check.integer(0),
+    "hash_ids": check.integer_list,
+    "think_time": check.seconds,
+    "api_time": check.seconds,
+    "model": check.text,
+    "type": check.text,
 }
-_AGENT: dict[str, Check] = {
-    "t": seconds,
-    "duration_ms": seconds,
-    "tool_tokens": integer(0),
-    "system_tokens": integer(0),
-    "requests": record_list,
+_AGENT: dict[str, check.Check] = {
+    "t": check.seconds,
+    "duration_ms": check.seconds,
+    "tool_tokens": check.integer(0),
+    "system_tokens": check.integer(0),
+    "requests": check.record_list,
 }
 
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format, on one line or on many."""
-    return row == "{" or (row.startswith("{") and keys(row) >= {"id", "requests"})
+    return row == "{" or (row.startswith("{") and check.keys(row) >= {"id", "requests"})
 
 
 def read(rows: Rows) -> Trace:
@@ -125,7 +113,7 @@ class _SessionReader:
         rows.peek()
         line, document = rows.whole()
         try:
-            fields = _fields(json_object(document), _SESSION_REQUIRED, _SESSION)
+            fields = check.checked(check.json_object(document), _SESSION, _SESSION_REQUIRED)
             if fields["id"] in self._seen:
                 raise RowError("id", "duplicate", fields["id"])
         except RowError as error:
@@ -156,11 +144,11 @@ class _SessionFile:
             here = f"{place}[{index}]"
             try:
                 if "requests" in record:
-                    fields = _fields(record, _AGENT_REQUIRED, _AGENT)
+                    fields = check.checked(record, _AGENT, _AGENT_REQUIRED)
                     agent = _launched(conversation, fields, index)
                     yield from self.requests(agent, fields["requests"], f"{here}.requests")
                 else:
-                    fields = _fields(record, _REQUEST_REQUIRED, _REQUEST)
+                    fields = check.checked(record, _REQUEST, _REQUEST_REQUIRED)
                     yield self._request(conversation, fields, index)
             except RowError as error:
                 self.rows.reject(self.line, error.inside(here))
@@ -207,10 +195,3 @@ def _launched(launcher: _Conversation, fields: Mapping[str, Any], index: int) ->
 def _shared_tokens(fields: Mapping[str, Any]) -> int:
     """Return the tokens of tools and system prompt, which begin every prompt of an agent."""
     return int(fields.get("tool_tokens", 0) + fields.get("system_tokens", 0))
-
-
-def _fields(
-    record: Mapping[str, Any], required: Iterable[str], checks: Mapping[str, Check]
-) -> dict[str, Any]:
-    require(record, required)
-    return checked(record, checks)

@@ -5,6 +5,7 @@ ratio of nothing) is None.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
     blocks = hit_blocks = hit_tokens = full_hit_tokens = 0
     for request in requests:
         ids, block_tokens = request.prefix_block_ids, request.block_tokens or 0
-        hits = _leading_hits(ids, seen)
+        hits = len(list(takewhile(seen.__contains__, ids)))
         seen.update(ids)
         blocks += len(ids)
         hit_blocks += hits
@@ -159,13 +160,6 @@ def _session_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
         "gap_s": _summary(samples.gaps_s),
         "fresh_tokens": _summary(samples.fresh_tokens),
     }
-
-
-def _leading_hits(ids: tuple[int, ...], seen: set[int]) -> int:
-    for index, block_id in enumerate(ids):
-        if block_id not in seen:
-            return index
-    return len(ids)
 
 
 def _summary(values: FloatArray) -> dict[str, float | None]:

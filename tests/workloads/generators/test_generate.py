@@ -27,7 +27,7 @@ from workloads.generators.lengths import (
 from workloads.generators.prefixes import PrefixGroups
 from workloads.native import write_trace
 from workloads.request import Request
-from workloads.sample import SAMPLE_SEED, SAMPLE_SPEC, sample_trace
+from workloads.sample import sample_trace
 from workloads.statistics.statistics import statistics
 from workloads.trace import Trace
 
@@ -35,6 +35,17 @@ LENGTHS = IndependentLengths(
     LognormalTokens.from_mean(128, 0.8), LognormalTokens.from_mean(24, 0.6)
 )
 SPEC = WorkloadSpec(500, PoissonArrivals(4.0), LENGTHS, PrefixGroups(8, 64))
+
+SAMPLE_SPEC = WorkloadSpec(
+    requests=240,
+    arrivals=GammaArrivals(rate_per_s=4.0, cv=1.2),
+    lengths=IndependentLengths(
+        prompt=LognormalTokens.from_mean(128, 0.8, max_tokens=512),
+        output=LognormalTokens.from_mean(24, 0.6, max_tokens=96),
+    ),
+    prefixes=PrefixGroups(groups=8, prefix_tokens=64, zipf=1.0),
+)
+SAMPLE_SEED = 1
 
 
 def arrivals(trace: Trace) -> list[float]:
