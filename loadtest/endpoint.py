@@ -1,7 +1,7 @@
 """An endpoint: which server and model, and the HTTP body of a request to it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -139,7 +139,9 @@ def _model_card(
             return card
     if dialect.loads_unlisted:
         return _unlisted(dialect, server, model)
-    served = _listing([card["id"] for card in cards])
+    served = ", ".join(card["id"] for card in cards[:_LISTED])
+    if len(cards) > _LISTED:
+        served += f" and {len(cards) - _LISTED} more"
     raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {served}")
 
 
@@ -148,13 +150,7 @@ def _unlisted(dialect: Dialect, server: ServerProbe, model: str | None) -> Mappi
     name = model or dialect.usual_model
     if name:
         return {"id": name}
-    hint = f"{server.complaint}, or name the model with --model"
-    raise LoadTestError(hint)
-
-
-def _listing(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    raise LoadTestError(f"{server.complaint}, or name the model with --model")
 
 
 def _api(dialect: Dialect, api: Api | None) -> Api:

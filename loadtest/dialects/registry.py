@@ -6,33 +6,19 @@ from typing import Any
 from loadtest.dialects import llamacpp, ollama, sglang, tgi, triton
 from loadtest.dialects.dialect import Dialect
 from loadtest.dialects.llamacpp import LlamaCpp
-from loadtest.dialects.mlc import Mlc
 from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.ollama import Ollama
 from loadtest.dialects.openai import OpenAI
+from loadtest.dialects.openai_servers import Mlc, TensorRTLLM, Transformers, Vllm
 from loadtest.dialects.server_probe import ServerProbe
 from loadtest.dialects.sglang import SGLang
-from loadtest.dialects.tensorrt_llm import TensorRTLLM
 from loadtest.dialects.tgi import Tgi
-from loadtest.dialects.transformers import Transformers
 from loadtest.dialects.triton import Triton
-from loadtest.dialects.vllm import Vllm
 from workloads.errors import LoadTestError, did_you_mean
 
-_OPENAI = OpenAI()
-_ALL: tuple[Dialect, ...] = (
-    _OPENAI,
-    Vllm(),
-    SGLang(),
-    Tgi(),
-    LlamaCpp(),
-    TensorRTLLM(),
-    Triton(),
-    Mlc(),
-    Transformers(),
-    Ollama(),  # last: others answer on its pages too
-)
-DIALECTS = {dialect.name: dialect for dialect in _ALL}
+# Ollama comes last: others answer on its pages too.
+_KINDS = (OpenAI, Vllm, SGLang, Tgi, LlamaCpp, TensorRTLLM, Triton, Mlc, Transformers, Ollama)
+DIALECTS: dict[str, Dialect] = {kind.name: kind() for kind in _KINDS}
 
 _READERS: dict[str, Callable[[dict[str, Any]], NativeEvent]] = {
     module.MARK: module.read for module in (sglang, tgi, llamacpp, triton, ollama)
@@ -52,15 +38,15 @@ def dialect_of(server: ServerProbe) -> Dialect:
 
     Raises the ``complaint`` of the server where it has no models either.
     """
-    for dialect in _ALL:
+    for dialect in DIALECTS.values():
         if server.owner in dialect.owners:
             return dialect
-    for dialect in _ALL:
+    for dialect in DIALECTS.values():
         if dialect.recognises(server):
             return dialect
     if server.complaint:
         raise server.complaint
-    return _OPENAI
+    return DIALECTS["openai"]
 
 
 def read_native(event: dict[str, Any]) -> NativeEvent | None:

@@ -2,10 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 
-from loadtest.mock.clock import Timeline
 from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
 from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
@@ -69,15 +67,28 @@ class MockConnection(asyncio.Protocol):
             self._transport.write(CONTINUE)
 
     def _answer(self, reply: Reply, *, keep_alive: bool) -> None:
+        """Begin an answer: each write has its own time, and a late one makes no other late."""
         self.idle, self._truth = False, reply.truth
-        AnswerWriter(
-            on_the_wire(reply.answer, keep_alive=keep_alive),
-            self._transport,
-            self._handler.timeline,
-            partial(self._handler.clock.due_ns, self._arrival_ns),
-            reply.truth,
-            partial(self._end, reply.answer, keep_alive),
-        )
+        self._writes = on_the_wire(reply.answer, keep_alive=keep_alive)
+        self._due_ns = partial(self._handler.clock.due_ns, self._arrival_ns)
+        self._at_end = partial(self._end, reply.answer, keep_alive)
+        self._next()
+
+    def _next(self) -> None:
+        if (write := next(self._writes, None)) is None:
+            self._at_end()
+            return
+        due_ns = self._due_ns(write.at_s)
+        self._handler.timeline.at(due_ns, partial(self._write, write, due_ns))
+
+    def _write(self, write: TimedWrite, due_ns: int) -> None:
+        if self._transport.is_closing():
+            return
+        written_ns = time.perf_counter_ns()
+        self._transport.write(write.data)
+        if self._truth and write.tokens:
+            self._truth.wrote(write.tokens, due_ns, written_ns)
+        self._next()
 
     def _end(self, answer: MockAnswer, keep_alive: bool) -> None:
         now_ns = time.perf_counter_ns()
@@ -90,48 +101,6 @@ class MockConnection(asyncio.Protocol):
             return
         self.idle, self._truth, self._arrival_ns = True, None, now_ns
         self._read()
-
-
-class AnswerWriter:
-    """Writes an answer, each write at its own time, and calls ``on_end`` after the last.
-
-    A late write makes no other late. ``truth`` notes the writes that complete tokens.
-    """
-
-    def __init__(
-        self,
-        writes: Iterator[TimedWrite],
-        transport: asyncio.Transport,
-        timeline: Timeline,
-        due_ns: Callable[[float], int],
-        truth: Truth | None,
-        on_end: Callable[[], None],
-    ) -> None:
-        self._writes = writes
-        self._transport = transport
-        self._timeline = timeline
-        self._due_ns = due_ns
-        self._truth = truth
-        self._on_end = on_end
-        self._next()
-
-    def _next(self) -> None:
-        write = next(self._writes, None)
-        if write is None:
-            self._on_end()
-            return
-        self._pending, self._pending_due_ns = write, self._due_ns(write.at_s)
-        self._timeline.at(self._pending_due_ns, self._write)
-
-    def _write(self) -> None:
-        if self._transport.is_closing():
-            return
-        _, data, tokens = self._pending
-        written_ns = time.perf_counter_ns()
-        self._transport.write(data)
-        if self._truth and tokens:
-            self._truth.wrote(tokens, self._pending_due_ns, written_ns)
-        self._next()
 
 
 def _outcome(answer: MockAnswer) -> str:

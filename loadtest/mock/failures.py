@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from loadtest.mock.fault import Count, EveryNth, Fault, NotNegative, Tokens
+from loadtest.mock.fault import EveryNth, Fault, NotNegative, Tokens
 from loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
@@ -17,6 +17,7 @@ from loadtest.mock.mock_answer import (
     sse,
 )
 from loadtest.mock.parsed_request import ParsedRequest
+from sim.shapes.frozen_model import Count
 
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 _HALF = b'data: {"id":"mock","choices":[{"index":0,"te'
@@ -126,6 +127,9 @@ class Refuse(Fault):
 
     name: ClassVar[str] = "refuse"
     after: Tokens = 0
+
+
+FAILURES = (Freeze, SlowStart, Cut, ErrorObject, Status, Garbage, Never, Refuse)
 
 
 def _until(answer: MockAnswer, tokens: int) -> Iterator[TimedWrite]:

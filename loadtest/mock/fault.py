@@ -12,8 +12,6 @@ from sim.shapes.frozen_model import Count, FrozenModel
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]
 
-__all__ = ["Count", "EveryNth", "Fault", "NotNegative", "Tokens"]
-
 
 class Fault(FrozenModel):
     """A fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.

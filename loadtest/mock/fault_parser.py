@@ -7,29 +7,10 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from loadtest.mock.failures import (
-    Cut,
-    ErrorObject,
-    Freeze,
-    Garbage,
-    Never,
-    Refuse,
-    SlowStart,
-    Status,
-)
+from loadtest.mock.failures import FAILURES
 from loadtest.mock.fault import Fault
 from loadtest.mock.plan import MockPlan
-from loadtest.mock.stream_faults import (
-    CRLF,
-    Chunks,
-    Comments,
-    Empty,
-    NoDone,
-    Reasoning,
-    Role,
-    Split,
-    Usage,
-)
+from loadtest.mock.stream_faults import STREAM_FAULTS
 from sim.shapes.frozen_model import FrozenModel
 from workloads.errors import MockError, did_you_mean
 from workloads.key_values import key_values
@@ -37,13 +18,7 @@ from workloads.plugins import split_settings
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 
-FAULTS: dict[str, type[Fault]] = {
-    fault.name: fault
-    for fault in (
-        Freeze, SlowStart, Cut, ErrorObject, Status, Garbage, Never, Refuse,
-        Role, Empty, Reasoning, Chunks, Usage, Comments, CRLF, Split, NoDone,
-    )
-}  # fmt: skip
+FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in (*FAILURES, *STREAM_FAULTS)}
 
 
 def parse_fault(text: str, where: str = "--fault") -> Fault:
@@ -85,7 +60,8 @@ def _fields(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise MockError(f"{path}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise MockError(f"{path}: neither YAML nor JSON ({_line(error)})") from error
+        reason = " ".join(str(error).split())
+        raise MockError(f"{path}: neither YAML nor JSON ({reason})") from error
     if not isinstance(fields, dict):
         raise MockError(f"{path}: a mapping with {', '.join(MockPlan.model_fields)} is expected")
     return fields
@@ -112,7 +88,3 @@ def _build(kind: type[_Part], settings: Mapping[str, Any], where: str) -> _Part:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise MockError(f"{where}: {key}: {first['input']!r}: {first['msg']}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses
 
 from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
@@ -117,11 +117,5 @@ def _answer_head(answer: MockAnswer, keep_alive: bool) -> bytes:
     if not keep_alive:
         headers["Connection"] = "close"
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {answer.status} {_phrase(answer.status)}\r\n{lines}\r\n".encode("latin-1")
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
+    phrase = responses.get(answer.status, "Unknown")
+    return f"HTTP/1.1 {answer.status} {phrase}\r\n{lines}\r\n".encode("latin-1")

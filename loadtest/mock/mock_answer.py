@@ -67,13 +67,6 @@ class MockAnswer:
         return replace(self, events=later)
 
 
-def streamed(
-    request: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
-) -> MockAnswer:
-    """Return the pieces as server-sent events."""
-    return MockAnswer(events=_events(request, model, pieces, style))
-
-
 def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]) -> MockAnswer:
     """Return the pieces as one JSON object, written at the time of the last."""
     made = list(pieces)
@@ -113,13 +106,13 @@ def _lines(text: str, style: StreamStyle) -> bytes:
     return (text.replace("\n", "\r\n") if style.crlf else text).encode()
 
 
-def _events(
+def stream_events(
     request: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
 ) -> Iterator[TimedWrite]:
-    head = encode(
-        _head(request, model, "chat.completion.chunk" if request.chat else "text_completion")
-    )
-    opened, made, at_s = head.removesuffix("}"), 0, 0.0
+    """Yield the pieces as server-sent events."""
+    kind = "chat.completion.chunk" if request.chat else "text_completion"
+    opened = encode(_head(request, model, kind)).removesuffix("}")
+    made, at_s = 0, 0.0
     if style.comments:
         yield TimedWrite(at_s, _lines(_COMMENT, style))
     for piece in pieces:
@@ -145,9 +138,5 @@ def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dic
 
 
 def _usage(request: ParsedRequest, made: int) -> dict[str, int]:
-    total = request.prompt_tokens + made
-    return {
-        "prompt_tokens": request.prompt_tokens,
-        "completion_tokens": made,
-        "total_tokens": total,
-    }
+    prompt = request.prompt_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}

@@ -5,7 +5,13 @@ from typing import Any
 
 from loadtest.mock.failures import Freeze, Refuse
 from loadtest.mock.fault import Fault, NotNegative
-from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, streamed, whole_answer
+from loadtest.mock.mock_answer import (
+    MockAnswer,
+    StreamStyle,
+    TextPiece,
+    stream_events,
+    whole_answer,
+)
 from loadtest.mock.parsed_request import ParsedRequest
 from sim.shapes.frozen_model import Count, FrozenModel
 
@@ -41,7 +47,7 @@ class MockPlan(FrozenModel):
         for fault in hits:
             pieces, style = fault.pieces(pieces, request), fault.style(style)
         if request.stream:
-            answer = streamed(request, self.model, pieces, style)
+            answer = MockAnswer(events=stream_events(request, self.model, pieces, style))
         else:
             answer = whole_answer(request, self.model, pieces)
         for fault in hits:

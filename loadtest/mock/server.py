@@ -21,11 +21,11 @@ _BACKLOG = 1024
 class MockServer:
     """Serves a plan in the running event loop, from ``start`` to ``stop``, at ``url``."""
 
-    def __init__(self, plan: MockPlan, truth: TruthLog | None = None) -> None:
+    def __init__(self, plan: MockPlan, truth: TruthLog) -> None:
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
         self._connections: set[MockConnection] = set()
-        self.truth = truth or TruthLog()
+        self.truth = truth
         self._timeline = Timeline(asyncio.get_running_loop())
         self._handler = RequestHandler(plan, self.truth, self._timeline)
         self._handler.on_refuse = self._refuse
@@ -83,7 +83,7 @@ async def _serve(
     plan: MockPlan, host: str, port: int, truth: Path | None, on_ready: Callable[[str], None]
 ) -> int:
     stopped = asyncio.Event()
-    server = MockServer(plan, TruthLog(truth, keep=False))
+    server = MockServer(plan, TruthLog(truth))
     await server.start(host, port)
     with stop_signals(stopped.set):
         on_ready(server.url)

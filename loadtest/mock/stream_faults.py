@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import ClassVar, Literal
 
-from loadtest.mock.fault import Count, Fault, NotNegative
+from loadtest.mock.fault import Fault, NotNegative
 from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, TimedWrite
 from loadtest.mock.parsed_request import ParsedRequest
+from sim.shapes.frozen_model import Count
 
 
 class Role(Fault):
@@ -146,6 +147,9 @@ class Split(Fault):
             yield TimedWrite(max(before_s, event.at_s - self.gap_ms / 1e3), event.data[:middle])
             yield event._replace(data=event.data[middle:])
             before_s = event.at_s
+
+
+STREAM_FAULTS = (Role, Empty, Reasoning, Chunks, Usage, Comments, CRLF, Split, NoDone)
 
 
 def _before(

@@ -5,7 +5,7 @@ import time
 from array import array
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from workloads.errors import MockError
 
@@ -31,51 +31,30 @@ class Truth:
     outcome: str = RUNNING
     ended_ns: int | None = None
 
-    @property
-    def ttft_s(self) -> float:
-        """The time from its arrival to the first token."""
-        return (self.written_ns[0] - self.arrival_ns) / 1e9
-
-    @property
-    def tpot_s(self) -> float:
-        """The time per token after those of the first write."""
-        return (self.written_ns[-1] - self.written_ns[0]) / 1e9 / sum(self.tokens[1:])
-
     def wrote(self, tokens: int, due_ns: int, written_ns: int) -> None:
         """Note a write that completed tokens."""
         self.tokens.append(tokens)
         self.due_ns.append(due_ns)
         self.written_ns.append(written_ns)
 
-    def as_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps(asdict(self), default=list)
-
-    @classmethod
-    def from_json(cls, line: str) -> "Truth":
-        """Read a line that ``as_json`` wrote."""
-        fields: dict[str, Any] = json.loads(line)
-        stamps = {name: array("q", fields[name]) for name in ("due_ns", "written_ns")}
-        return cls(**{**fields, **stamps})
-
 
 class TruthLog:
-    """Keeps truths in memory (``records``) with ``keep``, and in a file, a line per request.
+    """Keeps the truths of requests that run, and writes those of others to a file, a line each.
 
     Raises ``MockError`` when the file cannot be written.
     """
 
-    def __init__(self, path: Path | None = None, *, keep: bool = True) -> None:
-        self._file = _open(path) if path else None
-        self._keep = keep
+    def __init__(self, path: Path | None = None) -> None:
+        self._file: IO[str] | None = None
         self._running: dict[str, Truth] = {}
-        self.records: list[Truth] = []
+        try:
+            self._file = path.open("w") if path else None
+        except OSError as error:
+            raise MockError(f"--truth {path}: cannot be written ({error.strerror})") from error
 
     def begin(self, truth: Truth) -> None:
         """Add a request that came."""
         self._running[truth.request_id] = truth
-        if self._keep:
-            self.records.append(truth)
 
     def end(self, truth: Truth, outcome: str, now_ns: int) -> None:
         """End a request; only the first end counts."""
@@ -83,7 +62,8 @@ class TruthLog:
             return
         truth.outcome, truth.ended_ns = outcome, now_ns
         del self._running[truth.request_id]
-        self._write(truth)
+        if self._file:
+            self._file.write(f"{json.dumps(asdict(truth), default=list)}\n")
 
     def close(self) -> None:
         """End the requests that still run as stopped, and close the file."""
@@ -91,20 +71,3 @@ class TruthLog:
             self.end(truth, "stopped", time.perf_counter_ns())
         if self._file:
             self._file.close()
-
-    def _write(self, truth: Truth) -> None:
-        if self._file:
-            self._file.write(f"{truth.as_json()}\n")
-
-
-def read_truth(path: Path) -> list[Truth]:
-    """Read the records of a file, in the order in which the requests ended."""
-    with path.open() as lines:
-        return [Truth.from_json(line) for line in lines]
-
-
-def _open(path: Path) -> IO[str]:
-    try:
-        return path.open("w")
-    except OSError as error:
-        raise MockError(f"--truth {path}: cannot be written ({error.strerror})") from error

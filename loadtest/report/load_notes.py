@@ -1,7 +1,7 @@
 """Notes beside the figures: how the load was sent, and what to try when all of it failed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from textwrap import fill
 
 from sim.records.run import Run
@@ -28,51 +28,33 @@ _HINTS = (
 
 def load_notes(run: Run) -> list[str]:
     """Return a line each on the closed loop, warm-up, hang-ups, retries and late follow-ups."""
-    lines = (_closed_loop(run), _warm_up(run), _hung_up(run), _retries(run), _too_late(run))
-    return [fill(line, 99, subsequent_indent="  ") for line in lines if line]
+    return [wrapped(line) for line in _notes(run)]
 
 
-def _options(run: Run, name: str) -> object:
-    return run.scenario.get("options", {}).get(name)
+def wrapped(line: str) -> str:
+    """Wrap a line of a report below 100 columns."""
+    return fill(line, 99, subsequent_indent="  ")
 
 
-def _closed_loop(run: Run) -> str | None:
-    return CLOSED_LOOP if _options(run, "concurrency") else None
-
-
-def _warm_up(run: Run) -> str | None:
-    rows = run.requests
-    count = int(rows["warm_up"].sum()) if "warm_up" in rows else 0
-    if not count:
-        return None
-    was = counted(count, "request")
-    return f"warm-up: {was} due in the first {_options(run, 'warm_up_s'):g} s, in no figure below"
-
-
-def _hung_up(run: Run) -> str | None:
-    count = run.extra["delivered"].get("cancelled_by_test", 0)
-    if not count:
-        return None
-    return f"cancellation test: clients hung up on {counted(count, 'request')}; they did not fail"
-
-
-def _retries(run: Run) -> str | None:
-    count = run.extra["delivered"].get("retries", 0)
-    if not count:
-        return None
-    retried = counted(int((run.requests["attempts"] > 1).sum()), "request")
-    more = "retry" if count == 1 else "retries"
-    return (
-        f"{count} {more} of {retried}: latencies count from when a request was first due, with "
-        "the wait before each retry"
-    )
-
-
-def _too_late(run: Run) -> str | None:
-    count = run.extra["delivered"].get("too_late", 0)
-    if not count:
-        return None
-    return f"{counted(count, 'follow-up')} not sent: due after the duration"
+def _notes(run: Run) -> Iterator[str]:
+    options, delivered, rows = run.scenario.get("options", {}), run.extra["delivered"], run.requests
+    if options.get("concurrency"):
+        yield CLOSED_LOOP
+    if count := int(rows["warm_up"].sum()) if "warm_up" in rows else 0:
+        was = counted(count, "request")
+        yield f"warm-up: {was} due in the first {options['warm_up_s']:g} s, in no figure below"
+    if count := delivered.get("cancelled_by_test"):
+        hung_up = counted(count, "request")
+        yield f"cancellation test: clients hung up on {hung_up}; they did not fail"
+    if count := delivered.get("retries"):
+        retried = counted(int((rows["attempts"] > 1).sum()), "request")
+        more = "retry" if count == 1 else "retries"
+        yield (
+            f"{count} {more} of {retried}: latencies count from when a request was first due, with "
+            "the wait before each retry"
+        )
+    if count := delivered.get("too_late"):
+        yield f"{counted(count, 'follow-up')} not sent: due after the duration"
 
 
 def hint(first_messages: Mapping[str, str]) -> str | None:

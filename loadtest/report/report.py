@@ -1,14 +1,13 @@
 """The report of a load test as plain text under 100 columns."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from loadtest.report.load_notes import load_notes
+from loadtest.report.load_notes import load_notes, wrapped
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
 from workloads.rows import counted
@@ -29,7 +28,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
     blocks = [
         _what_ran(run),
         _load_delivered(summary["delivered"]),
-        *_warnings(summary["delivered"]),
+        *map(wrapped, _warnings(summary["delivered"])),
         *load_notes(run),
         "",
         _table(measured(run.requests), summary),
@@ -37,7 +36,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         "",
         _outcome(run, summary),
         *([_slo_line(slo, summary)] if slo else []),
-        *(fill(f"note: {note}", 99, subsequent_indent="  ") for note in run.scenario["notes"]),
+        *(wrapped(f"note: {note}") for note in run.scenario["notes"]),
         *([f"files: {folder}"] if folder else []),
         "",
         _LEGEND,
@@ -67,30 +66,27 @@ def _pace(scenario: Mapping[str, Any]) -> str:
 
 def _load_delivered(delivered: Mapping[str, Any]) -> str:
     processes = delivered.get("processes", 1)
-    line = (
+    return wrapped(
         f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
         f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {_ms(delivered['lag_p99_s'])}, "
         f"loop late p99 {_ms(delivered['loop_oversleep_p99_s'])}, "
         f"{f'{processes} processes, ' if processes > 1 else ''}"
         f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
     )
-    return fill(line, 99, subsequent_indent="  ")
 
 
-def _warnings(delivered: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know before the figures."""
-    lines = []
+def _warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader must know before the figures."""
     if limits := delivered.get("limited_by"):
         reasons = "; ".join(limits)
-        lines.append(f"CLIENT LIMITED: the latencies below include the client's own ({reasons})")
+        yield f"CLIENT LIMITED: the latencies below include the client's own ({reasons})"
     if lost := delivered.get("lost_processes"):
-        lines.append(f"{lost} of {delivered['processes']} processes of the load test died")
+        yield f"{lost} of {delivered['processes']} processes of the load test died"
     if resent := delivered.get("resent"):
-        lines.append(f"{resent} requests were sent twice: the server was closing their connection")
+        yield f"{resent} requests were sent twice: the server was closing their connection"
     if cut_off := _cut_off(delivered):
-        lines.append(f"ENDED EARLY: {cut_off}; they are in none of the figures below")
-    lines += delivered.get("token_doubts", [])
-    return [fill(line, 99, subsequent_indent="  ") for line in lines]
+        yield f"ENDED EARLY: {cut_off}; they are in none of the figures below"
+    yield from delivered.get("token_doubts", [])
 
 
 def _cut_off(delivered: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,7 @@
 """Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 
@@ -20,43 +22,39 @@ def token_count_warnings(requests: pd.DataFrame) -> list[str]:
     return [*_count_warnings(finished), *_first_token_warnings(finished)]
 
 
-def _count_warnings(finished: pd.DataFrame) -> list[str]:
+def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
     chunks = finished["chunk_s"].map(len)
     guessed = finished["tokens_from"] == "events"
     several = ~guessed & ~finished["first_chunk_told"] & (finished["output_tokens"] > chunks)
-    warnings = []
     if count := int(guessed.sum()):
-        warnings.append(
+        yield (
             f"TOKENS GUESSED for {count} requests: without usage, each chunk is counted as one "
             "token, and TPOT is the gap between chunks"
         )
     if count := int(several.sum()):
         per_chunk = finished["output_tokens"][several].sum() / chunks[several].sum()
-        warnings.append(
+        yield (
             f"TPOT TOO SHORT for {count} requests: their chunks hold {per_chunk:.3g} tokens on "
             "average, the server does not say how many the first one holds, and one is assumed"
         )
-    return warnings
 
 
-def _first_token_warnings(finished: pd.DataFrame) -> list[str]:
-    """Return warnings about first events without text that come early."""
+def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield warnings about first events without text that come early."""
     before_s = finished["first_sure_s"] - finished["first_event_s"]
     early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
     counted = early & (finished["first_token_s"] < finished["first_sure_s"])
-    warnings = []
     if count := int(counted.sum()):
-        warnings.append(
+        yield (
             f"TTFT IN DOUBT for {count} requests: their first event has no text, the server does "
             "not say whether it is a token, and it is counted as one; the first text came "
             f"{_ms(before_s[counted])} later"
         )
     if count := int((early & ~counted).sum()):
-        warnings.append(
+        yield (
             f"EARLY FIRST EVENT in {count} requests: it has no text and is not counted as a token; "
             f"a client that counts it reports a TTFT {_ms(before_s[early & ~counted])} too short"
         )
-    return warnings
 
 
 def _ms(durations_s: pd.Series) -> str:

@@ -71,7 +71,7 @@ def run_load_test(
             {**machine_facts(), **_meta(zero, trace, options, results)},
             {"delivered": _delivered(requests, results)},
         )
-    run.extra["delivered"]["interrupted"] |= deferred.came
+    run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
 
 

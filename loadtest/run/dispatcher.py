@@ -83,23 +83,16 @@ class Dispatcher:
 
     async def _dispatch(self) -> None:
         for send, exchange in zip(self._schedule.roots, self.exchanges, strict=False):
-            await self._sleep_until(send.send_at_s)
-            self._start(send, exchange)
+            await self._start_when_due(send, exchange)
         self._dispatcher = None
         self._drain_if_all_is_sent()
 
-    async def _dispatch_follower(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        await self._sleep_until(send.send_at_s)
-        self._start(send, exchange)
-
-    async def _sleep_until(self, at_s: float) -> None:
-        due_ns = self.zero_ns + round(at_s * 1e9)
+    async def _start_when_due(self, send: ScheduledRequest, exchange: Exchange) -> None:
+        due_ns = self.zero_ns + round(send.send_at_s * 1e9)
         left_ns = due_ns - time.perf_counter_ns()
         while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()
-
-    def _start(self, send: ScheduledRequest, exchange: Exchange) -> None:
         task = self._group.create_task(self._send(send, exchange))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
@@ -143,7 +136,7 @@ class Dispatcher:
             if send.send_at_s >= self._end_s:
                 self._count_too_late(1)
                 continue
-            task = self._group.create_task(self._dispatch_follower(send, self._record(send)))
+            task = self._group.create_task(self._start_when_due(send, self._record(send)))
             self._waiting.add(task)
             task.add_done_callback(self._waited)
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Event
 from types import FrameType
 from typing import Any
 
@@ -35,24 +36,17 @@ def _remove_handlers(loop: asyncio.AbstractEventLoop) -> None:
             loop.remove_signal_handler(number)
 
 
-class DeferredSignal:
-    """Whether a signal came that had no effect yet."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-
 @contextmanager
-def signals_deferred() -> Iterator[DeferredSignal]:
+def signals_deferred() -> Iterator[Event]:
     """Let the block finish on the first SIGINT or SIGTERM; the second has its usual effect.
 
-    The caller decides afterwards what the first one does.
+    The event is set by the first one; the caller decides afterwards what that does.
     """
-    deferred = DeferredSignal()
+    deferred = Event()
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        deferred.came = True
+        deferred.set()
         restore()
 
     def restore() -> None:

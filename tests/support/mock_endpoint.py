@@ -18,6 +18,7 @@ from loadtest.options import LoadOptions
 from loadtest.plan.schedule import ClockZero, build_schedule
 from loadtest.report.records import requests_frame
 from loadtest.run.worker_client import WorkerClient
+from tests.support.mock_truth import KeptTruth
 from workloads.request import Request
 from workloads.trace import Trace
 
@@ -48,7 +49,7 @@ def mocked(*plans: MockPlan) -> Iterator[list[MockServer]]:
 
 
 async def _start(plans: tuple[MockPlan, ...]) -> list[MockServer]:
-    servers = [MockServer(plan) for plan in plans]
+    servers = [MockServer(plan, KeptTruth()) for plan in plans]
     for server in servers:
         await server.start()
     return servers
@@ -101,6 +102,7 @@ def completions(server: MockServer) -> Endpoint:
 
 def truths(server: MockServer) -> dict[str, Truth]:
     """By the name that the answers have."""
+    assert isinstance(server.truth, KeptTruth)
     return {truth.request_id: truth for truth in server.truth.records}
 
 

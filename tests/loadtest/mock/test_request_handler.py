@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mock_endpoint import BODY, POST, TWO, address, mocked, plan, spoken
+from tests.support.mock_endpoint import BODY, POST, TWO, address, mocked, plan, spoken, truths
 
 
 def json_bodies(data: bytes) -> list[Any]:
@@ -86,7 +86,7 @@ def test_a_stream_whose_client_leaves_is_over() -> None:
             client.sendall(ask(stream=True))
             while b"t0" not in client.recv(65_536):
                 pass
-        (truth,) = server.truth.records
+        (truth,) = truths(server).values()
         for _ in range(1000):
             time.sleep(0.01 if truth.outcome == "running" else 0)
     assert (truth.outcome, truth.tokens) == ("left", [1])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from loadtest.endpoint import probe
-from loadtest.mock.truth import read_truth
 from loadtest.run.client import run_load_test
 from tests.support.command import refused
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process
+from tests.support.mock_truth import read_truth
 from workloads.errors import LoadTestError
 
 
