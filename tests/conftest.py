@@ -13,13 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.dashboard_app import (
-    Browser,
-    Chromium,
-    ServedDashboard,
-    served_dashboard,
-    user_of,
-)
+from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, served_dashboard
 from tests.support.effort import FULL
 
 settings.register_profile("default", max_examples=20, deadline=None, derandomize=True)
@@ -45,8 +39,8 @@ def dashboard(
 
 @pytest.fixture
 def user(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
-    """A user with a browser of their own; the runs that they keep go with them."""
-    with user_of(dashboard, chromium) as found:
-        yield found
+    """A user with a page of their own; the runs that they keep go with them."""
+    with chromium.page() as page:
+        yield Browser(page, dashboard)
     for run in dashboard.runs.iterdir():
         shutil.rmtree(run)

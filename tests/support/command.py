@@ -2,13 +2,15 @@
 
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from io import StringIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
+from typer.main import get_command
 
-from app.cli import main
+from app import cli
 
 
 class Done(NamedTuple):
@@ -17,16 +19,23 @@ class Done(NamedTuple):
     err: str
 
 
+@cache
+def commands() -> Any:
+    """All commands, built once, as in every process of the command line."""
+    return get_command(cli.app)
+
+
 def servetwin(*arguments: object) -> Done:
     """Run a command; an error that would be a traceback is one here."""
     argv = ["servetwin", *map(str, arguments)]
     with (
         patch.object(sys, "argv", argv),
+        patch.object(cli, "app", commands()),
         redirect_stdout(StringIO()) as out,
         redirect_stderr(StringIO()) as err,
         pytest.raises(SystemExit) as ended,
     ):
-        main()
+        cli.main()
     return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

@@ -23,6 +23,10 @@ _FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
 ]  # fmt: skip
+_USER_OPTIONS: dict[str, Any] = {
+    "viewport": {"width": 1440, "height": 1000}, "reduced_motion": "reduce", "color_scheme": "light"
+}  # fmt: skip
+_ACTION_MS = 60_000
 _PAGE = """
 from app.dashboard.scenario.url_state import complain_of_link
 from app.dashboard.scenario.sidebar import scenario_at_the_side
@@ -106,17 +110,41 @@ class Chromium:
         self._program = self._playwright.chromium.launch(
             executable_path=_CHROMIUM, headless=True, args=_FLAGS
         )
+        self._pages: Any = None
         asyncio._set_running_loop(None)
 
     @contextlib.contextmanager
     def context(self, **options: Any) -> Iterator[Any]:
         """Open a context with nothing in its memory, and close it with its pages."""
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(self._loop)
-        try:
+        with self._driven():
             context = self._program.new_context(**options)
             yield context
             context.close()
+
+    @contextlib.contextmanager
+    def page(self) -> Iterator[Any]:
+        """Open a page that finds neither cookies nor stored items, only the files of pages before.
+
+        Its context is that of the other pages opened here: a new one costs a window, and the
+        scripts of the dashboard are compiled anew.
+        """
+        with self._driven():
+            if self._pages is None:
+                self._pages = self._program.new_context(**_USER_OPTIONS)
+                self._pages.set_default_timeout(_ACTION_MS)
+            page = self._pages.new_page()
+            yield page
+            page.evaluate("if (location.protocol.startsWith('http')) localStorage.clear()")
+            page.close()
+            self._pages.clear_cookies()
+
+    @contextlib.contextmanager
+    def _driven(self) -> Iterator[None]:
+        """Show the loop of playwright."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield
         finally:
             asyncio._set_running_loop(outer)
 
@@ -230,7 +258,6 @@ class Browser:
 @contextlib.contextmanager
 def user_of(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
     """Open a browser context on the dashboard, as another user would."""
-    options = {"viewport": {"width": 1440, "height": 1000}, "reduced_motion": "reduce"}
-    with chromium.context(color_scheme="light", **options) as context:
-        context.set_default_timeout(60_000)
+    with chromium.context(**_USER_OPTIONS) as context:
+        context.set_default_timeout(_ACTION_MS)
         yield Browser(context.new_page(), dashboard)

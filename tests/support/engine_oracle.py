@@ -9,10 +9,6 @@ import torch
 from engine.models.model_config import model_preset
 from engine.models.weights import Weights, random_weights
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from transformers import LlamaConfig, LlamaForCausalLM
-
 # A tied head or the usual deviation of 0.02 makes the model echo itself, and equality would
 # prove nothing.
 CONFIG = replace(model_preset("tiny"), tie_embeddings=False, rope_theta=20_000.0, norm_eps=1e-4)
@@ -67,6 +63,9 @@ def transformers_model(weights: Weights) -> torch.nn.Module:
             "mlp.down_proj": layer.down,
         }
         state |= {f"model.layers.{index}.{name}.weight": part for name, part in names.items()}
+    with warnings.catch_warnings():  # imported where it is asked: the import takes seconds
+        warnings.simplefilter("ignore")
+        from transformers import LlamaConfig, LlamaForCausalLM
     model: torch.nn.Module = LlamaForCausalLM(LlamaConfig(**options))
     model.eval()
     model.load_state_dict({name: tensor.float().cpu() for name, tensor in state.items()})
