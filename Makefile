@@ -6,6 +6,10 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.ready
 	$(BIN)/servetwin demo
 
+# Each worker computes on one core, and what its tests start need not compile the program anew.
+test quick: export OMP_NUM_THREADS = 1
+test quick: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not quiet"
 	$(BIN)/python -m pytest -q -m quiet

@@ -16,7 +16,7 @@ from hypothesis import settings
 from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, served_dashboard
 from tests.support.effort import FULL
 
-settings.register_profile("default", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("default", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("search", max_examples=500, deadline=None)
 settings.load_profile("ci" if FULL else "default")

@@ -3,8 +3,17 @@
 import os
 from math import sqrt
 
+import pytest
+
 FULL = bool(os.environ.get("CI"))
 REDUCTION = 1 if FULL else 4
 """Tests that simulate at random simulate one request in so many of the full number."""
 WIDENING = sqrt(REDUCTION)
 """How much wider than with the full number an interval may be."""
+
+only_in_ci = pytest.mark.skipif(not FULL, reason="CI=1 runs it; a smaller one like it runs always")
+
+
+def examples(full: int) -> int:
+    """How many examples a test draws of ``full`` that are its own number: at most ten outside CI."""
+    return full if FULL else min(full, 10)

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import httpx
 
 from tests.support.command import servetwin
+from tests.support.effort import FULL
 from tests.support.paths import ROOT
 
 SERVE = "servetwin serve"
@@ -28,6 +29,11 @@ _STEP = re.compile(r"cat > \S+ <<'(\w+)'\n(?:.*\n)*?\1\n|(?:.*\\\n)*.*\n")
 """A file that a block writes, or a command with the lines that continue it."""
 _ALONE = ("servetwin ", "python3 ", "cat > ")
 """Commands that leave nothing in their shell which a later one could need."""
+_FEW_REPLICATIONS: dict[str, tuple[str, ...]] = {
+    "replay": ("--replications", "2"),
+    "capacity": () if FULL else ("--replications", "2", "--limit", "60"),
+}
+"""What is added to the options of a command; of two the last one counts."""
 _QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"$`]*\"|(?<=\s)#.*")
 
 
@@ -51,7 +57,7 @@ def command_lines(block: str) -> list[str]:
 class PageShell:
     """One page's terminal, in ``folder``, with another one beside it for a server.
 
-    A plain ``servetwin`` runs in this process; bash runs the rest. Predictions are by two
+    A plain ``servetwin`` runs in this process; bash runs the rest. Predictions are by few
     replications, unless ``as_written``.
     """
 
@@ -90,8 +96,8 @@ class PageShell:
     def _here(self, line: str) -> str:
         """What a command prints that runs in this process, and leaves it as it was."""
         arguments = shlex.split(self._at_port(line), comments=True)[1:]
-        if not self._as_written and arguments[0] == "replay" and "--replications" not in arguments:
-            arguments += ["--replications", "2"]
+        if not self._as_written and not (FULL and "--replications" in arguments):
+            arguments += _FEW_REPLICATIONS.get(arguments[0], ())
         with (
             contextlib.chdir(self._folder),
             patch.dict(os.environ, self._environment()),

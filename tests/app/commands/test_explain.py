@@ -1,8 +1,6 @@
 """``servetwin explain``: words, tables, JSON and the export, on a run that ``replay`` wrote."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +9,15 @@ import pytest
 
 from app.text.explanation import explanation_lines, slowest_lines, verdict
 from sim.explain.explain import PARTS, Explanation, Neighbours
-from tests.support.paths import ROOT, SAMPLE
-
-
-def servetwin(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("explain") / "run"
     done = servetwin("replay", SAMPLE, "--kv-tokens", 2048, "--replications", 0, "--out", out)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     return out
 
 
@@ -116,22 +106,22 @@ def test_nothing_finished_means_nothing_to_rank() -> None:
 def test_a_request_is_explained_in_parts_that_sum_to_its_latency(folder: Path) -> None:
     slow = pd.read_parquet(folder / "requests.parquet").nlargest(1, "e2e_s").iloc[0]
     done = servetwin("explain", folder, slow["request_id"], "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
     assert set(found["parts_s"]) == set(PARTS)
     assert sum(found["parts_s"].values()) == pytest.approx(slow["e2e_s"], abs=1e-9)
     assert found["notes"] == [], "the profile that replay used is known by its name"
     assert found["parts_s"]["api"] > 0
-    text = servetwin("explain", folder, slow["request_id"]).stdout
+    text = servetwin("explain", folder, slow["request_id"]).out
     assert found["verdict"] in text
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_the_slowest_are_listed_with_their_verdicts(folder: Path) -> None:
-    found = json.loads(servetwin("explain", folder, "--slowest", 3, "--json").stdout)
+    found = json.loads(servetwin("explain", folder, "--slowest", 3, "--json").out)
     latencies_s = [one["e2e_s"] for one in found]
     assert latencies_s == sorted(latencies_s, reverse=True)
-    text = servetwin("explain", folder, "--slowest", 3).stdout
+    text = servetwin("explain", folder, "--slowest", 3).out
     for one in found:
         assert f"{one['request_id']}: {one['verdict']}"[:60] in text
 
@@ -139,13 +129,13 @@ def test_the_slowest_are_listed_with_their_verdicts(folder: Path) -> None:
 def test_the_export_is_json_and_a_window_makes_it_smaller(folder: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.json", tmp_path / "part.json"
     done = servetwin("explain", folder, "--trace-export", whole, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {
         "file": str(whole),
         "events": len(json.loads(whole.read_text())),
     }
     window = ("--start", 10, "--end", 12)
-    assert servetwin("explain", folder, "--trace-export", part, *window).returncode == 0
+    assert servetwin("explain", folder, "--trace-export", part, *window).code == 0
     assert 0 < len(json.loads(part.read_text())) < len(json.loads(whole.read_text()))
 
 
@@ -164,12 +154,12 @@ def test_bad_questions_are_one_line_and_exit_code_2(
     folder: Path, arguments: list[str], message: str
 ) -> None:
     done = servetwin("explain", folder, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     done = servetwin("explain", tmp_path, "r1")
-    assert done.returncode == 2
-    assert "not a readable run folder" in done.stderr
+    assert done.code == 2
+    assert "not a readable run folder" in done.err

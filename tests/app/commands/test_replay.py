@@ -2,29 +2,22 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.effort import FULL
-from tests.support.paths import ROOT, SAMPLE, TRACES
+from tests.support.command import servetwin
+from tests.support.effort import FULL, only_in_ci
+from tests.support.paths import SAMPLE, TRACES
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
-def servetwin(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments], cwd=ROOT, capture_output=True, text=True
-    )
-
-
 def replay_json(*arguments: str) -> dict[str, Any]:
     done = servetwin("replay", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    summary: dict[str, Any] = json.loads(done.out)
     return summary
 
 
@@ -48,10 +41,10 @@ def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
 
 def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
     done = servetwin("replay", str(SAMPLE), "--out", str(tmp_path / "run"))
-    assert done.returncode == 0
-    assert max(map(len, done.stdout.splitlines())) <= 100
-    assert "240 requests: 240 finished" in done.stdout
-    assert "profile base-cpu (measured: base on" in done.stdout
+    assert done.code == 0
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "240 requests: 240 finished" in done.out
+    assert "profile base-cpu (measured: base on" in done.out
     assert (tmp_path / "run" / "summary.json").is_file()
 
 
@@ -69,9 +62,9 @@ def test_a_bad_trace_is_one_line_and_exit_code_2(
     path = tmp_path / "bad.csv"
     path.write_text(content)
     done = servetwin("replay", str(path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
 
 
 def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -79,8 +72,8 @@ def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     row = "2023-11-16 18:15:46.6805900,12,13\n"
     path.write_bytes(gzip.compress((HEADER + row * 9).encode())[:-12])
     done = servetwin("replay", str(path))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,9 +89,9 @@ def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 )
 def test_bad_options_are_one_line_and_exit_code_2(options: list[str], message: str) -> None:
     done = servetwin("replay", str(SAMPLE), *options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_request_that_never_fits_is_refused_and_the_rest_goes_on() -> None:
@@ -125,12 +118,12 @@ def test_public_traces_run_whole_under_every_policy(
     if not (TRACES / trace).is_file():
         pytest.skip(f"the public trace {trace} is not here")
     policy = ["--batching", batching, "--kv", kv, "--replications", "0"]
-    limit = requests + 1 if FULL else 2_000
+    limit = requests + 1 if FULL else 1_000
     summary = replay_json(str(TRACES / trace), *policy, "--limit", str(limit))
     assert summary["requests"]["finished"] == min(requests, limit)
 
 
-@pytest.mark.slow
+@only_in_ci
 def test_mooncake_hit_rate_with_unlimited_memory() -> None:
     trace = TRACES / "mooncake/conversation_trace.jsonl.gz"
     if not trace.is_file():

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from app.scenario.load_options import LoadChoice
 from app.scenario.trace_options import TraceShape
 from loadtest.options import LoadOptions
+from tests.support.effort import examples
 from tests.support.mock_load import GAPS_MS, paired_trace
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(GAPS_MS, st.sampled_from([0.1, 0.5, 1.0, 3.0]))
 def test_a_time_scale_scales_every_gap(gaps_ms: list[int], factor: float) -> None:
     trace = paired_trace(gaps_ms)
@@ -44,7 +45,7 @@ def test_a_ramp_has_the_arrivals_of_its_line(steps: str) -> None:
 @given(
     st.sampled_from(["poisson", "gamma:cv=2", "constant", "mmpp2:on=1,off=1"]), st.integers(0, 9)
 )
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_generated_loads_end_with_the_duration_and_come_again(process: str, seed: int) -> None:
     choice = LoadChoice(arrivals=process, rate_per_s=20.0, duration_s=5.0, seed=seed)
     trace = choice.trace()

@@ -28,6 +28,7 @@ from sim.shapes.mixers import Attention
 from sim.shapes.model import LayerGroup, ModelShape
 from sim.step_times.step_time import LinearStepTime
 from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import examples
 from tests.support.random_runs import Clock, every_scheduler, policies, run_checked, workloads
 from workloads.errors import EngineError, PolicyError
 from workloads.request import Request
@@ -211,7 +212,9 @@ def held_tokens(memory: WindowedKV, seq: Sequence) -> int:
 def test_nothing_leaks_and_no_window_is_exceeded(block: int, state: int, share: float) -> None:
     config = replace(WINDOWED, block_tokens=block, kv_state_tokens=state, kv_window_share=share)
     machine = type("Machine", (WindowedMachine,), {"config": config})
-    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=30))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples(20), stateful_step_count=30)
+    )
 
 
 WINDOWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -249,7 +252,7 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
 
 
 @every_scheduler
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data(), requests=workloads(), window=NO_WINDOW)
 def test_without_a_window_it_decides_as_paged_memory_does(
     batching: str, data: st.DataObject, requests: list[Request], window: dict[str, Any]

@@ -26,6 +26,7 @@ from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance, Chain, Diffusion, Verifier
 from sim.step_times.step_time import LinearStepTime, StepNoise
 from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import examples
 from tests.support.random_runs import STEP_TIME, policies, workloads
 from workloads.errors import EngineError, PolicyError
 from workloads.request import Request
@@ -249,7 +250,7 @@ def test_without_drafts_it_is_continuous_batching_with_full_admission(
     pd.testing.assert_frame_equal(ours.steps, theirs.steps, check_exact=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     outputs=st.lists(st.integers(1, 40), min_size=1, max_size=10),
     alphas=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),

@@ -16,6 +16,7 @@ from sim.records.run import Run
 from sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
 from sim.theory import closed_loop
 from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import REDUCTION, WIDENING
 from workloads.errors import TraceError
 from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
 from workloads.generators.lengths import IntArray
@@ -250,7 +251,8 @@ def test_a_closed_loop_meets_mean_value_analysis(
     if len(services_s) == 2:
         pools = [Pool(config, BY_ROW, role="prefill"), Pool(config, BY_ROW, role="decode")]
     exact = closed_loop(clients, THINK_S, services_s).throughput_per_s
-    end_s = 0.85 * clients * each / exact
+    each //= REDUCTION
+    end_s = (1 - WIDENING * 0.15) * clients * each / exact
     rates = []
     for seed in range(REPLICATIONS):
         requests = thinking_clients(seed, clients, each, services_s)
@@ -259,5 +261,5 @@ def test_a_closed_loop_meets_mean_value_analysis(
         assert last_s.min() > end_s, "a client has left before the measurement ends"
         rates.append(frame["last_token_s"].between(WARM_UP_S, end_s).sum() / (end_s - WARM_UP_S))
     half_width = T_99_9 * np.std(rates, ddof=1) / np.sqrt(REPLICATIONS)
-    assert half_width < 0.05 * exact
+    assert half_width < WIDENING * 0.05 * exact
     assert abs(np.mean(rates) - exact) < half_width

@@ -22,7 +22,7 @@ from sim.step_times.profile import load_profile
 from sim.step_times.step_time import ApiLatency, LinearStepTime
 from sim.theory import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import CheckedScheduler, request
-from tests.support.effort import REDUCTION, WIDENING
+from tests.support.effort import REDUCTION, WIDENING, examples
 from workloads.errors import PolicyError
 from workloads.request import Request
 
@@ -113,7 +113,7 @@ BATCHINGS = ["static", "insertion", "continuous", "prefill-first", "chunked"]
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     requests=workloads(),
     staleness_s=st.sampled_from([0.0, 0.02]),

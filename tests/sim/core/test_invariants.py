@@ -13,6 +13,7 @@ from policies.config import PolicyConfig
 from policies.registry import MEMORIES
 from sim.core.simulate import simulate
 from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import examples
 from tests.support.random_runs import (
     STEP_TIME,
     Clock,
@@ -39,7 +40,7 @@ def test_macro_steps_equal_single_steps_and_every_invariant_holds(
 
 
 @every_scheduler
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data(), requests=workloads())
 def test_every_request_ends_once_and_no_stamp_precedes_its_cause(
     batching: str, data: st.DataObject, requests: list[Request]

@@ -18,10 +18,12 @@ from sim.records.metrics import SLO
 from sim.step_times.profile import Profile, load_profile
 from sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
 from tests.support.command import refused, servetwin
+from tests.support.effort import REDUCTION, WIDENING
 from tests.support.paths import SAMPLE
 from workloads.errors import TraceError
 from workloads.sample import sample_trace
 from workloads.trace import Trace
+from workloads.transform import limit
 
 MEASURED = load_profile("base-cpu")
 COMPUTED = load_profile("llama-3-8b-h100")
@@ -84,7 +86,7 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
     target = SLOTarget(SLO(ttft_s=2.5), 0.9)
     found = [
         find_capacity(
-            requests(poisson_arrivals_s(np.random.default_rng([5, draw]), 1.0, 1500)),
+            requests(poisson_arrivals_s(np.random.default_rng([5, draw]), 1.0, 1500 // REDUCTION)),
             one_second(),
             target,
             precision=0.003,
@@ -93,7 +95,7 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
     ]
     rates = np.array([one.rate_per_s.value for one in found])
     half_width = student.ppf(0.9995, 9) * rates.std(ddof=1) / np.sqrt(10)
-    assert abs(rates.mean() - exact) < half_width < 0.15 * exact
+    assert abs(rates.mean() - exact) < half_width < WIDENING * 0.15 * exact
     assert {one.limit for one in found} == {"ttft_s"}
     assert found[0].saturation_per_s.value == pytest.approx(1.0)
 
@@ -126,7 +128,8 @@ def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
 def sampled(**options: Any) -> Capacity:
     scenario = Scenario(MEASURED.policy_config(), MEASURED)
     target = SLOTarget(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
-    return find_capacity(sample_trace(), scenario, target, replications=3, **options)
+    trace = limit(sample_trace(), 240 // REDUCTION)
+    return find_capacity(trace, scenario, target, replications=3, **options)
 
 
 def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:

@@ -26,6 +26,7 @@ from sim.records.metrics import derive
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
 from sim.step_times.step_time import ApiLatency, LinearStepTime
 from tests.support.checked import request
+from tests.support.effort import FULL, examples
 from tests.support.explained_runs import (
     CONFIG,
     SERVER_S,
@@ -196,7 +197,7 @@ def test_the_parts_are_those_that_every_step_record_shows(
     tmp_path: Path, batching: str, token_budget: int
 ) -> None:
     config = replace(CONFIG, batching=batching, token_budget=token_budget, kv_tokens=1_024)
-    requests = random_requests(seed=7, count=150, rate_per_s=30)
+    requests = random_requests(seed=7, count=150 if FULL else 60, rate_per_s=30)
     run = simulated(requests, config, SERVER_S, write_profile(tmp_path, SERVER_S))
     records = records_of(requests, config, SERVER_S)
     exact = exact_parts(records, requests, LinearStepTime.of(SERVER_S))
@@ -217,7 +218,7 @@ def test_the_parts_are_those_that_every_step_record_shows(
 # --- laws
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(["static", "insertion", "continuous", "prefill-first", "chunked"]),

@@ -24,6 +24,7 @@ from sim.step_times.provenance import (
 )
 from sim.step_times.step_time import FEATURES, ROW_KNOTS, LinearStepTime, StepNoise, features
 from tests.support.checked import request
+from tests.support.effort import examples
 from workloads.request import Request
 from workloads.sample import sample_trace
 from workloads.trace import Trace
@@ -90,7 +91,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
 
 
 @pytest.mark.parametrize("batching", ["continuous", "chunked", "static", "prefill-first"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(workloads(), st.floats(0.2, 5.0), st.booleans())
 def test_macro_steps_equal_single_steps_outside_the_range_too(
     batching: str, requests: list[Request], factor: float, noisy: bool

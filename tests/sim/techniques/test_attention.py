@@ -31,6 +31,7 @@ from sim.techniques.attention import (
 from sim.techniques.memory import LowRankKV
 from sim.techniques.technique import Technique
 from tests.support.attention_techniques import A100, LLAMA, MLA, ideal, step_s
+from tests.support.effort import examples
 from workloads.errors import PolicyError
 
 LLAMA_13B = find_model("llama-2-13b")
@@ -248,7 +249,7 @@ CLAIMS: list[tuple[Technique, Callable[[int], float]]] = [
 
 @pytest.mark.parametrize("efficiency", [IDEAL, DEFAULT], ids=["ideal", "default"])
 @pytest.mark.parametrize(("technique", "ratio"), CLAIMS, ids=lambda value: type(value).__name__)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(batch=st.integers(1, 300), context=st.integers(1, 30_000))
 def test_no_speed_up_exceeds_its_ratio_of_bytes(
     technique: Technique,

@@ -27,6 +27,7 @@ from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.attention_techniques import A100, LLAMA, MLA, ideal
 from tests.support.checked import request
+from tests.support.effort import examples
 from workloads.errors import PolicyError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -138,7 +139,7 @@ def test_less_memory_per_sequence_serves_a_crowd_sooner(technique: Technique) ->
     assert set(runs[1].requests["output_tokens"]) == {40}
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(windows=st.lists(st.integers(1, 800), min_size=2, max_size=3, unique=True))
 def test_a_longer_window_never_serves_an_unhurried_client_sooner(windows: list[int]) -> None:
     """One request at a time: no memory is short, and a longer window is more to read."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.effort import REDUCTION
 from tests.support.paths import SAMPLE
 from workloads.errors import TraceError
 from workloads.generators.arrivals import (
@@ -100,7 +101,7 @@ def test_each_part_has_its_own_stream() -> None:
     [(PoissonArrivals(5.0), 1.0), (GammaArrivals(5.0, 2.0), 2.0), (GammaArrivals(5.0, 0.5), 0.5)],
 )
 def test_arrivals_have_their_rate_and_cv(process: ArrivalProcess, cv: float) -> None:
-    count = 40_000
+    count = 40_000 // REDUCTION
     figures = statistics(generate(replace(SPEC, requests=count, arrivals=process), 0))
     # four standard errors of the mean gap, and of a CV (wide: kurtosis grows with the CV)
     assert figures["rate_per_s"] == pytest.approx(5.0, rel=4 * cv / sqrt(count))

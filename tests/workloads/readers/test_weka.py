@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma
 
+from tests.support.effort import only_in_ci
 from tests.support.trace_rows import WEKA, Write, figures, session, shared, step
 from workloads.errors import TraceError
 from workloads.generators.parents import without_failed
@@ -117,6 +118,7 @@ def weka() -> Trace:
 WEKA_ROW = "5,602 | 130,764.2 | 110,788 | 258,255 | 464,221 | 894,371 | 425.1 | 202 | 862 | 3,728 | 9,873 | 0.092"  # noqa: E501
 
 
+@only_in_ci
 def test_reference_figures_of_weka(weka: Trace) -> None:
     assert figures(weka) == [cell.strip() for cell in WEKA_ROW.split("|")]
     prefix = prefix_statistics(weka.requests)
@@ -129,6 +131,7 @@ def test_reference_figures_of_weka(weka: Trace) -> None:
     assert len(first_blocks) == 87
 
 
+@only_in_ci
 def test_weka_links_and_full_blocks(weka: Trace) -> None:
     by_id = {r.request_id: r for r in weka}
     assert len({r.session_id for r in weka}) == 80  # 79 files, one of them with a sub-agent

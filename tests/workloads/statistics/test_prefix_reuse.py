@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import only_in_ci
 from tests.support.prefix_chains import chains, request
 from tests.support.trace_rows import shared_trace
 from workloads.request import Request
@@ -84,7 +85,10 @@ def test_lru_hits_of_the_reference_table(name: str) -> None:
     assert [f"{b:.4f} / {t:.4f}" for b, t in found] == pairs(LRU_TABLE[name])
 
 
-@pytest.mark.parametrize("name", COARSER_TABLE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=only_in_ci if name == AGENTS else ()) for name in COARSER_TABLE],
+)
 def test_coarser_blocks_of_the_reference_table(name: str) -> None:
     requests = shared_trace(name).requests
     found = [prefix_statistics(reblocked(requests, factor)) or {} for factor in (2, 4, 8)]

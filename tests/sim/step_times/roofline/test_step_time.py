@@ -12,6 +12,7 @@ from sim.shapes.catalogue import find_hardware, find_model, shipped_hardware, sh
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.step_times.step_time import AffineStepTime
+from tests.support.effort import examples
 from tests.support.rooflines import REAL, shapes, trace
 
 
@@ -41,7 +42,7 @@ def test_step_times_of_every_model_on_every_device_grow_with_the_batch() -> None
             assert 0 < model.seconds(few)[0] < model.seconds(many)[0]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.sampled_from(["continuous", "chunked", "static", "prefill-first", "insertion"]),
     st.integers(2, 64),

@@ -26,6 +26,7 @@ from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
 from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime, roofline_step_time
 from sim.step_times.step_time import FloatArray, StepNoise, StepTime
 from tests.support.checked import CheckedScheduler
+from tests.support.effort import examples
 from tests.support.random_runs import policies, workloads
 from tests.support.small_models import A100, FULL, STATE, attention, mixers, model_of, step_s
 from workloads.request import Request
@@ -166,7 +167,7 @@ def run(
 
 
 @pytest.mark.parametrize("batching", SCHEDULERS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_where_every_context_counts(
     batching: str, data: st.DataObject, requests: list[Request]

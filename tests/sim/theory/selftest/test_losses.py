@@ -12,9 +12,10 @@ from sim.theory.selftest.case import (
 from sim.theory.selftest.judge import (
     cases_named,
 )
+from tests.support.effort import examples
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 5), st.integers(0, 2**32))
 def test_slots_without_a_queue_refuse_whom_they_find_no_room_for(slots: int, seed: int) -> None:
     """Arrivals far from the steps' ends: each is refused exactly when all slots are held."""

@@ -17,7 +17,7 @@ from sim.theory.selftest.case import (
 from sim.theory.selftest.judge import (
     judge,
 )
-from tests.support.effort import REDUCTION, WIDENING
+from tests.support.effort import REDUCTION, WIDENING, examples
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_busier_slots_wait_as_pollaczek_and_khinchine_say(
     assert all(outcome.holds for outcome in judge(busy))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.floats(0.05, 3), st.integers(0, 2**32))
 def test_waits_of_one_slot_are_lindleys_request_by_request(load: float, seed: int) -> None:
     """The wait of the next: max(0, wait + service - gap) (Lindley 1952)."""
