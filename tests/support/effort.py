@@ -15,5 +15,5 @@ only_in_ci = pytest.mark.skipif(not FULL, reason="CI=1 runs it; a smaller one li
 
 
 def examples(full: int) -> int:
-    """How many examples a test draws of ``full`` that are its own number: at most ten outside CI."""
+    """How many examples a test draws that has a number of its own: at most ten outside CI."""
     return full if FULL else min(full, 10)
