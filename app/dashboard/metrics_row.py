@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from app.dashboard.formatting import signed, three_digits
-from app.dashboard.simulations import Summary
+from app.dashboard.simulations import SimulatedScenario, Summary, finished_replications
 from app.text.metric_labels import METRICS
 from sim.experiments.predict import Interval, difference, interval
 from sim.records.metrics import figure
@@ -73,6 +73,11 @@ class ScenarioSummaries:
 
     summary: Summary
     replications: Sequence[Summary] = ()
+
+
+def summaries_so_far(outcome: SimulatedScenario) -> ScenarioSummaries:
+    """Return the summary of a scenario, and those of its replications once all are there."""
+    return ScenarioSummaries(outcome.summary, finished_replications(outcome))
 
 
 def metrics_row(now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> None:

@@ -15,6 +15,7 @@ import streamlit as st
 from app.dashboard.formatting import escaped
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.uploads import uploads
+from app.dashboard.widgets import keep_newest
 from app.scenario.scenario_file import Limits, ScenarioFile, Workload
 from sim.experiments.predict import run_once, summaries_over_seeds
 from sim.experiments.scenario import Scenario
@@ -84,9 +85,7 @@ def replications(outcome: SimulatedScenario) -> Iterator[Summary]:
     ):  # fmt: skip
         found.append(summary)
         yield summary
-    kept[key] = found
-    while len(kept) > _MOST_KEPT:
-        kept.pop(next(iter(kept)), None)
+    keep_newest(kept, {key: found}, _MOST_KEPT)
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:

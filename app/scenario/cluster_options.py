@@ -30,14 +30,12 @@ class ClusterOptions:
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
-        prefill, decode = self.prefill_decode or (None, None)
-        settings = {
-            "replicas": self.replicas,
-            "router": self.router,
-            "staleness_s": None if self.staleness_ms is None else self.staleness_ms / 1000,
-            "prefill_replicas": prefill,
-            "decode_replicas": decode,
-            "link_bytes_per_s": None if self.link_gb_per_s is None else self.link_gb_per_s * 1e9,
-            "closed_loop": self.closed_loop,
-        }
-        return {name: value for name, value in settings.items() if value is not None}
+        same = ("replicas", "router", "closed_loop")
+        changes = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
+        if self.staleness_ms is not None:
+            changes["staleness_s"] = self.staleness_ms / 1000
+        if self.prefill_decode is not None:
+            changes["prefill_replicas"], changes["decode_replicas"] = self.prefill_decode
+        if self.link_gb_per_s is not None:
+            changes["link_bytes_per_s"] = self.link_gb_per_s * 1e9
+        return changes

@@ -1,9 +1,12 @@
 """Options of the bundled engine."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, ClassVar
 
 from typer import Option
+
+from workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +24,7 @@ class EngineChoice:
 
 def require_engine() -> None:
     """Raise ``EngineError`` with the way to install what is missing of the engine's packages."""
-    from importlib.util import find_spec
-
-    from workloads.errors import EngineError
-
     missing = [n for n in ("torch", "starlette", "uvicorn") if find_spec(n) is None]
     if missing:
-        raise EngineError(
-            f"the bundled engine needs {', '.join(missing)}: pip install 'servetwin[engine]'"
-        )
+        names = ", ".join(missing)
+        raise EngineError(f"the bundled engine needs {names}: pip install 'servetwin[engine]'")

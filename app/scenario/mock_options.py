@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 from typer import Option
+
+from workloads.errors import MockError
 
 if TYPE_CHECKING:
     from loadtest.mock.plan import MockPlan
@@ -42,8 +44,7 @@ class MockOptions:
         from loadtest.mock.fault_parser import parse_fault, read_plan
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")
-        values = {name: getattr(self, name) for name in names}
-        options: dict[str, Any] = {name: v for name, v in values.items() if v is not None}
+        options = {name: v for name in names if (v := getattr(self, name)) is not None}
         options["faults"] = tuple(parse_fault(text) for text in self.fault)
         return read_plan(self.fault_plan, options)
 
@@ -59,8 +60,6 @@ class MockOptions:
 
 def check_options(context: typer.Context, *, mock: bool) -> None:
     """Raise ``MockError`` for options of a mock without one, or of an engine with one."""
-    from workloads.errors import MockError
-
     of_mock = {field.name for field in fields(MockOptions)} - {*_ALSO}
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
+from workloads.errors import PolicyError
+
 if TYPE_CHECKING:
     from policies.config import PolicyConfig
 
@@ -66,8 +68,6 @@ class PolicyOptions:
 
 def parse_kv_tokens(text: str) -> int:
     """Return a number of tokens; ``unlimited`` is more than any trace fills."""
-    from workloads.errors import PolicyError
-
     if text == "unlimited":
         return UNLIMITED_TOKENS
     if not text.isdigit():

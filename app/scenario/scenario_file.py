@@ -12,9 +12,9 @@ from typing import Annotated, Any, Self, get_type_hints
 import yaml
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from app.scenario.scenarios import fit_to_trace
+from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
 from app.scenario.server_options import ServerOptions
-from app.scenario.settings import parse_policies, with_settings
+from app.scenario.settings import parse_policies
 from app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
 from policies.config import PolicyConfig
 from policies.presets import find_preset
@@ -190,12 +190,8 @@ class ScenarioFile(FrozenModel):
 
     def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "ScenarioFile":
         """Return the scenario with further settings, which win."""
-        return self.model_copy(
-            update={
-                "policies": {**self.policies, **policies},
-                "cluster": {**self.cluster, **cluster},
-            }
-        )
+        policies, cluster = {**self.policies, **policies}, {**self.cluster, **cluster}
+        return self.model_copy(update={"policies": policies, "cluster": cluster})
 
     def with_policies(self, text: str) -> "ScenarioFile":
         """Return the scenario under a side of ``--compare``; raises ``PolicyError``."""
@@ -209,9 +205,7 @@ class ScenarioFile(FrozenModel):
         Raises ``ServetwinError`` naming the setting that cannot be.
         """
         servers = servers or self.server.options().base()
-        around = {**servers.cluster.as_dict(), **self._preset_cluster(), **self.cluster}
-        config = with_settings(servers.policies, self._policies())
-        return Scenario(config, servers.profile, ClusterConfig(**around), servers.more_profiles)
+        return laid_over(servers, self._policies(), {**preset_cluster(self.preset), **self.cluster})
 
     def build(self, trace: Trace, servers: Scenario | None = None) -> Scenario:
         """Return the scenario for ``trace``: as ``settled``, with a model length that fits every
@@ -224,9 +218,6 @@ class ScenarioFile(FrozenModel):
         preset = find_preset(self.preset).policies if self.preset else {}
         return {**preset, **self.policies}
 
-    def _preset_cluster(self) -> Mapping[str, Any]:
-        return find_preset(self.preset).cluster if self.preset else {}
-
     def redraw(self, seed: int) -> tuple[Trace, Scenario]:
         """Return another draw of a generated workload, and the scenario that fits it."""
         trace = self.workload.trace(seed)
@@ -234,10 +225,8 @@ class ScenarioFile(FrozenModel):
 
     def as_yaml(self) -> str:
         """Return the text of the file, without the settings that are at their default."""
-        found: str = yaml.safe_dump(
-            self.model_dump(mode="json", exclude_defaults=True), sort_keys=False
-        )
-        return found
+        settings = self.model_dump(mode="json", exclude_defaults=True)
+        return str(yaml.safe_dump(settings, sort_keys=False))
 
 
 def read_scenario(path: Path) -> ScenarioFile:
@@ -280,8 +269,7 @@ def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
 def _setting_problem(section: str, key: str, value: Any) -> str | None:
     known = _known_settings(section)
     if key not in known:
-        hint = did_you_mean(key, known)
-        return f"unknown key; {hint}"
+        return f"unknown key; {did_you_mean(key, known)}"
     try:
         known[key].validate_python(value, strict=True)
     except ValidationError as error:
@@ -299,17 +287,14 @@ def _first_problem(error: ValidationError) -> str:
     place: Sequence[Any] = problem["loc"]
     where = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden":
-        known = list(_section(place[:-1]).model_fields)
-        hint = did_you_mean(str(place[-1]), known)
-        return f"{where}: unknown key; {hint}"
+        known = list(_SECTIONS[tuple(place[:-1])].model_fields)
+        return f"{where}: unknown key; {did_you_mean(str(place[-1]), known)}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"
     message = problem["msg"]
     return f"{where}: {problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
-def _section(place: Sequence[Any]) -> type[FrozenModel]:
-    sections: dict[tuple[Any, ...], type[FrozenModel]] = {
-        (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
-    }  # fmt: skip
-    return sections[tuple(place)]
+_SECTIONS: dict[tuple[Any, ...], type[FrozenModel]] = {
+    (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
+}  # fmt: skip

@@ -29,17 +29,29 @@ def build_scenario(
 
     Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
     """
-    settings = policy.changes()
-    around = servers.cluster.as_dict()
-    around.update(find_preset(policy.preset).cluster if policy.preset else {})
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
-    settings.update(named.policies)
-    around.update({**named.preset_cluster, **cluster.changes(), **named.cluster})
-    config, note = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
+    settings = {**policy.changes(), **named.policies}
+    preset = {**preset_cluster(policy.preset), **named.preset_cluster}
+    found = laid_over(servers, settings, {**preset, **cluster.changes(), **named.cluster})
+    config, note = fit_to_trace(found.policies, trace, settings)
     if note:
         typer.echo(f"note: {note}", err=True)
     _warn_of_free_swaps(config, servers.servers())
-    return replace(servers, policies=config, cluster=ClusterConfig(**around))
+    return replace(found, policies=config)
+
+
+def laid_over(
+    servers: Scenario, policies: Mapping[str, Any], cluster: Mapping[str, Any]
+) -> Scenario:
+    """Return ``servers`` with settings of policies and of the cluster laid over their own."""
+    config = with_settings(servers.policies, policies)
+    around = ClusterConfig(**{**servers.cluster.as_dict(), **cluster})
+    return replace(servers, policies=config, cluster=around)
+
+
+def preset_cluster(preset: str | None) -> Mapping[str, Any]:
+    """Return the cluster settings of a preset; none without one."""
+    return find_preset(preset).cluster if preset else {}
 
 
 def fit_to_trace(

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from workloads.errors import PolicyError, did_you_mean
+from workloads.key_values import key_value
+
 if TYPE_CHECKING:
     from policies.config import PolicyConfig
     from policies.presets import Preset
@@ -86,8 +89,6 @@ def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig
 
     Raises ``PolicyError`` where it names settings of a cluster.
     """
-    from workloads.errors import PolicyError
-
     named = parse_policies(text, where)
     if named.cluster:
         raise PolicyError(f"{where}: {text!r}: one server has no {', '.join(named.cluster)}")
@@ -114,7 +115,6 @@ def _preset(name: str, where: str) -> "Preset":
     """Return a preset; raises ``PolicyError`` with the nearest name of a preset or a policy."""
     from policies.presets import PRESETS, find_preset
     from policies.registry import MEMORIES, SCHEDULERS
-    from workloads.errors import PolicyError, did_you_mean
 
     if name in PRESETS:
         return find_preset(name)
@@ -125,9 +125,6 @@ def _preset(name: str, where: str) -> "Preset":
 
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
     """Return a key of ``known`` and its value, of the type that ``known`` has for it."""
-    from workloads.errors import PolicyError, did_you_mean
-    from workloads.key_values import key_value
-
     key, value = key_value(text, where)
     if key not in known:
         raise PolicyError(f"{where}: unknown setting {key!r}; {did_you_mean(key, known)}")

@@ -6,8 +6,8 @@ from itertools import product
 from typing import Any, get_type_hints
 
 from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fit_to_trace
-from app.scenario.settings import parse_settings, with_settings
+from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
+from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
 from sim.experiments.scenario import ClusterConfig, Scenario
@@ -75,20 +75,16 @@ def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) 
 
     Raises ``ServetwinError`` where that cannot be.
     """
-    preset = find_preset(name) if (name := values.get("preset", options.policy.preset)) else None
+    preset = values.get("preset", options.policy.preset)
     own = parse_settings(
         [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
         "--vary", PolicyConfig, ClusterConfig,
     )  # fmt: skip
     cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
-    settings = {**replace(options.policy, preset=name).changes(), **own}
-    servers = _servers(options, values)
-    around: dict[str, Any] = {
-        **servers.cluster.as_dict(), **(preset.cluster if preset else {}),
-        **options.cluster.changes(), **cluster,
-    }  # fmt: skip
-    config, _ = fit_to_trace(with_settings(servers.policies, settings), trace, settings)
-    return replace(servers, policies=config, cluster=ClusterConfig(**around))
+    settings = {**replace(options.policy, preset=preset).changes(), **own}
+    around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
+    found = laid_over(_servers(options, values), settings, around)
+    return replace(found, policies=fit_to_trace(found.policies, trace, settings)[0])
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Scenario:

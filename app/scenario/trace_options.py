@@ -1,11 +1,12 @@
 """Options that say which part of a trace is taken, and how it is scaled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
+from workloads.errors import TraceError
 from workloads.readers.registry import READERS
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ class TraceOptions(TraceShape):
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
-        from workloads.errors import TraceError
         from workloads.reading import SESSION_RATE_PER_S, read_trace
 
         if self.path is None:
@@ -78,8 +78,6 @@ class TraceOptions(TraceShape):
 
     def read_or_sample(self) -> "Trace":
         """Read the trace; without a path, the bundled sample."""
-        from dataclasses import replace
-
         from workloads.sample import sample_path
 
         if self.path is not None:
@@ -89,29 +87,22 @@ class TraceOptions(TraceShape):
 
     def transform(self, trace: "Trace") -> "Trace":
         """Return the part of ``trace`` that the options choose, scaled as they say."""
-        from workloads.errors import TraceError
-        from workloads.transform import (
-            at_rate,
-            limit,
-            scale_rate,
-            scale_tokens,
-            window,
-            with_estimates,
-        )
+        from workloads import transform
 
         if self.rate_scale is not None and self.rate_per_s is not None:
             raise TraceError("--rate and --rate-scale exclude each other; give one")
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
-            trace = window(trace, self.start_s or 0.0, end_s)
+            trace = transform.window(trace, self.start_s or 0.0, end_s)
         if self.limit is not None:
-            trace = limit(trace, self.limit)
+            trace = transform.limit(trace, self.limit)
         if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
-            trace = scale_tokens(trace, prompt=self.prompt_scale, output=self.output_scale)
+            scales = {"prompt": self.prompt_scale, "output": self.output_scale}
+            trace = transform.scale_tokens(trace, **scales)
         if self.rate_scale is not None:
-            trace = scale_rate(trace, self.rate_scale)
+            trace = transform.scale_rate(trace, self.rate_scale)
         if self.rate_per_s is not None:
-            trace = at_rate(trace, self.rate_per_s)
+            trace = transform.at_rate(trace, self.rate_per_s)
         if self.estimate_cv is not None:
-            trace = with_estimates(trace, self.estimate_cv, self.seed)
+            trace = transform.with_estimates(trace, self.estimate_cv, self.seed)
         return trace

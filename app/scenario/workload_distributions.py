@@ -1,6 +1,6 @@
 """Arrivals, lengths and shared prefixes of a generated workload, by name and numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from math import exp, sqrt
@@ -115,38 +115,24 @@ class LengthChoice:
 
         Raises ``TraceError`` for an unknown name or an impossible number.
         """
-        from workloads.generators.lengths import (
-            ExponentialTokens,
-            FixedTokens,
-            LognormalTokens,
-            ZipfTokens,
-        )
+        from workloads.generators import lengths
 
-        makers: dict[str, Callable[[], TokenLaw]] = {
-            "fixed": lambda: FixedTokens(round(self.mean_tokens)),
-            "uniform": self._uniform,
-            "exponential": lambda: ExponentialTokens(self.mean_tokens, self.max_tokens),
-            "lognormal": lambda: LognormalTokens.from_mean(
-                self.mean_tokens, self.cv, max_tokens=self.max_tokens
-            ),
-            "zipf": lambda: ZipfTokens(self.zipf, self._largest()),
-            "pareto": self._pareto,
-        }
-        return makers[known(f"--{self.part}-law", self.name, LENGTHS)]()
-
-    def _uniform(self) -> "TokenLaw":
-        from workloads.generators.lengths import UniformTokens
-
-        half = sqrt(3) * self.cv * self.mean_tokens
-        largest = round(self.mean_tokens + half)
-        least = max(1, round(self.mean_tokens - half))
-        return UniformTokens(least, min(largest, self.max_tokens or largest))
-
-    def _pareto(self) -> "TokenLaw":
-        from workloads.generators.lengths import LognormalTokens, ParetoTailTokens
-
-        body = LognormalTokens.from_mean(self.mean_tokens, self.cv, max_tokens=self.max_tokens)
-        return ParetoTailTokens(body, exp(body.mu + _Z95 * body.sigma), self.tail_alpha)
+        mean, most = self.mean_tokens, self.max_tokens
+        match known(f"--{self.part}-law", self.name, LENGTHS):
+            case "fixed":
+                return lengths.FixedTokens(round(mean))
+            case "exponential":
+                return lengths.ExponentialTokens(mean, most)
+            case "zipf":
+                return lengths.ZipfTokens(self.zipf, self._largest())
+            case "uniform":
+                half = sqrt(3) * self.cv * mean
+                least, largest = max(1, round(mean - half)), round(mean + half)
+                return lengths.UniformTokens(least, min(largest, most or largest))
+        body = lengths.LognormalTokens.from_mean(mean, self.cv, max_tokens=most)
+        if self.name == "lognormal":
+            return body
+        return lengths.ParetoTailTokens(body, exp(body.mu + _Z95 * body.sigma), self.tail_alpha)
 
     def _largest(self) -> int:
         if self.max_tokens is None:
@@ -185,15 +171,12 @@ class PrefixChoice:
 
         block_tokens = self.block_tokens or DEFAULT_BLOCK_TOKENS
         if self.name == "shared-prefix":
-            return PrefixGroups(
-                self.groups or DEFAULT_GROUPS, self.prefix_tokens, self.zipf, block_tokens
-            )
-        if self.name == "tree":
-            return PrefixTree(
-                self.branching, self.levels, self.node_tokens, self.descend, self.zipf,
-                block_tokens,
-            )  # fmt: skip
-        return None
+            groups = self.groups or DEFAULT_GROUPS
+            return PrefixGroups(groups, self.prefix_tokens, self.zipf, block_tokens)
+        if self.name != "tree":
+            return None
+        shape = self.branching, self.levels, self.node_tokens
+        return PrefixTree(*shape, self.descend, self.zipf, block_tokens)
 
 
 DEFAULT_GROUPS = 64
@@ -206,11 +189,8 @@ def think_time(name: str, think_s: float) -> "PauseDistribution":
     """Return think times by name: of this median if lognormal, of this mean if exponential."""
     from workloads.generators.pauses import ExponentialPause, LognormalPause
 
-    makers: Mapping[str, Callable[[float], PauseDistribution]] = {
-        "lognormal": LognormalPause,
-        "exponential": ExponentialPause,
-    }
-    return makers[known("--think", name, THINK_TIMES)](think_s)
+    is_lognormal = known("--think", name, THINK_TIMES) == "lognormal"
+    return LognormalPause(think_s) if is_lognormal else ExponentialPause(think_s)
 
 
 def known(option: str, name: str, names: Sequence[str]) -> str:

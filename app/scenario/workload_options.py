@@ -17,6 +17,7 @@ from app.scenario.workload_distributions import (
     PrefixChoice,
     think_time,
 )
+from workloads.errors import TraceError
 
 if TYPE_CHECKING:
     from workloads.generators.lengths import LengthDistribution
@@ -55,23 +56,19 @@ class LengthOptions:
 
     def prompt(self) -> LengthChoice:
         """Return the choice of prompt lengths. Raises ``TraceError`` for an unknown name."""
-        choice = LengthChoice(
-            "prompt", "fixed", self.prompt_mean, self.prompt_cv, self.prompt_max,
-            self.length_zipf, self.tail_alpha,
-        )  # fmt: skip
-        return lengths_of("fixed" if self.fixed else self.prompt_law, choice, "--prompt-law")
+        return self._choice("prompt")
 
     def output(self) -> LengthChoice:
         """Return the choice of output lengths. Raises ``TraceError`` for an unknown name."""
-        choice = LengthChoice(
-            "output", "fixed", self.output_mean, self.output_cv, self.output_max,
-            self.length_zipf, self.tail_alpha,
-        )  # fmt: skip
-        return lengths_of("fixed" if self.fixed else self.output_law, choice, "--output-law")
+        return self._choice("output")
+
+    def _choice(self, part: str) -> LengthChoice:
+        law, mean, cv, most = (getattr(self, f"{part}_{x}") for x in ("law", "mean", "cv", "max"))
+        choice = LengthChoice(part, "fixed", mean, cv, most, self.length_zipf, self.tail_alpha)
+        return lengths_of("fixed" if self.fixed else law, choice, f"--{part}-law")
 
     def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthDistribution":
         """Return lengths of requests: drawn from a trace, or independently by the two choices."""
-        from workloads.errors import TraceError
         from workloads.generators.lengths import EmpiricalLengths, IndependentLengths
         from workloads.reading import read_trace
 

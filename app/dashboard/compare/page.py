@@ -11,7 +11,7 @@ from app.dashboard.charts import chart
 from app.dashboard.compare import policy_comparison
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.metrics_row import SHOWN, ScenarioSummaries
+from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, summaries_so_far
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import (
     REPLICATIONS,
@@ -20,8 +20,10 @@ from app.dashboard.simulations import (
     replications,
     simulate,
 )
+from app.dashboard.widgets import bound
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
+from sim.records.metrics import LATENCIES
 from workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
@@ -65,7 +67,7 @@ def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
     """Return a scenario per valid policy, and show below the box what is wrong with the others."""
     labels = st.multiselect(
         "Policies (the first is the baseline)", policy_comparison.policy_labels(),
-        list(policy_comparison.DEFAULT_LABELS), key="compare_policies", bind="query-params",
+        list(policy_comparison.DEFAULT_LABELS), **bound("compare_policies"),
         accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
         help="Choose, or type as for `replay --compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
     )  # fmt: skip
@@ -127,10 +129,7 @@ def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -
 
 
 def _sides(outcomes: Mapping[str, SimulatedScenario]) -> dict[str, ScenarioSummaries]:
-    return {
-        label: ScenarioSummaries(found.summary, finished_replications(found))
-        for label, found in outcomes.items()
-    }
+    return {label: summaries_so_far(found) for label, found in outcomes.items()}
 
 
 def _tables(table: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
@@ -146,9 +145,8 @@ def _tables(table: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) ->
 
 
 def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:
-    shown = ("ttft_s", "tpot_s", "e2e_s")
     metric = st.segmented_control(
-        "Distribution of", shown, default="ttft_s", required=True, key="compare_metric",
+        "Distribution of", LATENCIES, default="ttft_s", required=True, key="compare_metric",
         format_func=lambda name: METRICS[name].label,
     )  # fmt: skip
     slo = next(iter(outcomes.values())).file.slo.slo()
@@ -166,11 +164,9 @@ def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
     found = policy_comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(policy_comparison.gains_sentence(found, escaped(first), escaped(other)))
     chart(figures.gains_over_time(found, first, other), "compare_gains")
+    frames = policy_comparison.largest_gains_and_losses(found)
     titles = ("Largest gains", "Largest losses")
-    columns = st.columns(2)
-    for column, title, frame in zip(
-        columns, titles, policy_comparison.largest_gains_and_losses(found), strict=True
-    ):
+    for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
         with column:
             st.markdown(f"**{title}**")
             _requests(frame, b.file)
@@ -180,15 +176,10 @@ def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
     if frame.empty:
         st.caption("none")
         return
-    shown = pd.DataFrame(
-        {
-            "request": frame["request_id"],
-            "arrival, s": frame["scheduled_s"].round(2),
-            "before, ms": (1000 * frame["a"]).round(1),
-            "after, ms": (1000 * frame["b"]).round(1),
-            "difference, ms": (1000 * frame["difference"]).round(1),
-        }
-    )
+    times_s = {"before": frame["a"], "after": frame["b"], "difference": frame["difference"]}
+    times_ms = {f"{name}, ms": (1000 * s).round(1) for name, s in times_s.items()}
+    arrivals_s = frame["scheduled_s"].round(2)
+    shown = pd.DataFrame({"request": frame["request_id"], "arrival, s": arrivals_s, **times_ms})
     links = policy_comparison.timeline_links(scenario, frame["request_id"].tolist())
     if links:
         shown["timeline"] = links

@@ -28,7 +28,8 @@ from app.dashboard.jobs.scenario_grid import (
     with_values,
 )
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.scenario.uploads import uploads
+from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
 from sim.experiments.frontier import (
     GOODPUT,
@@ -39,7 +40,6 @@ from sim.experiments.frontier import (
     round_levels,
 )
 from sim.experiments.sweep import PROBLEM
-from workloads.errors import ServetwinError
 
 _JOB = "frontier"
 _CHART = "frontier_chart"
@@ -86,7 +86,7 @@ def _axes() -> dict[str, str]:
     columns = st.columns([2, 1, 1, 1])
     return {
         axis: column.text_input(
-            label, _DEFAULTS.get(axis, ""), key=f"frontier_{axis}", bind="query-params",
+            label, _DEFAULTS.get(axis, ""), **bound(f"frontier_{axis}"),
             placeholder="as in the scenario", help="Values separated by commas.",
         )
         for column, (axis, label) in zip(columns, AXES.items(), strict=True)
@@ -94,27 +94,24 @@ def _axes() -> dict[str, str]:
 
 
 def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
-    try:
+    with problems_shown():
         points = frontier_points(texts)
-    except ServetwinError as error:
-        st.error(escaped(error))
-        return
-    given = uploads().get(base.workload.source)
-    files = [with_values(base, values_of(point)) for point in points]
-    scenarios = [GridScenario(file, given.trace if given else None) for file in files]
-    start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
+        given = given_trace(base.workload.source)
+        files = [with_values(base, values_of(point)) for point in points]
+        scenarios = [GridScenario(file, given) for file in files]
+        start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
 
 
 def _shown_choices() -> tuple[float, str]:
     with st.container(horizontal=True, gap="large"):
         name = st.segmented_control(
             "Vertical axis, per replica", list(_Y), default="goodput", required=True,
-            key="frontier_y", bind="query-params", width=280,
-            help="; ".join(f"{name}: {Y_DEFINITIONS[y]}" for name, y in _Y.items()),
+            help="; ".join(f"{name}: {Y_DEFINITIONS[y]}" for name, y in _Y.items()), width=280,
+            **bound("frontier_y"),
         )  # fmt: skip
         share = st.number_input(
-            "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, key="frontier_share",
-            bind="query-params", width=300,
+            "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5,
+            **bound("frontier_share"), width=300,
             help="A point below this share is drawn as an open symbol.",
         )  # fmt: skip
     return share / 100, _Y[name]

@@ -15,9 +15,9 @@ from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from app.dashboard.trust.trials import verdict_table
+from app.dashboard.widgets import problems_shown
 from app.text.metric_labels import METRICS
 from loadtest.dialects.registry import DIALECTS
-from workloads.errors import ServetwinError
 
 _TEST, _OUTCOME = "load_test", "load_test_outcome"
 _EVERY_S = 1.0
@@ -68,13 +68,10 @@ def _start(endpoint: Endpoint, outcome: SimulatedScenario) -> None:
     if problem := _problem(endpoint):
         st.error(problem)
         return
-    try:
+    with problems_shown():
         st.session_state[_TEST] = start(runs_folder(), endpoint, outcome, _slo_option(outcome))
-    except ServetwinError as error:
-        st.error(escaped(error))
-        return
-    st.session_state[_OUTCOME] = outcome
-    st.rerun()
+        st.session_state[_OUTCOME] = outcome
+        st.rerun()
 
 
 def _problem(endpoint: Endpoint) -> str | None:
@@ -111,19 +108,16 @@ def _watched() -> None:
 
 
 def _counts(test: LoadTestProcess) -> None:
-    answers = test.answered()
-    for column, (label, value) in zip(
-        st.columns(5),
-        {
-            "Elapsed, s": f"{test.state['elapsed_s']:.0f}",
-            "Sent": f"{test.state['sent']}",
-            "Failed": f"{test.state['failed']}",
-            "TTFT p50, ms": _median_ms(answers, "ttft_s"),
-            "TPOT p50, ms": _median_ms(answers, "tpot_s"),
-        }.items(),
-        strict=True,
-    ):
-        column.metric(label, value)
+    answers, state = test.answered(), test.state
+    counts = {
+        "Elapsed, s": f"{state['elapsed_s']:.0f}",
+        "Sent": f"{state['sent']}",
+        "Failed": f"{state['failed']}",
+        "TTFT p50, ms": _median_ms(answers, "ttft_s"),
+        "TPOT p50, ms": _median_ms(answers, "tpot_s"),
+    }
+    for column, counted in zip(st.columns(5), counts.items(), strict=True):
+        column.metric(*counted)
 
 
 def _median_ms(answers: pd.DataFrame, metric: str) -> str:
@@ -147,7 +141,8 @@ def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
     if failure := test.failure():
         st.error(escaped(failure[:1].upper() + failure[1:]))
     if test.has_run:
-        _result(test)
+        with problems_shown():
+            _result(test)
     elif test.answers:
         _charts(test.answered(), outcome)
     with st.expander("Output of the load test"):
@@ -155,11 +150,7 @@ def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
 
 
 def _result(test: LoadTestProcess) -> None:
-    try:
-        runs, trials = opened(test.folder.parent, (test.folder.name,))
-    except ServetwinError as error:
-        st.error(escaped(error))
-        return
+    runs, trials = opened(test.folder.parent, (test.folder.name,))
     kinds = {named.run.kind: named.run for named in runs}
     measured = kinds["loadtest"]
     counts = measured.requests["status"].value_counts()
@@ -169,11 +160,8 @@ def _result(test: LoadTestProcess) -> None:
     if trials:
         st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
     looks = figures.looks(("predicted", "measured"))
-    requests = (
-        {"predicted": kinds["simulation"].requests, "measured": measured.requests}
-        if trials
-        else {"measured": measured.requests}
-    )
+    requests = {"predicted": kinds["simulation"].requests} if trials else {}
+    requests["measured"] = measured.requests
     for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
         with column:
             chart(figures.latency_cdf(requests, metric, looks), f"load_test_cdf_{metric}")

@@ -22,11 +22,11 @@ from app.dashboard.policies.policy_grid import (
     policy_points,
 )
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.scenario.uploads import uploads
+from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from sim.experiments.sweep import PROBLEM
-from workloads.errors import ServetwinError
 
 _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
@@ -61,13 +61,11 @@ def page() -> None:
     base = current_scenario()
     table = _edited_table()
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
-    rates = left.text_input(
-        AXES["rate"], _RATES, key="policies_rates", bind="query-params",
-        help="Values separated by commas.",
-    )  # fmt: skip
+    help_ = "Values separated by commas."
+    rates = left.text_input(AXES["rate"], _RATES, **bound("policies_rates"), help=help_)
     share = middle.number_input(
-        "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, key="policies_share",
-        bind="query-params", help=METRICS["slo_attainment"].definition,
+        "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, **bound("policies_share"),
+        help=METRICS["slo_attainment"].definition,
     )  # fmt: skip
     if right.button("Run the grid", type="primary", key="policies_run"):
         _start(base, table, rates)
@@ -98,14 +96,11 @@ def _edited_table() -> pd.DataFrame:
 
 
 def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
-    try:
+    with problems_shown():
         points, files = policy_points(base, table, rates)
-    except ServetwinError as error:
-        st.error(escaped(error))
-        return
-    given = uploads().get(base.workload.source)
-    scenarios = [GridScenario(file, given.trace if given else None) for file in files]
-    start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
+        given = given_trace(base.workload.source)
+        scenarios = [GridScenario(file, given) for file in files]
+        start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
 
 
 def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
@@ -116,13 +111,9 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     names = dict.fromkeys(point[NAME] for point in points)
     rates = sorted({point["rate"] for point in points})
     shares = frame.pivot_table("slo_attainment", NAME, "rate", dropna=False)
-    chart(
-        figures.heat_map(
-            shares.reindex(index=list(names), columns=rates),
-            "requests per second", METRICS["slo_attainment"].title,
-        ),
-        "policies_heat_map",
-    )  # fmt: skip
+    shares = shares.reindex(index=list(names), columns=rates)
+    title = METRICS["slo_attainment"].title
+    chart(figures.heat_map(shares, "requests per second", title), "policies_heat_map")
     if job.is_running:
         return
     left, right = st.columns([3, 2])

@@ -1,5 +1,7 @@
 """Runs: save, open, compare, download and delete run folders."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import uploads
-from app.dashboard.simulations import SimulatedScenario, simulate
+from app.dashboard.simulations import simulate
+from app.dashboard.widgets import bound, problems_shown
 from app.html.report import render_html
 from app.scenario.scenario_file import ScenarioFile
 from app.text.report_folders import NamedRun
@@ -36,10 +39,8 @@ def page() -> None:
     _listing(root, runs)
     _problems([run for run in found if run.problem])
     _comparing(root, [run.name for run in runs], file)
-    name = st.selectbox(
-        "Open a run", [run.name for run in found], None, placeholder="choose one", key=_OPEN,
-        bind="query-params",
-    )  # fmt: skip
+    names = [run.name for run in found]
+    name = st.selectbox("Open a run", names, None, placeholder="choose one", **bound(_OPEN))
     if name:
         _opened(root, name, file)
 
@@ -49,6 +50,17 @@ def _show_message() -> None:
     if message := st.session_state.pop(_MESSAGE, None):
         kind, text = message
         (st.error if kind == "error" else st.success)(escaped(text))
+
+
+@contextmanager
+def _reported(done: str) -> Iterator[None]:
+    """Keep what the next drawing says: ``done``, or why it could not be done."""
+    message = "success", done
+    try:
+        yield
+    except ServetwinError as error:
+        message = "error", str(error)
+    st.session_state[_MESSAGE] = message
 
 
 def _saving(root: Path, file: ScenarioFile) -> None:
@@ -68,14 +80,9 @@ def _free_name(root: Path, file: ScenarioFile) -> str:
 
 
 def _save(root: Path, name: str, file: ScenarioFile) -> None:
-    try:
-        outcome: SimulatedScenario = simulate(file)
-        save_run(root, name, outcome)
-    except ServetwinError as error:
-        st.session_state[_MESSAGE] = "error", str(error)
-        return
-    st.session_state[_OPEN] = name
-    st.session_state[_MESSAGE] = "success", f"saved as {name}"
+    with _reported(f"saved as {name}"):
+        save_run(root, name, simulate(file))
+        st.session_state[_OPEN] = name
 
 
 def _listing(root: Path, runs: list[ListedFolder]) -> None:
@@ -110,17 +117,14 @@ def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
 
 def _report(root: Path, names: tuple[str, ...], file: ScenarioFile, key: str) -> None:
     """Offer the report of ``servetwin report``, with the SLO of the scenario at the side."""
-    try:
+    with problems_shown():
         found, trials = opened(root, names)
-    except ServetwinError as error:
-        st.error(escaped(error))
-        return
-    st.download_button(
-        "Report as HTML",
-        lambda: render_html(found, trials, file.slo.slo()).encode("utf-8", "replace"),
-        f"{key}.html", "text/html", on_click="ignore", key=f"runs_report_{key}",
-        help="One file that opens anywhere, without a network.",
-    )  # fmt: skip
+        st.download_button(
+            "Report as HTML",
+            lambda: render_html(found, trials, file.slo.slo()).encode("utf-8", "replace"),
+            f"{key}.html", "text/html", on_click="ignore", key=f"runs_report_{key}",
+            help="One file that opens anywhere, without a network.",
+        )  # fmt: skip
 
 
 def _opened(root: Path, name: str, file: ScenarioFile) -> None:
@@ -161,13 +165,9 @@ def _deleting(root: Path, name: str) -> None:
 
 
 def _delete(root: Path, name: str) -> None:
-    try:
+    with _reported(f"{name} is deleted"):
         delete(root, name)
-    except ServetwinError as error:
-        st.session_state[_MESSAGE] = "error", str(error)
-        return
-    st.session_state[_OPEN] = None
-    st.session_state[_MESSAGE] = "success", f"{name} is deleted"
+        st.session_state[_OPEN] = None
 
 
 def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:

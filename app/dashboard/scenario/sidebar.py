@@ -19,10 +19,10 @@ from app.dashboard.scenario.controls import (
     workload_names,
 )
 from app.dashboard.scenario.uploads import trace_uploader, uploads
+from app.dashboard.widgets import bound, uploader
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
 from workloads.errors import ServetwinError
 
-_PROBLEM, _TAKEN = "yaml_problem", "yamls_taken"
 _MOST_YAML_BYTES = 100_000
 
 
@@ -65,16 +65,16 @@ def _workload(defaults: dict[str, Any]) -> None:
     with st.expander("Workload", expanded=True):
         source = st.selectbox(
             "Requests from", workload_names(uploads()), help=CONTROLS["workload"].help,
-            **_bound("workload"),
+            **bound("workload"),
         )  # fmt: skip
         generated = is_generated(source)
         own_rate = not generated and st.toggle(
-            "At the trace's own rate", defaults["own_rate"], **_bound("own_rate")
+            "At the trace's own rate", defaults["own_rate"], **bound("own_rate")
         )
         rates = CONTROLS["rate"]
         st.slider(
             "Requests per second", rates.low, rates.high, defaults["rate"], 0.5, disabled=own_rate,
-            help=rates.help, **_bound("rate"),
+            help=rates.help, **bound("rate"),
         )  # fmt: skip
         _count("Requests", "requests", defaults)
         if generated:
@@ -103,7 +103,7 @@ def _slo(defaults: dict[str, Any]) -> None:
             limits = CONTROLS[name]
             st.number_input(
                 f"{label} at most, ms", limits.low, limits.high, defaults[name], 10.0, "%g",
-                placeholder="no limit", help=f"{limits.help} Empty: no limit.", **_bound(name),
+                placeholder="no limit", help=f"{limits.help} Empty: no limit.", **bound(name),
             )  # fmt: skip
 
 
@@ -111,18 +111,18 @@ def _server(defaults: dict[str, Any]) -> None:
     with st.expander("Server"):
         kind = st.segmented_control(
             "Step times", [CALIBRATED, DATA_SHEET], default=CALIBRATED, required=True,
-            help="Measured on a real engine, or a roofline by the data sheet.", **_bound("server"),
+            help="Measured on a real engine, or a roofline by the data sheet.", **bound("server"),
         )  # fmt: skip
         if kind == DATA_SHEET:
             for name, label in (("model", "Model"), ("hardware", "Device")):
                 _select(label, name, defaults)
             st.multiselect(
                 "Techniques", technique_names(), accept_new_options=True,
-                help=CONTROLS["techniques"].help, **_bound("techniques"),
+                help=CONTROLS["techniques"].help, **bound("techniques"),
             )  # fmt: skip
             st.text_input(
                 "Efficiency", placeholder="compute=0.7,memory=0.85",
-                help=CONTROLS["efficiency"].help, **_bound("efficiency"),
+                help=CONTROLS["efficiency"].help, **bound("efficiency"),
             )  # fmt: skip
         else:
             _select("Profile", "profile", defaults)
@@ -144,7 +144,7 @@ def _policies(defaults: dict[str, Any]) -> None:
         _optional("KV memory, tokens", "kv_tokens", own)
         st.text_input(
             "More settings", placeholder="queue_order=sjf watermark=0.01",
-            help="KEY=VALUE, separated by spaces.", **_bound("set"),
+            help="KEY=VALUE, separated by spaces.", **bound("set"),
         )  # fmt: skip
         _count("Seed", "seed", defaults)
 
@@ -177,13 +177,7 @@ def _file() -> None:
         st.download_button(
             "Download YAML", _yaml(), "scenario.yaml", "application/yaml", on_click="ignore"
         )
-        taken = st.session_state.setdefault(_TAKEN, 0)
-        st.file_uploader(
-            "Upload YAML", ["yaml", "yml"], key=f"yaml_{taken}", on_change=_take_yaml,
-            max_upload_size=1,
-        )  # fmt: skip
-        if problem := st.session_state.get(_PROBLEM):
-            st.error(escaped(problem))
+        uploader("Upload YAML", "yaml", _take_yaml, type=["yaml", "yml"], max_upload_size=1)
 
 
 def _yaml() -> str:
@@ -193,40 +187,24 @@ def _yaml() -> str:
         return f"# {error}\n"
 
 
-def _take_yaml() -> None:
-    file = st.session_state[f"yaml_{st.session_state[_TAKEN]}"]
-    if file is None:
-        return
-    st.session_state[_TAKEN] += 1  # an empty uploader: the same file can be taken again
-    st.session_state[_PROBLEM] = None
-    try:
-        show_scenario(_parsed(file.name, file.getvalue()))
-    except ServetwinError as error:
-        st.session_state[_PROBLEM] = str(error)
-
-
-def _parsed(name: str, content: bytes) -> ScenarioFile:
+def _take_yaml(name: str, content: bytes) -> None:
     if len(content) > _MOST_YAML_BYTES:
         raise ScenarioError(f"{name}: {len(content)} bytes; at most {_MOST_YAML_BYTES} here")
     try:
-        return parse_scenario(content.decode(), name)
+        text = content.decode()
     except UnicodeDecodeError:
         raise ScenarioError(f"{name}: not a text file") from None
-
-
-def _bound(name: str) -> dict[str, Any]:
-    """Return the key of a control, which is also its name in the link."""
-    return {"key": name, "bind": "query-params"}
+    show_scenario(parse_scenario(text, name))
 
 
 def _count(label: str, name: str, defaults: dict[str, Any]) -> None:
     takes = CONTROLS[name]
-    st.number_input(label, takes.low, takes.high, defaults[name], help=takes.help, **_bound(name))
+    st.number_input(label, takes.low, takes.high, defaults[name], help=takes.help, **bound(name))
 
 
 def _real(label: str, name: str, defaults: dict[str, Any]) -> None:
     takes, value = CONTROLS[name], float(defaults[name])
-    st.number_input(label, takes.low, takes.high, value, 0.1, help=takes.help, **_bound(name))
+    st.number_input(label, takes.low, takes.high, value, 0.1, help=takes.help, **bound(name))
 
 
 def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
@@ -234,7 +212,7 @@ def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
     takes = CONTROLS[name]
     placeholder = f"{own[name]:,} ({OWN})" if name in own else OWN
     st.number_input(
-        label, takes.low, takes.high, None, help=takes.help, placeholder=placeholder, **_bound(name)
+        label, takes.low, takes.high, None, help=takes.help, placeholder=placeholder, **bound(name)
     )
 
 
@@ -245,5 +223,5 @@ def _select(
     takes, by_itself = CONTROLS[name], (own or {}).get(name)
     help_ = f"{takes.help} The {OWN}: {by_itself}." if by_itself else takes.help
     place = takes.choices.index(defaults[name])
-    chosen: str = st.selectbox(label, takes.choices, place, help=help_, **_bound(name))
+    chosen: str = st.selectbox(label, takes.choices, place, help=help_, **bound(name))
     return chosen

@@ -4,7 +4,6 @@ on the command line."""
 import gzip
 import tempfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
@@ -12,9 +11,10 @@ from pathlib import Path, PurePath
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped, plain
+from app.dashboard.formatting import plain
+from app.dashboard.widgets import keep_newest, uploader
 from app.scenario.scenario_file import GENERATED, SAMPLE
-from workloads.errors import ServetwinError, TraceError
+from workloads.errors import TraceError
 from workloads.reading import read_trace
 from workloads.trace import Trace
 
@@ -24,7 +24,6 @@ MOST_REQUESTS = 200_000
 MOST_KEPT = 4
 _MB = 1_000_000
 _GZIP_MAGIC = b"\x1f\x8b"
-_TRACES, _PROBLEM, _TAKEN = "uploaded_traces", "trace_problem", "traces_taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +34,23 @@ class Upload:
     digest: str
 
 
-def uploads() -> Mapping[str, Upload]:
+def uploads() -> dict[str, Upload]:
     """Return the uploaded traces by name of the file."""
-    found: dict[str, Upload] = st.session_state.setdefault(_TRACES, {})
+    found: dict[str, Upload] = st.session_state.setdefault("uploaded_traces", {})
     return found
 
 
+def given_trace(source: str) -> Trace | None:
+    """Return the uploaded trace of that name; None where there is none."""
+    upload = uploads().get(source)
+    return upload.trace if upload else None
+
+
 def trace_uploader() -> None:
-    """Draw an uploader that is empty again after each trace; what is wrong stands below."""
-    taken = st.session_state.setdefault(_TAKEN, 0)
-    st.file_uploader(
-        "Your own trace", key=f"trace_upload_{taken}", on_change=_take, max_upload_size=MOST_MB,
-        help="Azure CSV, Mooncake, BurstGPT, our JSON Lines ...: any format that replay reads. "
-        "It stays in this session.",
-    )  # fmt: skip
-    if problem := st.session_state.get(_PROBLEM):
-        st.error(escaped(problem))
+    """Draw the uploader, and what has been uploaded."""
+    formats = "Azure CSV, Mooncake, BurstGPT, our JSON Lines ...: any format that replay reads."
+    help_ = f"{formats} It stays in this session."
+    uploader("Your own trace", "trace_upload", _take, max_upload_size=MOST_MB, help=help_)
     for name, upload in uploads().items():
         st.caption(f"{plain(name)}: {len(upload.trace):,} requests")
 
@@ -83,27 +83,10 @@ def _unpacked(name: str, content: bytes) -> bytes:
     return found
 
 
-def _take() -> None:
-    file = st.session_state[f"trace_upload_{st.session_state[_TAKEN]}"]
-    if file is None:
-        return
-    st.session_state[_TAKEN] += 1  # an empty uploader: the same file can be taken again
-    st.session_state[_PROBLEM] = None
-    content = file.getvalue()
-    try:
-        trace = read_upload(file.name, content)
-    except ServetwinError as error:
-        st.session_state[_PROBLEM] = str(error)
-        return
-    name = f"own {file.name}" if file.name in (GENERATED, SAMPLE) else file.name
-    _keep(name, Upload(trace, blake2b(content, digest_size=8).hexdigest()))
+def _take(file_name: str, content: bytes) -> None:
+    digest = blake2b(content, digest_size=8).hexdigest()
+    upload = Upload(read_upload(file_name, content), digest)
+    name = f"own {file_name}" if file_name in (GENERATED, SAMPLE) else file_name
+    uploads().pop(name, None)
+    keep_newest(uploads(), {name: upload}, MOST_KEPT)
     st.session_state.update({"workload": name, "own_rate": True})
-
-
-def _keep(name: str, upload: Upload) -> None:
-    """Keep the newest few uploads."""
-    kept: dict[str, Upload] = st.session_state.setdefault(_TRACES, {})
-    kept.pop(name, None)
-    kept[name] = upload
-    while len(kept) > MOST_KEPT:
-        del kept[next(iter(kept))]

@@ -22,6 +22,7 @@ from app.dashboard.techniques.effects import (
     parameters,
     texts,
 )
+from app.dashboard.widgets import bound, keep_newest
 from sim.techniques.effects import Effect
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.setup import Setup
@@ -30,7 +31,6 @@ from workloads.errors import ServetwinError
 
 _JOB = "techniques"
 _MOST_KEPT = 2_000
-_CHOSEN = "techniques_chosen"
 _COLOURS = {"better": "#2E8B57", "worse": "#D55E00"}
 _COLUMNS = {
     "technique": st.column_config.TextColumn(pinned=True),
@@ -89,7 +89,7 @@ def _one(server: DataSheetServer, names: Sequence[str]) -> None:
     """Draw one technique: its formula, source, changes and switch."""
     st.subheader("One technique")
     plain = list(dict.fromkeys(offered_technique(text).name for text in names))
-    name = st.selectbox("Technique", plain, key=_CHOSEN, bind="query-params")
+    name = st.selectbox("Technique", plain, **bound("techniques_chosen"))
     technique = TECHNIQUES[name]
     st.markdown(_about(technique))
     text = _with_parameters(server, technique)
@@ -179,15 +179,9 @@ def _measured(server: DataSheetServer) -> dict[str, Effect]:
     """Return the known effects on a server, by technique text, and keep them for all users."""
     job = _job_of(server)
     if job is not None:
-        _keep({job.items[place]: effect for place, effect in job.results.items()})
+        found = {job.items[place]: effect for place, effect in job.results.items()}
+        keep_newest(_kept(), found, _MOST_KEPT)
     return {text: effect for (of, text), effect in list(_kept().items()) if of == server}
-
-
-def _keep(found: dict[Item, Effect]) -> None:
-    kept = _kept()
-    kept.update(found)
-    while len(kept) > _MOST_KEPT:
-        kept.pop(next(iter(kept)), None)
 
 
 @st.cache_resource

@@ -7,6 +7,7 @@ from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from app.dashboard.techniques.effects_panel import effects_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
+from app.dashboard.widgets import bound
 from app.scenario.scenario_file import ScenarioFile
 from sim.techniques.setup import Setup
 from workloads.errors import ServetwinError
@@ -26,9 +27,8 @@ def page() -> None:
     setup = _built(server)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     shown = st.segmented_control(
-        "Show", list(_PANELS), default="Effects", required=True, key="techniques_show",
-        bind="query-params",
-    )  # fmt: skip
+        "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
+    )
     _PANELS[shown](server, setup)
 
 
@@ -41,16 +41,11 @@ def _chosen_server(file: ScenarioFile) -> DataSheetServer:
         "The scenario's step times are calibrated: techniques change only servers that are "
         "computed from data sheets. Choose a model and a device."
     )
-    choices = offered()
+    models, devices = offered()["model"], offered()["hardware"]
     left, right = st.columns(2)
-    model = left.selectbox(
-        "Model", choices["model"], choices["model"].index(MODEL), key="techniques_model",
-        bind="query-params",
-    )  # fmt: skip
-    hardware = right.selectbox(
-        "Device", choices["hardware"], choices["hardware"].index(HARDWARE),
-        key="techniques_hardware", bind="query-params",
-    )  # fmt: skip
+    first, second = models.index(MODEL), devices.index(HARDWARE)
+    model = left.selectbox("Model", models, first, **bound("techniques_model"))
+    hardware = right.selectbox("Device", devices, second, **bound("techniques_hardware"))
     return DataSheetServer(model, hardware)
 
 

@@ -17,6 +17,7 @@ from app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
+from app.dashboard.widgets import bound
 from app.text.technique_reports import intensity_report, latency_report
 from sim.step_times.roofline.memory import DeviceMemory
 from sim.techniques.setup import Setup
@@ -134,14 +135,10 @@ def _latencies(server: DataSheetServer) -> None:
 
 def _load() -> tuple[int, int]:
     left, right = st.columns(2)
-    sequences = left.slider(
-        "Sequences in a step", 1, MOST_SEQUENCES, 32, key="techniques_batch", bind="query-params"
-    )
-    context_tokens = right.slider(
-        "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 2_048, CONTEXT_STEP,
-        key="techniques_context", bind="query-params",
-    )  # fmt: skip
-    return sequences, context_tokens
+    batch, context = bound("techniques_batch"), bound("techniques_context")
+    sequences = left.slider("Sequences in a step", 1, MOST_SEQUENCES, 32, **batch)
+    bounds = CONTEXT_STEP, MOST_CONTEXT, 2_048, CONTEXT_STEP
+    return sequences, right.slider("Context, tokens", *bounds, **context)
 
 
 def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: int) -> None:

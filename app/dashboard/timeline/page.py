@@ -26,6 +26,7 @@ from app.dashboard.timeline.visible_requests import (
     timeline_data,
     window_around,
 )
+from app.dashboard.widgets import bound, problems_shown
 from app.figures.batches import MOST_BATCHES
 from workloads.errors import ServetwinError
 
@@ -54,8 +55,7 @@ def _run() -> TimelineRun:
     """Return the chosen run; end the page where it cannot be read."""
     kept = kept_runs(runs_folder())
     name = st.selectbox(
-        "Run", [_THIS, *kept], key="timeline_run", bind="query-params",
-        on_change=_forget_window,
+        "Run", [_THIS, *kept], **bound("timeline_run"), on_change=_forget_window,
         help="The simulation of the scenario, or a run folder that this dashboard keeps.",
     )  # fmt: skip
     if name not in kept:
@@ -87,25 +87,22 @@ def _of_folder(name: str, changed: float) -> TimelineRun:
 def _requested(shown_run: TimelineRun) -> int | None:
     """Return the row of the request to explain."""
     name = st.text_input(
-        "Request to explain", key="timeline_request", bind="query-params",
-        placeholder="its id, or click on its bar below",
+        "Request to explain", placeholder="its id, or click on its bar below",
+        **bound("timeline_request"),
     )  # fmt: skip
     if not name:
         return None
-    try:
+    with problems_shown():
         return shown_run.explainer.row_of(name)
-    except ServetwinError as error:
-        st.error(escaped(str(error)))
-        return None
+    return None
 
 
 def _choice(shown_run: TimelineRun, row: int | None) -> VisibleRequests:
     left, right = st.columns([1, 2])
     with left:
         show = st.segmented_control(
-            "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, key="timeline_show",
-            bind="query-params",
-        )  # fmt: skip
+            "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, **bound("timeline_show")
+        )
     with right:
         if show == _SLOWEST:
             count = st.slider("How many", 5, MOST_LINES, 20, key="timeline_slowest")
@@ -122,7 +119,7 @@ def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
         start_s, end_s = begin
     st.session_state["timeline_window"] = round(start_s, 2), round(end_s, 2)
     shown: Any = st.slider(
-        "Window, s", low, high, step=0.01, key="timeline_window", bind="query-params",
+        "Window, s", low, high, step=0.01, **bound("timeline_window"),
         help="At first around the request to explain, or around the busiest moment.",
     )  # fmt: skip
     return shown[0], shown[1]
@@ -144,14 +141,10 @@ def _chart(shown_run: TimelineRun, choice: VisibleRequests, row: int | None) -> 
 
 def _take_click() -> None:
     points = st.session_state["timeline_chart"]["selection"]["points"]
-    found = [_name_of(point) for point in points]
-    if names := [name for name in found if name]:
+    found = [point.get("customdata") for point in points]
+    names = [name[0] if isinstance(name, list) else name for name in found]
+    if names := list(filter(None, names)):
         st.session_state["timeline_request"] = names[0]
-
-
-def _name_of(point: dict[str, Any]) -> str | None:
-    name = point.get("customdata")
-    return name[0] if isinstance(name, list) else name
 
 
 def _explain(shown_run: TimelineRun, row: int) -> None:

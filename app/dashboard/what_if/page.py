@@ -11,7 +11,7 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
-from app.dashboard.metrics_row import ScenarioSummaries, metrics_row
+from app.dashboard.metrics_row import metrics_row, summaries_so_far
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.simulations import (
@@ -29,6 +29,12 @@ from sim.step_times.roofline.server import RooflineServer
 _BASELINE = "baseline"
 _NOW, _BEFORE = "this scenario", "baseline"
 _GB = 1e9
+_BOXES = {
+    "holds": (st.success, "check_circle"),
+    "fails": (st.error, "cancel"),
+    "unsure": (st.warning, "help"),
+    "none": (st.info, "info"),
+}
 _LOG = logging.getLogger(__name__)
 
 
@@ -107,26 +113,17 @@ def _answer(
     summaries = finished_replications(outcome)
     attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
     verdict = judge(facts(outcome, attained))
-    before = (
-        ScenarioSummaries(baseline.summary, finished_replications(baseline)) if baseline else None
-    )
+    before = summaries_so_far(baseline) if baseline else None
     place = place or st.empty()
     with place.container():
         _box(verdict)
-        metrics_row(ScenarioSummaries(outcome.summary, summaries), before)
+        metrics_row(summaries_so_far(outcome), before)
     return place
 
 
 def _box(found: Verdict) -> None:
-    match found.kind:
-        case "holds":
-            st.success(found.text, icon=":material/check_circle:")
-        case "fails":
-            st.error(found.text, icon=":material/cancel:")
-        case "unsure":
-            st.warning(found.text, icon=":material/help:")
-        case "none":
-            st.info(found.text, icon=":material/info:")
+    draw, icon = _BOXES[found.kind]
+    draw(found.text, icon=f":material/{icon}:")
 
 
 def _replicate(
