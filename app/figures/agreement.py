@@ -1,13 +1,11 @@
 """A prediction beside what was measured, percentile by percentile."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from app.figures.canvas import OF_RUN, Figure, add_band, canvas, marker_of, plot
-from app.figures.palette import LIMIT_LINE, Look
-from app.figures.sampling import FloatArray
+from app.figures.palette import LIMIT_LINE, Looks
+from app.figures.sampling import FloatArray, Frames
 from app.text.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -16,10 +14,7 @@ BAND = 0.1
 
 
 def predicted_against_measured(
-    predicted: pd.DataFrame,
-    measured: Mapping[str, pd.DataFrame],
-    metric: str,
-    looks: Mapping[str, Look],
+    predicted: pd.DataFrame, measured: Frames, metric: str, looks: Looks
 ) -> Figure:
     """Draw percentiles of a metric, measured to the right and predicted upwards.
 

@@ -6,16 +6,13 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import OF_RUN, Figure, canvas, line_of, plot
-from app.figures.palette import LIMIT_LINE, Look
-from app.figures.sampling import cdf_points
+from app.figures.palette import LIMIT_LINE, Looks
+from app.figures.sampling import Frames, cdf_points
 from app.text.metric_labels import METRICS, Metric
 
 
 def latency_cdf(
-    requests: Mapping[str, pd.DataFrame],
-    metric: str,
-    looks: Mapping[str, Look],
-    limit_s: float | None = None,
+    requests: Frames, metric: str, looks: Looks, limit_s: float | None = None
 ) -> Figure:
     """Draw the CDF of ``ttft_s``, ``tpot_s``, ``e2e_s`` ... of finished requests, one line per run.
 
@@ -24,7 +21,7 @@ def latency_cdf(
     return _cdf({n: _finished(r)[metric] for n, r in requests.items()}, metric, looks, limit_s)
 
 
-def chunk_gap_cdf(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+def chunk_gap_cdf(requests: Frames, looks: Looks) -> Figure:
     """Draw the CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
     return _cdf({n: gaps_s(r) for n, r in requests.items()}, "gap_s", looks, None)
 
@@ -39,9 +36,7 @@ def _finished(requests: pd.DataFrame) -> pd.DataFrame:
     return requests[requests["status"] == "finished"]
 
 
-def _cdf(
-    values: Mapping[str, pd.Series], name: str, looks: Mapping[str, Look], limit_s: float | None
-) -> Figure:
+def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: float | None) -> Figure:
     metric = METRICS[name]
     figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s))
     smallest = np.inf

@@ -1,7 +1,5 @@
 """Figures along the run: latencies, differences, output throughput, and how late the client was."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
@@ -15,8 +13,8 @@ from app.figures.canvas import (
     plot,
     steps_of,
 )
-from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look
-from app.figures.sampling import FloatArray, bucket_edges, evenly
+from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
+from app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
 from app.text.metric_labels import METRICS, Metric
 
 MOST_POINTS = 1500
@@ -26,10 +24,7 @@ _DIRECTIONS = (("faster", COLOURS[0], "circle", -1), ("slower", COLOURS[1], "x",
 
 
 def latency_over_time(
-    requests: Mapping[str, pd.DataFrame],
-    metric: str,
-    looks: Mapping[str, Look],
-    limit_s: float | None = None,
+    requests: Frames, metric: str, looks: Looks, limit_s: float | None = None
 ) -> Figure:
     """Draw a point per finished request by its arrival (evenly sampled), and the running median.
 
@@ -51,7 +46,7 @@ def live_latency(
     answers: pd.DataFrame,
     predicted: pd.DataFrame,
     metric: str,
-    looks: Mapping[str, Look],
+    looks: Looks,
     limit_s: float | None = None,
 ) -> Figure:
     """Draw each answer of a running load test by when it was sent, beside the prediction's running
@@ -71,9 +66,7 @@ def live_latency(
     return figure
 
 
-def differences_over_time(
-    differences: Mapping[str, pd.DataFrame], metric: str, looks: Mapping[str, Look]
-) -> Figure:
+def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Figure:
     """Draw predicted - measured of single requests by their arrival, evenly sampled.
 
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
@@ -111,7 +104,7 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
     return figure
 
 
-def throughput_over_time(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
     """Draw output tokens per second in a hundredth of the run each.
 
     The tokens of a request are spread evenly from its first to its last, for simulations and load
@@ -128,7 +121,7 @@ def throughput_over_time(requests: Mapping[str, pd.DataFrame], looks: Mapping[st
     return figure
 
 
-def schedule_lag(requests: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     """Draw how late the load tester sent each request."""
     lag = METRICS["lag_s"]
     figure = canvas(ARRIVAL, lag.title, "How late each request was sent, over time.")
@@ -201,7 +194,7 @@ def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
     return median
 
 
-def _alt(requests: Mapping[str, pd.DataFrame], metric: str) -> str:
+def _alt(requests: Frames, metric: str) -> str:
     counts = ", ".join(f"{run}: {frame[metric].count()}" for run, frame in requests.items())
     return f"{METRICS[metric].label} of every request by its arrival; requests of {counts}."
 

@@ -5,7 +5,7 @@ six stay apart for people who do not see red or green. Dash and symbol serve peo
 colour.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -29,6 +29,10 @@ class Look:
     colour: str
     dash: str
     symbol: str
+
+
+Looks = Mapping[str, Look]
+"""Looks by the name of a policy or run."""
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:

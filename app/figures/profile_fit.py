@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import OF_RUN, Figure, add_band, canvas, line_of, plot, steps_of
-from app.figures.palette import LIMIT_LINE, Look
-from app.figures.sampling import as_float32
+from app.figures.palette import LIMIT_LINE, Look, Looks
+from app.figures.sampling import Frames, as_float32
 
 
-def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]) -> Figure:
+def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:
     """Draw the distribution of measured - fitted over the calibrated steps, a line per KV layout.
 
     ``noise`` are the quantiles of measured / fitted that a profile keeps.
@@ -31,9 +31,7 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
     return figure
 
 
-def step_time_curve(
-    curves: Mapping[str, pd.DataFrame], x: str, looks: Mapping[str, Look]
-) -> Figure:
+def step_time_curve(curves: Frames, x: str, looks: Looks) -> Figure:
     """Draw the fitted duration of a step over ``x``, with the spread of single steps.
 
     The line is dotted where nothing was measured.

@@ -1,9 +1,13 @@
 """Samples of many points, few enough for a page; the same for the same data."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+Frames = Mapping[str, pd.DataFrame]
+"""Frames by the name of a policy or run."""
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -1,11 +1,9 @@
 """Figures of a grid of scenarios: throughput against a user's speed, and a heat map."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas, escape_markup
-from app.figures.palette import LIMIT_COLOUR, Look
+from app.figures.palette import LIMIT_COLOUR, Look, Looks
 
 _X = "interactivity_tokens_per_s"
 _SHADE = "rgba(128,128,128,0.14)"
@@ -15,7 +13,7 @@ def frontier(
     points: pd.DataFrame,
     y: str,
     y_title: str,
-    looks: Mapping[str, Look],
+    looks: Looks,
     *,
     share: float,
     best: int | None = None,

@@ -4,14 +4,12 @@ A state is a frame of ``at_s``, ``running``, ``waiting``, ``kv_usage`` (0 to 1).
 comes from its steps, a load test's from what it scraped (``loadtest.report.server_metrics``).
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from app.figures.canvas import OF_RUN, Figure, plot, stacked_canvas, steps_of
-from app.figures.palette import Look
-from app.figures.sampling import FloatArray, bucket_edges
+from app.figures.palette import Looks
+from app.figures.sampling import FloatArray, Frames, bucket_edges
 
 MOMENTS = 600
 _PANELS = (
@@ -39,7 +37,7 @@ def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
     return total
 
 
-def server_over_time(states: Mapping[str, pd.DataFrame], looks: Mapping[str, Look]) -> Figure:
+def server_over_time(states: Frames, looks: Looks) -> Figure:
     """Draw three panels on one time axis; a panel that a run has no data for stays empty."""
     peaks = [_peak(run, state) for run, state in states.items()]
     alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"

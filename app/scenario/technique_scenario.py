@@ -49,13 +49,12 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise PolicyError(f"{path}: not a scenario that can be read ({reason})") from error
+    known = _File.model_fields
     if not isinstance(found, dict):
-        known = ", ".join(_File.model_fields)
-        raise PolicyError(f"{path}: a scenario is a YAML mapping of {known}")
+        raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(known)}")
     for key in found:
-        if key not in _File.model_fields:
-            hint = did_you_mean(str(key), _File.model_fields)
-            raise PolicyError(f"{path}: unknown key {key!r}; {hint}")
+        if key not in known:
+            raise PolicyError(f"{path}: unknown key {key!r}; {did_you_mean(str(key), known)}")
     try:
         return _scenario(_File.model_validate(found), str(path))
     except ValidationError as error:
@@ -79,5 +78,4 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
 def _require_known(where: str, part: str, section: dict[str, Any], known: Any) -> None:
     for key in section:
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise PolicyError(f"{where}: {part}: unknown key {key!r}; {hint}")
+            raise PolicyError(f"{where}: {part}: unknown key {key!r}; {did_you_mean(key, known)}")

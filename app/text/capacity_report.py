@@ -85,13 +85,9 @@ def _table(found: Capacity, target: SLOTarget) -> list[str]:
 
 def _row(tried: TriedRate, target: SLOTarget) -> str:
     share, summary = tried.shares["all"], tried.summary
-    cells = (
-        _number(tried.rate_per_s),
-        f"{100 * share:.2f} %",
-        _number(figure(summary, "ttft_s.p99"), 1000),
-        _number(figure(summary, "tpot_s.p99"), 1000),
-        _number(summary["goodput_per_s"]),
-    )
+    latencies = (_number(figure(summary, f"{name}.p99"), 1000) for name in ("ttft_s", "tpot_s"))
+    rate, goodput = _number(tried.rate_per_s), _number(summary["goodput_per_s"])
+    cells = (rate, f"{100 * share:.2f} %", *latencies, goodput)
     return "".join(f"{cell:>13}" for cell in cells) + ("" if share >= target.attainment else "  *")
 
 

@@ -12,6 +12,7 @@ import typer
 from app.scenario.scenarios import scenario_record
 from app.text.provenance import outside_warning, rests_line
 from app.text.saving import saved_if_asked
+from app.text.tables import number
 from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from sim.experiments.predict import runs_over_seeds
 from sim.experiments.scenario import Scenario
@@ -20,6 +21,7 @@ from workloads.trace import Trace
 
 REPLICATIONS = 10
 _SHOWN = 5
+_PARTS = ("a", "b", "difference", "low", "high", "seeds")
 _UNITS = {"s": (1000.0, "ms"), "throughput": (1.0, "/s")}
 
 
@@ -88,10 +90,10 @@ def _metric_line(metric: MetricDifference) -> str:
     label = metric.metric.replace("_s.", " ").replace("_throughput", "")
     label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
     values = (metric.a, metric.b, metric.difference)
-    cells = "".join(f"{_number(value, factor):>12}" for value in values)
+    cells = "".join(f"{number(value, factor):>12}" for value in values)
     if metric.low is None or metric.high is None:
         return f"{f'{label} {unit}':<18}{cells}"
-    interval = f"{_number(metric.low, factor)} to {_number(metric.high, factor)}"
+    interval = f"{number(metric.low, factor)} to {number(metric.high, factor)}"
     return f"{f'{label} {unit}':<18}{cells}   {interval}{'' if metric.sure else '  (unsure)'}"
 
 
@@ -100,8 +102,8 @@ def _requests(frame: pd.DataFrame) -> list[str]:
         return ["  none"]
     rows = frame.head(_SHOWN).itertuples(index=False)
     return [
-        f"  {str(row.request_id)[-40:]:<42}{_number(row.a, 1000):>10} -> {_number(row.b, 1000):>10}"
-        f"  ({_number(row.difference, 1000)})"
+        f"  {str(row.request_id)[-40:]:<42}{number(row.a, 1000):>10} -> {number(row.b, 1000):>10}"
+        f"  ({number(row.difference, 1000)})"
         for row in rows
     ]
 
@@ -115,16 +117,10 @@ def _as_dict(
     return {
         "a": _side(names[0], sides[0], rests[0]),
         "b": _side(names[1], sides[1], rests[1]),
-        "metrics": {
-            m.metric: {
-                "a": m.a, "b": m.b, "difference": m.difference, "low": m.low, "high": m.high,
-                "seeds": m.seeds,
-            }
-            for m in found.metrics
-        },
+        "metrics": {m.metric: {name: getattr(m, name) for name in _PARTS} for m in found.metrics},
         "gained": found.gained.to_dict("records"),
         "lost": found.lost.to_dict("records"),
-    }  # fmt: skip
+    }
 
 
 def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
@@ -134,10 +130,3 @@ def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
         "cluster": side.cluster.as_dict(),
         "provenance": rests,
     }
-
-
-def _number(value: Any, factor: float) -> str:
-    if value is None:
-        return "-"
-    scaled = float(value) * factor
-    return f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"

@@ -54,8 +54,7 @@ def slowest_lines(found: Sequence[Explanation]) -> list[str]:
     if not found:
         return ["no request finished"]
     parts = list(found[0].parts_s)
-    header = "".join(f"{name:>12}" for name in ("e2e, ms", *parts))
-    lines = [header]
+    lines = ["".join(f"{name:>12}" for name in ("e2e, ms", *parts))]
     for one in found:
         times_s = (one.e2e_s or 0.0, *one.parts_s.values())
         lines += ["", *wrap(f"{one.request_id}: {verdict(one)}", WIDTH)]

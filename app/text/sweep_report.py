@@ -19,7 +19,7 @@ def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) ->
     """Return the lines that ``servetwin sweep`` prints."""
     points = frame[frame[PROBLEM] == ""]
     best = best_point(points, GOODPUT, attainment)
-    lines = [
+    return [
         *scatter_lines(points, GOODPUT, best, "goodput per replica, requests/s"),
         "",
         f"{len(points)} points; the front, goodput and tok/s per replica:",
@@ -28,7 +28,6 @@ def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) ->
         *wrap(_conclusion(points, keys, best, attainment), WIDTH, subsequent_indent="  "),
         *_problem_lines(frame),
     ]
-    return lines
 
 
 def as_json(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:

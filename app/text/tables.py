@@ -45,7 +45,7 @@ def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> l
     lines = [header + ("   mean, 5-95 %" if intervals else "")]
     for label, name, factor, unit in _ROWS:
         row = summary[name]
-        cells = "".join(f"{_number(row[column], factor):>11}" for column in _COLUMNS)
+        cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
         lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
     return lines
 
@@ -54,10 +54,11 @@ def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
     interval = intervals.get(f"{name}.mean")
     if interval is None:
         return ""
-    return f"   {_number(interval['p5'], factor)}-{_number(interval['p95'], factor)}"
+    return f"   {number(interval['p5'], factor)}-{number(interval['p95'], factor)}"
 
 
-def _number(value: float | None, factor: float) -> str:
+def number(value: Any, factor: float) -> str:
+    """Return a value times ``factor`` in four digits, or whole from a thousand on; - for None."""
     if value is None:
         return "-"
     scaled = value * factor

@@ -11,6 +11,7 @@ from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Family, Technique
 
 _NAME_WIDTH = 23
+_PARTS = ("change", "low", "high", "sign")
 _LEGEND = (
     "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
     "thrput: output tokens/s when saturated; memory: weights and the KV of a request alone.",
@@ -90,46 +91,30 @@ def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
     parameters = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
     price = "lossless" if about["lossless"] else "changes answers"
     text = f"{about['formula']}. {about['source']}. {price}"
-    indent = " " * 6
+    indent, head = " " * 6, f"{name}{': ' if parameters else ''}{parameters}"
     return [
-        *wrap(
-            f"{name}{': ' if parameters else ''}{parameters}",
-            98,
-            initial_indent="  ",
-            subsequent_indent=indent,
-        ),
+        *wrap(head, 98, initial_indent="  ", subsequent_indent=indent),
         *wrap(text, 100, initial_indent=indent, subsequent_indent=indent),
     ]
 
 
 def _about(technique: type[Technique]) -> dict[str, Any]:
-    return {
-        "family": technique.family,
-        "kind": technique.kind,
-        "lossless": technique.lossless,
-        "formula": technique.formula,
-        "source": technique.source,
-        "parameters": {key: f.default for key, f in technique.model_fields.items()},
-    }
+    facts = ("family", "kind", "lossless", "formula", "source")
+    about = {name: getattr(technique, name) for name in facts}
+    return {**about, "parameters": {key: f.default for key, f in technique.model_fields.items()}}
 
 
 def _as_dict(effect: Effect) -> dict[str, Any]:
     technique = effect.technique
+    experiment = effect.experiment
     return {
         "name": technique.name,
         **_about(type(technique)),
         "parameters": technique.model_dump(),
-        "workload": _workload(effect.experiment),
+        "workload": {name: getattr(experiment, name) for name in Experiment.__match_args__},
         "refused": effect.refused,
-        "changes": {
-            c.metric: {"change": c.change, "low": c.low, "high": c.high, "sign": c.sign}
-            for c in effect.changes
-        },
+        "changes": {c.metric: {part: getattr(c, part) for part in _PARTS} for c in effect.changes},
     }
-
-
-def _workload(experiment: Experiment) -> dict[str, Any]:
-    return {name: getattr(experiment, name) for name in Experiment.__match_args__}
 
 
 def _own_loads(effects: Iterable[Effect], scenario: TechniqueScenario) -> Iterator[str]:
@@ -150,7 +135,7 @@ def _number(change: Change) -> str:
     if change.change is None:
         return "-"
     if change.low is None or change.high is None:
-        return f"{_percent(change.change)}"
+        return _percent(change.change)
     return f"{_percent(change.change)}±{_digits((change.high - change.low) / 2)}"
 
 
