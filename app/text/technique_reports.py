@@ -182,9 +182,8 @@ def _token_row(model: ModelShape, position: int, matrices: int | None) -> dict[s
     work = token_work(with_ffn_matrices(model, matrices) if matrices else model, position)
     counts = {matrices} if matrices else {group.ffn.matrices for group in model.layers}
     own = counts.pop() if len(counts) == 1 else None
-    amounts = {"total": total_work(work), **work}
-    figures = {kind: asdict(amount) for kind, amount in amounts.items()}
-    return {"position": position, "ffn_matrices": own, **figures}
+    total, kinds = asdict(total_work(work)), {kind: asdict(work[kind]) for kind in work}
+    return {"position": position, "ffn_matrices": own, "total": total, **kinds}
 
 
 def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -> dict[str, Any]:
@@ -192,12 +191,13 @@ def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -
     per_byte = hardware.ridge_flops_per_byte()
     each = element_bytes or BF16_BYTES
     rows = matmul_rows_at(per_byte, model.width, model.layers[0].ffn.width, each)
-    ridge = {
+    return {
+        "hardware": hardware.name,
         "flops_per_byte": per_byte,
         "element_bytes": each,
         "flops_per_element": per_byte * each,
+        "ffn_rows": rows if isfinite(rows) else None,
     }
-    return {"hardware": hardware.name, **ridge, "ffn_rows": rows if isfinite(rows) else None}
 
 
 def _without_products(model: ModelShape) -> int:
