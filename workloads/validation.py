@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workloads.generators.sessions import session_samples
 from workloads.statistics.statistics import (
     COARSER,
     DISPERSION_WINDOWS_S,
     LRU_SHARES,
     FloatArray,
+    session_samples,
     statistics,
 )
 from workloads.trace import Trace

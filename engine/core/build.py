@@ -25,27 +25,31 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
-    model = model_preset(options.model)
-    scheduler = build_scheduler(options.policies)
-    _check_policies(options.policies)
-    _check_lengths(model, options.policies, scheduler.memory)
-    runner = _runner(model, scheduler.memory, options)
-    _warm_up(runner, scheduler.memory)
+    model, policies = model_preset(options.model), options.policies
+    scheduler = build_scheduler(policies)
+    memory = scheduler.memory
+    _check_policies(policies)
+    _check_lengths(model, policies, memory)
+    runner = Runner(
+        model,
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        seed=options.seed,
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+    )
+    _warm_up(runner, memory)
     clock = CoreClock()
     facts = core_facts(
-        model.name,
-        model.vocab_size,
-        options.policies,
-        scheduler.memory,
-        runner.describe(),
-        clock,
-        options.step_log,
+        model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
     )
     core = EngineCore(
         scheduler,
         runner,
         token_state,
-        prefix_cache=options.policies.prefix_cache,
+        prefix_cache=policies.prefix_cache,
         clock=clock,
         log=StepLogFile(options.step_log, facts) if options.step_log else None,
     )
@@ -86,19 +90,6 @@ def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory)
             f"kv_tokens: even the shortest request {why}; "
             "give more kv_tokens, a smaller max_model_len, or another reservation"
         )
-
-
-def _runner(model: ModelConfig, memory: KVMemory, options: ServeOptions) -> Runner:
-    return Runner(
-        model,
-        layout=memory.layout,
-        kv_tokens=memory.capacity_tokens,
-        block_tokens=memory.block_tokens,
-        seed=options.seed,
-        device=options.device,
-        dtype=options.dtype,
-        threads=options.threads,
-    )
 
 
 def _warm_up(runner: Runner, memory: KVMemory) -> None:

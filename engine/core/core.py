@@ -110,8 +110,10 @@ class EngineCore:
         The list may be empty: a chunk of a prompt yields no token.
         """
         batch = self.scheduler.schedule(now_s)
-        if self.scheduler.dropped:
-            self._give_up(self.scheduler.dropped)
+        for seq, refusal in self.scheduler.dropped:
+            self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
+            self._forget(seq.request_id)
+        self.scheduler.dropped.clear()
         if batch is None:
             self._idle = True
             return None
@@ -170,12 +172,6 @@ class EngineCore:
         if reason and not found_stop:
             text += text_stream.flush()
         return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
-
-    def _give_up(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
-        for seq, refusal in dropped:
-            self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
-            self._forget(seq.request_id)
-        dropped.clear()
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id], self._outputs[request_id]

@@ -38,13 +38,10 @@ class CoreClient:
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="to-core")
         self._listening = True
         self._requests: dict[str, CoreRequest] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.idle = asyncio.Event()
+        """Set while no request is unfinished."""
+        self.idle.set()
         self._ids = itertools.count(1)
-
-    async def until_idle(self) -> None:
-        """Return when no request is unfinished."""
-        await self._idle.wait()
 
     def attach(self) -> None:
         """Read the pipe on the running event loop."""
@@ -64,7 +61,7 @@ class CoreClient:
         """Send a request to the core; to be used in a ``with`` block."""
         request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids))
         self._requests[request.request_id] = request
-        self._idle.clear()
+        self.idle.clear()
         self._send(Add(request.request_id, token_ids, params))
         return request
 
@@ -72,7 +69,7 @@ class CoreClient:
         """Drop ``request``; abort it in the core if it has not ended."""
         del self._requests[request.request_id]
         if not self._requests:
-            self._idle.set()
+            self.idle.set()
         if not request.over:
             self.metrics.aborted()
             self._send(Abort(request.request_id))

@@ -41,7 +41,8 @@ class CoreLoop:
             if self._stopped:
                 return
             if not ran:
-                self._sleep()
+                wake_s = self._core.scheduler.wake_s()
+                self._inbox.wait(None if wake_s is None else max(0.0, wake_s - self._core.clock()))
 
     def _turn(self) -> bool:
         """Hand over what has come, run one step, tell; whether there was a step to run."""
@@ -72,7 +73,3 @@ class CoreLoop:
         if events or stats != self._told:
             self._told = stats
             self._send(Update(events, stats))
-
-    def _sleep(self) -> None:
-        wake_s = self._core.scheduler.wake_s()
-        self._inbox.wait(None if wake_s is None else max(0.0, wake_s - self._core.clock()))

@@ -82,7 +82,8 @@ class Runner:
         logits = self.logits(batch, states)
         sampled = [entry.seq for entry in batch.entries if entry.samples]
         if not sampled:
-            self._wait()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
             return {}
         rows = []
         for seq in sampled:
@@ -127,10 +128,6 @@ class Runner:
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }
-
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
 
 def _token_ids(entry: ScheduledSequence, states: Mapping[str, TokenState]) -> list[int]:

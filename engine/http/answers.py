@@ -21,11 +21,6 @@ class Dialect:
     before_text: str
     after_text: str
 
-    @property
-    def is_chat(self) -> bool:
-        """Whether text is a message."""
-        return self is CHAT
-
 
 COMPLETION = Dialect("cmpl", "text_completion", "text_completion", '"text":', "")
 CHAT = Dialect("chatcmpl", "chat.completion", "chat.completion.chunk", '"delta":{"content":', "}")
@@ -44,7 +39,7 @@ class Answer:
 
     def opening(self) -> str:
         """Return the first chunk of a stream, before any token."""
-        if not self._dialect.is_chat:
+        if self._dialect is not CHAT:
             return ""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
         return f'{self._chunk_head}"choices":[{_dumps(choice | {"finish_reason": None})}]}}\n\n'
@@ -64,7 +59,7 @@ class Answer:
         """Return the body of an answer that is not streamed."""
         text = "".join(event.text for event in events)
         choice: dict[str, Any] = {"index": 0}
-        if self._dialect.is_chat:
+        if self._dialect is CHAT:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text

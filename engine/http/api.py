@@ -28,7 +28,14 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
     """Return the ASGI application over ``core``; ``facts`` are in the core's ``Ready`` message."""
-    model = _model_card(facts)
+    model = {
+        "id": facts["model"],
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "servetwin",
+        "max_model_len": facts["max_model_len"],
+        "vocab_size": facts["vocab_size"],
+    }
 
     async def models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [model]})
@@ -68,14 +75,3 @@ def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
         },
         lifespan=lifespan,
     )
-
-
-def _model_card(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": facts["model"],
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "servetwin",
-        "max_model_len": facts["max_model_len"],
-        "vocab_size": facts["vocab_size"],
-    }

@@ -27,14 +27,9 @@ class EngineServer:
         """The file with its steps; complete when the block has been left."""
         return self.options.step_log
 
-    @property
-    def process(self) -> subprocess.Popen[str]:
-        """The process that answers HTTP; the core is its child."""
-        return self._process
-
     def __enter__(self) -> "EngineServer":
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             python_command("-m", "engine", self.options.as_json()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -42,11 +37,11 @@ class EngineServer:
             text=True,
             env=python_environment(),
         )
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         try:
-            self.url = self._process.stdout.readline().strip()
+            self.url = self.process.stdout.readline().strip()
             if not self.url:
-                self._process.wait()
+                self.process.wait()
                 raise EngineError(self.last_error())
         except BaseException:
             self.close()
@@ -58,14 +53,14 @@ class EngineServer:
 
     def close(self) -> None:
         """Stop it: requests that are running may finish, then the step log is complete."""
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(self.options.drain_s + _STOP_GRACE_S)
+            self.process.wait(self.options.drain_s + _STOP_GRACE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
         finally:
-            for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            for pipe in (self.process.stdin, self.process.stdout, self._errors):
                 assert pipe is not None
                 pipe.close()
 
@@ -73,4 +68,4 @@ class EngineServer:
         """Return the last line of the server's stderr."""
         self._errors.seek(0)
         said = [line.strip() for line in self._errors if line.strip()]
-        return said[-1] if said else f"the engine ended with code {self._process.returncode}"
+        return said[-1] if said else f"the engine ended with code {self.process.returncode}"

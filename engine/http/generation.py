@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.core.core_client import CoreClient, CoreRequest, Ended, Event
 from engine.core.messages import TokenEvent
-from engine.http.answers import DONE, Answer, Dialect, error_chunk, usage
+from engine.http.answers import CHAT, DONE, Answer, Dialect, error_chunk, usage
 from engine.http.api_errors import ApiError
 from engine.http.protocol import GenerationBody, parse_body
 
@@ -74,7 +74,7 @@ class GenerationRoute:
         """Return at least 1: the scheduler decides whether the request fits."""
         longest: int = min(self.facts["max_model_len"], self.facts["kv_tokens"])
         left = longest - prompt_tokens
-        return max(1, left if self.dialect.is_chat else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
+        return max(1, left if self.dialect is CHAT else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
 
 
 def check_open(core: CoreClient) -> None:

@@ -102,7 +102,8 @@ class CompletionBody(GenerationBody):
 
     def prompt_ids(self, vocab_size: int) -> list[int]:
         """Return the prompt's bytes as tokens, or the given ids."""
-        ids = _token_ids(_only(self.prompt))
+        prompt = _only(self.prompt)
+        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not ids:
             raise ApiError(400, "prompt: is empty", param="prompt")
         if min(ids) < 0 or max(ids) >= vocab_size:
@@ -190,7 +191,3 @@ def _only(prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[i
         message = f"prompt: {len(prompt)} prompts in one request are not supported; send one each"
         raise ApiError(400, message, param="prompt")
     return prompt[0]
-
-
-def _token_ids(prompt: str | list[int]) -> list[int]:
-    return tokenizer.encode(prompt) if isinstance(prompt, str) else prompt

@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._drain_s):
-                await self._core.until_idle()
+                await self._core.idle.wait()
         except TimeoutError:
             self._core.end_all(Ended("shutting down", "the server is shutting down"))
         self.should_exit = True

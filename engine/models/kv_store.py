@@ -80,23 +80,20 @@ class KVStore:
     def context(self, seq: Sequence, tokens: int) -> ReadContext:
         """Return a reader of the first ``tokens`` positions: a view if possible, else a gather."""
         if self.layout == "contiguous":
-            return self._view(seq.region_start, seq.region_start + tokens)
-        return self._gather(to_device(self.slots(seq, 0, tokens), self.keys.device))
-
-    def _view(self, start: int, stop: int) -> ReadContext:
-        keys = self.keys[:, start:stop].unsqueeze(2).transpose(1, 3).unbind()
-        values = self.values[:, start:stop].unsqueeze(2).transpose(1, 3).unbind()
-        return list(zip(keys, values, strict=True)).__getitem__
-
-    def _gather(self, slots: Tensor) -> ReadContext:
-        def read(layer: int) -> tuple[Tensor, Tensor]:
-            keys, values = self.layers[layer]
-            return (
-                heads_first(keys.index_select(0, slots)),
-                heads_first(values.index_select(0, slots)),
+            region = slice(seq.region_start, seq.region_start + tokens)
+            keys, values = (
+                stored[:, region].unsqueeze(2).transpose(1, 3).unbind()
+                for stored in (self.keys, self.values)
             )
+            return list(zip(keys, values, strict=True)).__getitem__
+        slots = to_device(self.slots(seq, 0, tokens), self.keys.device)
 
-        return read
+        def gather(layer: int) -> tuple[Tensor, Tensor]:
+            stored_keys, stored_values = self.layers[layer]
+            keys = heads_first(stored_keys.index_select(0, slots))
+            return keys, heads_first(stored_values.index_select(0, slots))
+
+        return gather
 
 
 def heads_first(rows: Tensor) -> Tensor:

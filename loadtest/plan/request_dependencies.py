@@ -21,7 +21,9 @@ def roots_and_followers(trace: Trace, *, closed_loop: bool) -> tuple[list[Reques
     In an open loop all requests are roots. A request whose parent is not in the trace, or that has
     no ``delay_s``, is always a root. Raises ``LoadTestError`` where a request waits for itself.
     """
-    parents = {r.request_id: _parent(r) if closed_loop else None for r in trace}
+    parents = {
+        r.request_id: r.parent_id if closed_loop and r.delay_s is not None else None for r in trace
+    }
     _refuse_cycles(parents)
     roots, followers = [], dict[str, list[Request]]()
     for request in trace:
@@ -62,10 +64,6 @@ def _with_descendants(trace: Trace, roots: Iterable[Request], followers: Followe
     members = [each for root in roots for each in (root, *descendants(root, followers))]
     members.sort(key=lambda request: request.arrival_s)
     return Trace(tuple(members), trace.source, trace.clock_s, trace.notes)
-
-
-def _parent(request: Request) -> str | None:
-    return request.parent_id if request.delay_s is not None else None
 
 
 def _refuse_cycles(parents: Mapping[str, str | None]) -> None:

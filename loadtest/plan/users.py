@@ -47,22 +47,17 @@ def with_users(
     requests: list[Request] = []
     for row, (request, think_s) in enumerate(zip(trace, thinks_s.tolist(), strict=True)):
         before = requests[row - users] if row >= users else None
-        requests.append(_sent_by(request, row % users, think_s, before, ramp_up_s / users))
+        start_s = before.arrival_s + think_s if before else row * (ramp_up_s / users)
+        sent = replace(
+            request,
+            arrival_s=round(start_s, 6),
+            parent_id=before.request_id if before else None,
+            delay_s=think_s,
+            tenant=f"user-{row % users + 1}",
+            turn=None,
+        )
+        requests.append(sent)
     requests.sort(key=lambda request: request.arrival_s)
     thinking = f"{think}, seed {seed}" if think else "no think time"
     note = f"sent by {counted(users, 'user')}, each waits for every answer ({thinking})"
     return trace.replaced(requests, note)
-
-
-def _sent_by(
-    request: Request, user: int, think_s: float, before: Request | None, ramp_step_s: float
-) -> Request:
-    start_s = before.arrival_s + think_s if before else user * ramp_step_s
-    return replace(
-        request,
-        arrival_s=round(start_s, 6),
-        parent_id=before.request_id if before else None,
-        delay_s=think_s,
-        tenant=f"user-{user + 1}",
-        turn=None,
-    )

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from loadtest.report.rows import Row
 from loadtest.report.token_count_warnings import token_count_warnings
-from sim.records.metrics import REQUEST_COLUMNS, derive
+from sim.records.metrics import REQUEST_COLUMNS, derive, describe
 
 EXTRA_MEANINGS = {
     "first_chunk_tokens": "tokens that came with the first token event",
@@ -61,12 +59,11 @@ def delivered(
       stamps may be as late,
     - or the client uses more than 90 % of a core.
     """
-    lag_s = (requests["sent_s"] - requests["scheduled_s"]).dropna()
-    lag_p99_s = _percentile(lag_s, 99)
-    oversleep_p99_s = _percentile(oversleeps_s, 99)
+    lag_s = describe(requests["sent_s"] - requests["scheduled_s"])
+    oversleep_p99_s = describe(pd.Series(oversleeps_s, dtype=float))["p99"]
     failures = requests["error"].value_counts()
     limits = [
-        _over("schedule lag p99", lag_p99_s, _lag_limit_s(requests)),
+        _over("schedule lag p99", lag_s["p99"], _lag_limit_s(requests)),
         _over("event loop late p99", oversleep_p99_s, _oversleep_limit_s(requests)),
         f"CPU {cpu_share:.0%}" if cpu_share > FULL_CPU_SHARE else None,
     ]
@@ -75,12 +72,12 @@ def delivered(
     return {
         "offered_per_s": _rate_per_s(requests["scheduled_s"]),
         "sent_per_s": _rate_per_s(requests["sent_s"].dropna()),
-        "lag_p50_s": _percentile(lag_s, 50),
-        "lag_p99_s": lag_p99_s,
+        "lag_p50_s": lag_s["p50"],
+        "lag_p99_s": lag_s["p99"],
         "loop_oversleep_p99_s": oversleep_p99_s,
         "client_cpu_share": cpu_share,
-        "verdict": verdict if len(lag_s) else "nothing sent",
-        "limited_by": limited_by if len(lag_s) else [],
+        "verdict": verdict if lag_s["count"] else "nothing sent",
+        "limited_by": limited_by if lag_s["count"] else [],
         "token_doubts": token_count_warnings(requests),
         **_cut_off(requests),
         "failures": {str(kind): int(count) for kind, count in failures.items()},
@@ -93,11 +90,11 @@ def _cut_off(requests: pd.DataFrame) -> dict[str, int]:
 
 
 def _lag_limit_s(requests: pd.DataFrame) -> float:
-    return max(LATE_S, LATE_SHARE_OF_TTFT * (_percentile(requests["ttft_s"], 50) or 0.0))
+    return max(LATE_S, LATE_SHARE_OF_TTFT * (describe(requests["ttft_s"])["p50"] or 0.0))
 
 
 def _oversleep_limit_s(requests: pd.DataFrame) -> float:
-    tpot_s = _percentile(requests["tpot_s"], 50)
+    tpot_s = describe(requests["tpot_s"])["p50"]
     return LATE_S if tpot_s is None else min(LATE_S, max(LATE_LEAST_S, tpot_s))
 
 
@@ -111,9 +108,3 @@ def _rate_per_s(stamps_s: pd.Series) -> float | None:
     """Return the mean rate (n - 1) / span, as of a trace; None where the span is 0."""
     span_s = float(stamps_s.max() - stamps_s.min()) if len(stamps_s) else 0.0
     return (len(stamps_s) - 1) / span_s if span_s > 0 else None
-
-
-def _percentile(values: ArrayLike, q: float) -> float | None:
-    defined = np.asarray(values, dtype=float)
-    defined = defined[np.isfinite(defined)]
-    return float(np.percentile(defined, q)) if len(defined) else None

@@ -56,8 +56,7 @@ MEANINGS = {
 }
 COLUMNS = tuple(MEANINGS)
 """The columns of ``server_metrics.parquet``, one row per reading."""
-_NAMES = tuple(name for names in GAUGES.values() for name in names)
-_KNOWN = tuple(name.encode() for name in _NAMES)
+_KNOWN = tuple(name.encode() for names in GAUGES.values() for name in names)
 _ANSWER_S = 2.0
 _STOP_S = 1.0
 

@@ -5,7 +5,7 @@ so that a server on the same machine can align its own log.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -26,9 +26,6 @@ from loadtest.run.worker_pool import merged, processes_for, run_workers
 from sim.records.run import Run, machine_facts
 from workloads.request import CANCELLED_BY_TEST
 from workloads.trace import Trace
-
-Results = Callable[[], list[WorkerResult]]
-"""Returns what every process measured, once the test is over."""
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "run_load_test"]
 
@@ -55,12 +52,15 @@ def run_load_test(
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
     processes = processes_for(trace, options)
+    client = None
     if processes == 1:
-        zero, results_of_all = _run_here(endpoint, trace, options, on_progress)
+        zero, client = _run_here(endpoint, trace, options, on_progress)
     else:
-        zero, results_of_all = _run_workers(endpoint, trace, options, processes, on_progress)
+        workers = run_workers(endpoint, trace, options, processes, on_progress)
+        zero, results = asyncio.run(workers)
     with signals_deferred() as deferred:
-        results = results_of_all()
+        if client:
+            results = [client.result()]
         rows = merged([result.rows for result in results])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
         run = Run(
@@ -77,7 +77,7 @@ def run_load_test(
 
 def _run_here(
     endpoint: Endpoint, trace: Trace, options: LoadOptions, on_progress: OnProgress | None
-) -> tuple[ClockZero, Results]:
+) -> tuple[ClockZero, WorkerClient]:
     """Send the trace from this process."""
 
     async def send_all() -> tuple[ClockZero, WorkerClient]:
@@ -90,19 +90,7 @@ def _run_here(
 
     schedule = build_schedule(trace, endpoint, options)
     with quiet_gc():
-        zero, client = run_fast(send_all())
-    return zero, lambda: [client.result()]
-
-
-def _run_workers(
-    endpoint: Endpoint,
-    trace: Trace,
-    options: LoadOptions,
-    processes: int,
-    on_progress: OnProgress | None,
-) -> tuple[ClockZero, Results]:
-    zero, results = asyncio.run(run_workers(endpoint, trace, options, processes, on_progress))
-    return zero, lambda: results
+        return run_fast(send_all())
 
 
 def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[str, Any]:

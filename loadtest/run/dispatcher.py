@@ -70,7 +70,9 @@ class Dispatcher:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._dispatcher = group.create_task(self._dispatch())
-                self._drain_at_the_end_of_the_duration()
+                if self._options.duration_s is not None:
+                    left_s = self._options.duration_s - self._now_s()
+                    asyncio.get_running_loop().call_later(left_s, self._drain_if_all_is_sent)
         if self._drain:
             self._drain.cancel()
         self._settle_the_rest()
@@ -181,11 +183,6 @@ class Dispatcher:
     def _end_s(self) -> float:
         duration_s = self._options.duration_s
         return float("inf") if duration_s is None else duration_s
-
-    def _drain_at_the_end_of_the_duration(self) -> None:
-        if self._options.duration_s is not None:
-            left_s = self._options.duration_s - self._now_s()
-            asyncio.get_running_loop().call_later(left_s, self._drain_if_all_is_sent)
 
     def _drain_if_all_is_sent(self) -> None:
         """Start the drain once the last request is sent: answers then have ``drain_s`` to come."""

@@ -255,13 +255,8 @@ def _take_choice(
     if answer or thought or blank:
         if blank and not reported:
             stream.silent.append(len(stream.tokens))
-        _count(
-            stream,
-            stamp_ns,
-            reported or 1,
-            reported=reported > 0,
-            thought=bool(thought and not answer),
-        )
+        thinks = bool(thought and not answer)
+        _count(stream, stamp_ns, reported or 1, reported=reported > 0, thought=thinks)
     elif ends:
         stream.finish_ns = stamp_ns
 

@@ -1,6 +1,5 @@
 """Closed-loop users: each sends its next request some time after the answer to its last."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workloads.errors import TraceError
@@ -45,30 +44,24 @@ def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
     prompts, outputs = spec.lengths.sample(total, lengths_rng)
     ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
     drawn = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
-    requests = sorted(_requests(spec, drawn, block_tokens), key=lambda r: r.arrival_s)
-    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
-
-
-def _requests(
-    spec: ClosedLoopSpec,
-    drawn: Iterator[tuple[float, int, int, tuple[int, ...]]],
-    block_tokens: int | None,
-) -> Iterator[Request]:
+    requests = []
     for user in range(1, spec.users + 1):
         arrival_s, parent_id = 0.0, None
         for number in range(1, spec.requests_each + 1):
-            think_s, prompt_tokens, output_tokens, ids = next(drawn)
+            think_s, prompt_tokens, output_tokens, block_ids = next(drawn)
             arrival_s = round(arrival_s + think_s, 6)
-            request_id = f"{SOURCE}:{user}.{number}"
-            yield Request(
-                request_id,
+            request = Request(
+                f"{SOURCE}:{user}.{number}",
                 arrival_s,
                 prompt_tokens,
                 output_tokens,
-                ids,
+                block_ids,
                 block_tokens,
                 parent_id=parent_id,
                 delay_s=think_s if parent_id else None,
                 tenant=f"user-{user}",
             )
-            parent_id = request_id
+            requests.append(request)
+            parent_id = request.request_id
+    requests.sort(key=lambda request: request.arrival_s)
+    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))

@@ -20,13 +20,16 @@ from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace
 
 _SESSION_REQUIRED = ("id", "block_size", "requests")
-_SESSION: dict[str, check.Check] = {
-    "id": check.text,
-    "block_size": check.integer(1),
-    "hash_id_scope": check.one_of("local"),
+_CONVERSATION: dict[str, check.Check] = {
     "tool_tokens": check.integer(0),
     "system_tokens": check.integer(0),
     "requests": check.record_list,
+}
+_SESSION: dict[str, check.Check] = {
+    **_CONVERSATION,
+    "id": check.text,
+    "block_size": check.integer(1),
+    "hash_id_scope": check.one_of("local"),
 }
 _AGENT_REQUIRED = ("t", "requests")
 _REQUEST_REQUIRED = ("t", "in", "out", "hash_ids")
@@ -40,13 +43,7 @@ _REQUEST: dict[str, check.Check] = {
     "model": check.text,
     "type": check.text,
 }
-_AGENT: dict[str, check.Check] = {
-    "t": check.seconds,
-    "duration_ms": check.seconds,
-    "tool_tokens": check.integer(0),
-    "system_tokens": check.integer(0),
-    "requests": check.record_list,
-}
+_AGENT = {**_CONVERSATION, "t": check.seconds, "duration_ms": check.seconds}
 
 
 def recognises(row: str) -> bool:

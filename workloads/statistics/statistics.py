@@ -4,14 +4,15 @@ Percentiles interpolate linearly; standard deviations are the population's; what
 ratio of nothing) is None.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.generators.sessions import session_samples
 from workloads.request import Request
 from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
 from workloads.trace import Trace
@@ -23,6 +24,15 @@ LOCAL_MIN_GAPS = 3
 DISPERSION_WINDOWS_S = (1, 10, 60, 300)
 COARSER = (2, 4, 8)
 LRU_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSamples:
+    """One value per session (``turns``), or per turn that follows another (the others)."""
+
+    turns: FloatArray
+    gaps_s: FloatArray
+    fresh_tokens: FloatArray
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
@@ -94,6 +104,30 @@ def spearman_rho(left: FloatArray, right: FloatArray) -> float | None:
     if len(left) < 2 or not (np.ptp(left) and np.ptp(right)):
         return None
     return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
+
+
+def session_samples(requests: Iterable[Request]) -> SessionSamples:
+    """Return the turns of each ``session_id``, and gap and fresh tokens of each request with a
+    parent.
+
+    A gap is the time between the arrivals of both. Fresh tokens are what the prompt adds to the
+    parent's prompt and output; 0 where it is shorter, as after a compaction.
+    """
+    by_id: dict[str, Request] = {}
+    turns: Counter[str] = Counter()
+    gaps_s, fresh_tokens = [], []
+    for request in requests:
+        by_id[request.request_id] = request
+        if request.session_id is not None:
+            turns[request.session_id] += 1
+        if (parent := by_id.get(request.parent_id or "")) is not None:
+            gaps_s.append(request.arrival_s - parent.arrival_s)
+            fresh_tokens.append(max(0, request.prompt_tokens - parent.total_tokens))
+    return SessionSamples(
+        np.array(list(turns.values()), np.float64),
+        np.array(gaps_s, np.float64),
+        np.array(fresh_tokens, np.float64),
+    )
 
 
 def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:

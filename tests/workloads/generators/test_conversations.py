@@ -27,9 +27,8 @@ from workloads.generators.lengths import (
     UniformTokens,
 )
 from workloads.generators.pauses import ExponentialPause
-from workloads.generators.sessions import session_samples
 from workloads.request import Request
-from workloads.statistics.statistics import statistics
+from workloads.statistics.statistics import session_samples, statistics
 from workloads.trace import Trace
 
 STORY = ConversationSpec(
