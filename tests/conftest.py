@@ -9,6 +9,7 @@ busy machine is not an error.
 
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,19 @@ settings.register_profile("default", max_examples=10, deadline=None, derandomize
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("search", max_examples=500, deadline=None)
 settings.load_profile("ci" if FULL else "default")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file on one process, and those of the dashboard, which share one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedDashboard(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "dashboard" if "/dashboard/" in file else file
+
+    return SharedDashboard(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

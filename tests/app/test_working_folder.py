@@ -101,12 +101,13 @@ def free_port() -> int:
 
 
 def answers(url: str, server: "subprocess.Popen[bytes]") -> bool:
-    for _ in range(600):
-        try:
-            return httpx.get(url, timeout=5, trust_env=False).status_code == 200
-        except httpx.TransportError:
-            assert server.poll() is None, "the server ended"
-            time.sleep(0.1)
+    with httpx.Client(timeout=5, trust_env=False) as client:
+        for _ in range(600):
+            try:
+                return client.get(url).status_code == 200
+            except httpx.TransportError:
+                assert server.poll() is None, "the server ended"
+                time.sleep(0.1)
     return False
 
 

@@ -11,6 +11,7 @@ from policies.config import PolicyConfig, Reservation
 from policies.registry import SCHEDULERS, build_scheduler
 from sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
+from tests.support.effort import FULL
 from tests.support.timed_requests import TimedRequest, run_requests
 
 pytest.importorskip("torch")
@@ -39,11 +40,11 @@ POLICIES = [
 
 
 def bursty_requests(seed: int) -> list[TimedRequest]:
-    """60 requests in bursts, a third of them opening with one of two shared prefixes."""
+    """Requests in bursts, a third of them opening with one of two shared prefixes."""
     rng = np.random.default_rng(seed)
     prefixes = rng.integers(300, 500, (2, 40)).tolist()
     requests, at_s = [], 0.0
-    for index in range(60):
+    for index in range(60 if FULL else 30):
         at_s += float(rng.choice([0.0, 0.001, 0.02], p=[0.6, 0.3, 0.1]))
         prompt = rng.integers(300, 500, int(rng.integers(4, 50))).tolist()
         if index % 3 == 0:

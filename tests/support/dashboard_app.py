@@ -84,12 +84,13 @@ def served_dashboard(folder: Path) -> Iterator[ServedDashboard]:
 
 
 def _await_health(url: str, server: "subprocess.Popen[bytes]") -> None:
-    for _ in range(1200):
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/_stcore/health", timeout=1).text == "ok":
-                return
-        assert server.poll() is None, "the dashboard ended"
-        time.sleep(0.1)
+    with httpx.Client(trust_env=False, timeout=1) as client:
+        for _ in range(1200):
+            with contextlib.suppress(httpx.TransportError):
+                if client.get(f"{url}/_stcore/health").text == "ok":
+                    return
+            assert server.poll() is None, "the dashboard ended"
+            time.sleep(0.1)
     pytest.fail("the dashboard did not start")
 
 

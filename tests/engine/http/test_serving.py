@@ -76,8 +76,8 @@ def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path: Pat
 
 
 def wait_for_503(url: str) -> None:
-    while get(url).status_code != 503:
-        pass
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        wait_until(lambda: client.get(url).status_code == 503)
 
 
 def test_a_second_signal_ends_at_once() -> None:

@@ -52,12 +52,13 @@ def bundled_engine() -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(600):
-            try:
-                httpx.get(f"{url}/v1/models", timeout=1)
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
+        with httpx.Client(trust_env=False, timeout=1) as client:
+            for _ in range(600):
+                try:
+                    client.get(f"{url}/v1/models")
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.1)
         yield url, server
     finally:
         server.send_signal(signal.SIGTERM)
