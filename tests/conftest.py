@@ -25,15 +25,17 @@ settings.load_profile("ci" if FULL else "default")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file on one process, and those of the dashboard, which share one."""
+    """Keep the tests of a file on one process, and all tests of the dashboard, which share one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
-    class SharedDashboard(LoadFileScheduling):
+    class SharedDashboard(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return "dashboard" if "/dashboard/" in file else file
 
-    return SharedDashboard(config, log) if config.getvalue("dist") == "loadfile" else None
+    return SharedDashboard(config, log)
 
 
 @pytest.fixture(scope="session")
