@@ -182,8 +182,8 @@ def _token_row(model: ModelShape, position: int, matrices: int | None) -> dict[s
     work = token_work(with_ffn_matrices(model, matrices) if matrices else model, position)
     counts = {matrices} if matrices else {group.ffn.matrices for group in model.layers}
     own = counts.pop() if len(counts) == 1 else None
-    total, kinds = asdict(total_work(work)), {kind: asdict(work[kind]) for kind in work}
-    return {"position": position, "ffn_matrices": own, "total": total, **kinds}
+    row = {"position": position, "ffn_matrices": own, "total": asdict(total_work(work))}
+    return {**row, **{str(kind): asdict(amount) for kind, amount in work.items()}}
 
 
 def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -> dict[str, Any]:
