@@ -1,6 +1,6 @@
 """Download buttons for the data of a page."""
 
-from io import BytesIO
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -9,14 +9,11 @@ import streamlit as st
 def downloads(frame: pd.DataFrame, name: str) -> None:
     """Draw buttons for ``frame`` as CSV and as Parquet; a file is made when it is pressed."""
     with st.container(horizontal=True):
-        st.download_button(
-            "Data as CSV", lambda: _csv(frame), f"{name}.csv", "text/csv",
-            key=f"{name}_csv", on_click="ignore",
-        )  # fmt: skip
-        st.download_button(
-            "Data as Parquet", lambda: _parquet(frame), f"{name}.parquet",
-            "application/vnd.apache.parquet", key=f"{name}_parquet", on_click="ignore",
-        )  # fmt: skip
+        for kind, (ending, media_type, packed) in _KINDS.items():
+            st.download_button(
+                f"Data as {kind}", partial(packed, frame), f"{name}.{ending}", media_type,
+                key=f"{name}_{ending}", on_click="ignore",
+            )  # fmt: skip
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
@@ -24,6 +21,10 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    buffer = BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
+    return frame.to_parquet(index=False)
+
+
+_KINDS = {
+    "CSV": ("csv", "text/csv", _csv),
+    "Parquet": ("parquet", "application/vnd.apache.parquet", _parquet),
+}

@@ -21,20 +21,13 @@ def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
 
 
 def table(
-    head: Sequence[Child],
-    rows: Iterable[Sequence[Child]],
-    caption: str | None = None,
-    class_: str = "figures",
+    head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str | None = None
 ) -> ET.Element:
     """Return a table whose first column names its rows; it scrolls where the page is narrow."""
     columns = element("tr", *(element("th", cell, scope="col") for cell in head))
-    made = element(
-        "table",
-        element("caption", caption) if caption else None,
-        element("thead", columns),
-        element("tbody", *(_row(cells) for cells in rows)),
-        class_=class_,
-    )
+    titled = element("caption", caption) if caption else None
+    body = element("tbody", *(_row(cells) for cells in rows))
+    made = element("table", titled, element("thead", columns), body, class_="figures")
     return element("div", made, class_="scroll")
 
 
@@ -50,7 +43,5 @@ def document(head: Sequence[ET.Element], body: Sequence[ET.Element]) -> str:
 
 
 def _row(cells: Sequence[Child]) -> ET.Element:
-    first, *others = cells
-    return element(
-        "tr", element("th", first, scope="row"), *(element("td", cell) for cell in others)
-    )
+    name = element("th", cells[0], scope="row")
+    return element("tr", name, *(element("td", cell) for cell in cells[1:]))

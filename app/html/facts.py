@@ -47,23 +47,16 @@ def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
         if limit_s is not None
     )
     met, goodput = summary["slo_attainment"] or 0.0, summary["goodput_per_s"] or 0.0
-    return element(
-        "p",
-        f"{named.name}: SLO {said} met by {met:.1%} of all scheduled requests, "
-        f"goodput {goodput:.4g} requests/s",
-    )
+    share = f"{named.name}: SLO {said} met by {met:.1%} of all scheduled requests"
+    return element("p", f"{share}, goodput {goodput:.4g} requests/s")
 
 
 def scenarios(runs: Sequence[NamedRun]) -> ET.Element:
     """Return what is needed to run each again, as YAML."""
-    listed = (
-        element(
-            "details",
-            element("summary", named.name),
-            element("pre", yaml.safe_dump(named.run.scenario, sort_keys=False, allow_unicode=True)),
-        )
-        for named in runs
-    )
+    listed = []
+    for named in runs:
+        text = yaml.safe_dump(named.run.scenario, sort_keys=False, allow_unicode=True)
+        listed.append(element("details", element("summary", named.name), element("pre", text)))
     return element("section", element("h2", "Scenarios"), *listed)
 
 
@@ -74,10 +67,9 @@ def glossary() -> ET.Element:
         for metric in METRICS.values()
         for cell in (element("dt", metric.title), element("dd", metric.definition))
     ]
-    percentiles = element(
-        "p", "Latencies are of finished requests. Percentiles are numpy's linear estimator."
-    )
-    return element("section", element("h2", "Definitions"), element("dl", *pairs), percentiles)
+    note = "Latencies are of finished requests. Percentiles are numpy's linear estimator."
+    listed = element("dl", *pairs)
+    return element("section", element("h2", "Definitions"), listed, element("p", note))
 
 
 def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:

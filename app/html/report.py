@@ -21,7 +21,6 @@ from workloads.errors import ServetwinError
 
 MOST_TIMELINES = 4
 """With more runs than these there are no timelines of single requests."""
-_NO_LIMITS = SLO()
 
 
 def render_html(runs: Sequence[NamedRun], trials: Sequence[Trial], slo: SLO | None = None) -> str:
@@ -39,7 +38,7 @@ class _Page:
         self._runs = runs
         self._trials = trials
         self._slo = slo
-        self._limits = slo or _NO_LIMITS
+        self._limits = slo or SLO()
         self._looks = figures.looks(named.name for named in runs)
         self._charts = Charts()
         self._requests = {named.name: named.run.requests for named in runs}
@@ -93,13 +92,11 @@ class _Page:
         )
 
     def _distributions(self) -> ET.Element:
-        drawn = [
-            self._charts.place(
-                f"{METRICS[name].label}: share of requests within it",
-                figures.latency_cdf(self._requests, name, self._looks, self._limit_s(name)),
-            )
-            for name in LATENCIES
-        ]
+        drawn = []
+        for name in LATENCIES:
+            found = figures.latency_cdf(self._requests, name, self._looks, self._limit_s(name))
+            title = f"{METRICS[name].label}: share of requests within it"
+            drawn.append(self._charts.place(title, found))
         if self._measured:
             gaps = figures.chunk_gap_cdf(self._measured, self._looks)
             drawn.insert(2, self._charts.place("Chunk gaps (ITL)", gaps))
@@ -107,13 +104,10 @@ class _Page:
 
     def _over_time(self) -> ET.Element:
         looks, place = self._looks, self._charts.place
-        drawn = [
-            place(
-                f"{METRICS[name].label} over time",
-                figures.latency_over_time(self._requests, name, looks, self._limit_s(name)),
-            )
-            for name in ("ttft_s", "tpot_s")
-        ]
+        drawn = []
+        for name in ("ttft_s", "tpot_s"):
+            found = figures.latency_over_time(self._requests, name, looks, self._limit_s(name))
+            drawn.append(place(f"{METRICS[name].label} over time", found))
         throughput = figures.throughput_over_time(self._requests, looks)
         drawn.append(place("Output throughput over time", throughput))
         if self._measured:
@@ -178,14 +172,13 @@ class _Page:
             found = resimulate_as_sent(predicted.run, measured.run)
         except ServetwinError as error:
             return element("section", title, element("p", f"not possible: {error}"))
-        explained = (
+        explained = element(
+            "p",
             "The same policies on the recorded send times, prompt and output lengths, one "
             "simulation; latencies of both sides count from when a request was sent, so TTFT is "
-            "TTFT from sent here."
+            "TTFT from sent here.",
         )
-        return element(
-            "section", title, element("p", explained), comparison_table(found.comparison)
-        )
+        return element("section", title, explained, comparison_table(found.comparison))
 
     def _limit_s(self, metric: str) -> float | None:
         limit_s: float | None = getattr(self._limits, metric)

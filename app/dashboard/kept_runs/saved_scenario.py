@@ -49,12 +49,9 @@ def _from_record(
     record: Mapping[str, Any], now: ScenarioFile, uploaded: Collection[str]
 ) -> tuple[dict[str, Any], str]:
     if "policies" not in record:
-        is_test = "endpoint" in record
-        raise RunError(
-            "a load test does not know the policies of its server"
-            if is_test
-            else "another version made it, which did not keep the policies"
-        )
+        if "endpoint" in record:
+            raise RunError("a load test does not know the policies of its server")
+        raise RunError("another version made it, which did not keep the policies")
     server = _server(record)
     own = Server(**server).options().base()
     workload, note = _workload(record, now, uploaded)

@@ -1,6 +1,6 @@
 """A server of data sheets, on which techniques are tried: a model and a device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
 from app.scenario.scenario_file import ScenarioFile, Server
@@ -53,13 +53,7 @@ class DataSheetServer:
 
     def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
         """Return ``file`` with this server; all else as it was."""
-        server = Server(
-            model=self.model,
-            hardware=self.hardware,
-            techniques=self.techniques,
-            efficiency=self.efficiency,
-        )
-        return file.model_copy(update={"server": server})
+        return file.model_copy(update={"server": Server(**asdict(self))})
 
 
 def _name(text: str) -> str:

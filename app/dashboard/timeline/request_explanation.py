@@ -44,34 +44,30 @@ def draw_explanation(found: Explanation, behind: pd.DataFrame, zoom: Callable[[]
 def parts_table(found: Explanation) -> pd.DataFrame:
     """Return every part in milliseconds and as a share of the latency."""
     whole_s = sum(found.parts_s.values()) or 1.0
-    rows = [
+    return pd.DataFrame(
         {"part": figures.PART_LOOKS[part][0], "ms": 1e3 * s, "share, %": 100 * s / whole_s}
         for part, s in found.parts_s.items()
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def behind_table(steps: pd.DataFrame) -> pd.DataFrame:
     """Return rows of ``Run.steps`` with the columns that explain why a request waited."""
-    lasted_ms = 1e3 * (steps["end_s"] - steps["start_s"])
     table = steps[list(_STEPS)].rename(columns=_STEPS)
-    table.insert(1, "lasted, ms", lasted_ms)
+    table.insert(1, "lasted, ms", 1e3 * (steps["end_s"] - steps["start_s"]))
     return table
 
 
 def slowest_table(found: Sequence[Explanation]) -> pd.DataFrame:
     """Return a row per request: its latencies, and what delayed it."""
-    rows = [
+    times = {"E2E latency": "e2e_s", "TTFT": "ttft_s", "TPOT": "tpot_s"}
+    return pd.DataFrame(
         {
             "request": one.request_id,
-            "E2E latency, ms": _ms(one.e2e_s),
-            "TTFT, ms": _ms(one.ttft_s),
-            "TPOT, ms": _ms(one.tpot_s),
+            **{f"{label}, ms": _ms(getattr(one, name)) for label, name in times.items()},
             "what delayed it": verdict(one),
         }
         for one in found
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def _draw_steps(steps: pd.DataFrame) -> None:
