@@ -140,11 +140,8 @@ class Dispatcher:
                 continue
             task = self._group.create_task(self._start_when_due(send, self._record(send)))
             self._waiting.add(task)
-            task.add_done_callback(self._waited)
-
-    def _waited(self, task: "asyncio.Task[None]") -> None:
-        self._waiting.discard(task)
-        self._drain_if_all_is_sent()
+            task.add_done_callback(self._waiting.discard)
+            task.add_done_callback(lambda _: self._drain_if_all_is_sent())
 
     def _orphan(
         self, parent: ScheduledRequest, followers: list[ScheduledRequest], now_s: float

@@ -117,23 +117,12 @@ class _SessionReader:
             rows.reject(line, error)
             return []
         self._seen.add(fields["id"])
-        (before_first,) = self._chaining.private(1)
-        file = _SessionFile(rows, line, self._chaining, before_first, fields["block_size"])
+        self._rows, self._line, self._block_tokens = rows, line, fields["block_size"]
+        (self._before_first,) = self._chaining.private(1)
         session = _Conversation(fields["id"], start_s, _shared_tokens(fields))
-        return list(file.requests(session, fields["requests"], "requests"))
+        return list(self._requests(session, fields["requests"], "requests"))
 
-
-@dataclass
-class _SessionFile:
-    """What the requests of one file have in common."""
-
-    rows: Rows
-    line: int
-    chaining: Chaining
-    before_first: int
-    block_tokens: int
-
-    def requests(
+    def _requests(
         self, conversation: _Conversation, records: Iterable[Mapping[str, Any]], place: str
     ) -> Iterator[Request]:
         """Return the valid requests, sub-agents' included; ``place`` is where ``records`` are."""
@@ -143,12 +132,12 @@ class _SessionFile:
                 if "requests" in record:
                     fields = check.checked(record, _AGENT, _AGENT_REQUIRED)
                     agent = _launched(conversation, fields, index)
-                    yield from self.requests(agent, fields["requests"], f"{here}.requests")
+                    yield from self._requests(agent, fields["requests"], f"{here}.requests")
                 else:
                     fields = check.checked(record, _REQUEST, _REQUEST_REQUIRED)
                     yield self._request(conversation, fields, index)
             except RowError as error:
-                self.rows.reject(self.line, error.inside(here))
+                self._rows.reject(self._line, error.inside(here))
 
     def _request(
         self, conversation: _Conversation, fields: Mapping[str, Any], index: int
@@ -160,8 +149,8 @@ class _SessionFile:
             arrival_s=arrival_s,
             prompt_tokens=fields["in"],
             output_tokens=fields["out"],
-            prefix_block_ids=self.chaining.chained(fields["hash_ids"], self.before_first),
-            block_tokens=self.block_tokens,
+            prefix_block_ids=self._chaining.chained(fields["hash_ids"], self._before_first),
+            block_tokens=self._block_tokens,
             session_id=conversation.name,
             parent_id=parent.request_id if parent else None,
             turn=conversation.turns,
