@@ -105,11 +105,10 @@ def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
 def _simulated(text: str, digest: str, _given: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
-    trace = (
-        workload.trace(file.seed, {workload.source: _given})
-        if _given
-        else _trace(workload.model_dump_json(), file.seed)
-    )
+    if _given:
+        trace = workload.trace(file.seed, {workload.source: _given})
+    else:
+        trace = _trace(workload.model_dump_json(), file.seed)
     scenario = file.build(trace)
     return trace, scenario, run_once(trace, scenario, seed=file.seed)
 

@@ -78,9 +78,8 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
-    yield "-" if row.error is None else f"{row.error:+.1%}"
-    yield "-" if row.noise is None else f"{row.noise:.1%}"
-    yield "-" if row.limit is None else f"{row.limit:.0%}"
+    shares = ((row.error, "+.1%"), (row.noise, ".1%"), (row.limit, ".0%"))
+    yield from ("-" if share is None else format(share, form) for share, form in shares)
     word, class_ = _VERDICTS[row.holds]
     yield element("span", word, class_=class_)
 

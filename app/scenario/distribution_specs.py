@@ -5,7 +5,7 @@ A name, and behind a colon the settings of it; the choice underneath keeps what 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.scenario.workload_distributions import LENGTHS, ArrivalChoice, LengthChoice, known
@@ -35,14 +35,6 @@ _THINK_KEYS: Mapping[str, Mapping[str, str]] = {
 _WHOLE = ("max_tokens",)
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A distribution by name, and its settings by the names of the fields that they set."""
-
-    name: str
-    settings: Mapping[str, Any]
-
-
 def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> ArrivalChoice:
     """Return the choice of arrivals in ``text``, laid over ``base``.
 
@@ -65,8 +57,8 @@ def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
     length."""
     if text.isdigit():
         return replace(base, name="fixed", mean_tokens=float(text))
-    spec = parse_spec(text, option, _LENGTH_KEYS)
-    return replace(base, name=known(option, spec.name, LENGTHS), **spec.settings)
+    name, settings = parse_spec(text, option, _LENGTH_KEYS)
+    return replace(base, name=known(option, name, LENGTHS), **settings)
 
 
 def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution":
@@ -76,24 +68,26 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
 
     if (fixed_s := _number(text)) is not None:
         return LognormalPause(fixed_s, sigma=0.0)
-    spec = parse_spec(text, option, _THINK_KEYS)
-    if spec.name == "lognormal":
-        return LognormalPause(**spec.settings)
-    if not spec.settings:
+    name, settings = parse_spec(text, option, _THINK_KEYS)
+    if name == "lognormal":
+        return LognormalPause(**settings)
+    if not settings:
         raise TraceError(f"{option} {text!r}: wants its mean, such as exponential:mean=2")
-    return ExponentialPause(**spec.settings)
+    return ExponentialPause(**settings)
 
 
-def parse_spec(text: str, option: str, keys: Mapping[str, Mapping[str, str]]) -> Spec:
+def parse_spec(
+    text: str, option: str, keys: Mapping[str, Mapping[str, str]]
+) -> tuple[str, dict[str, Any]]:
     """Read ``NAME:KEY=NUMBER,...``; ``keys`` has, by name, the fields that its keys set."""
     name, parameters = split_settings(text)
     takes = keys[known(option, name, tuple(keys))]
-    return Spec(name, _parse_settings(f"{option} {name}", parameters, takes, _WHOLE))
+    return name, _parse_settings(f"{option} {name}", parameters, takes, _WHOLE)
 
 
 def _parse_settings(
     where: str, text: str, takes: Mapping[str, str], whole: Sequence[str]
-) -> dict[str, float | int]:
+) -> dict[str, Any]:
     """Return the numbers of ``KEY=NUMBER,...`` by the field that each key sets."""
     settings = {}
     for key, value in key_values(text, where, TraceError, "KEY=NUMBER").items():

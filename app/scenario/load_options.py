@@ -120,8 +120,7 @@ class LoadChoice:
 
     def record(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, for ``scenario.yaml``."""
-        record = {f.name: getattr(self, f.name) for f in fields(self)}
-        record = {f.name: record[f.name] for f in fields(self) if record[f.name] != f.default}
+        record = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
         if self.path is not None:
             record["path"] = str(self.path)
         if self.shape != WHOLE_TRACE:
@@ -132,16 +131,11 @@ class LoadChoice:
         """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
         from loadtest.options import LoadOptions, parse_cancellation
 
+        same = ("concurrency", "endless", "duration_s", "drain_s", "warm_up_s", "retries", "seed")
         return LoadOptions(
             closed_loop=True if self.concurrency else self.closed_loop,
-            concurrency=self.concurrency,
-            endless=self.endless,
-            duration_s=self.duration_s,
-            drain_s=self.drain_s,
-            warm_up_s=self.warm_up_s,
             cancellation=parse_cancellation(self.cancel) if self.cancel else None,
-            retries=self.retries,
-            seed=self.seed,
+            **{name: getattr(self, name) for name in same},
             **more,
         )
 
@@ -207,14 +201,8 @@ class LoadChoice:
         shape = self.shape
         if self.time_scale is not None:
             shape = replace(shape, rate_scale=1 / self.time_scale)
-        options = TraceOptions(
-            path=self.path,
-            limit=self.limit,
-            rate_per_s=self.rate_per_s,
-            seed=self.seed,
-            **asdict(shape),
-        )
-        return looped(options.read(), self.loop)
+        options = TraceOptions(**asdict(shape), limit=self.limit, rate_per_s=self.rate_per_s)
+        return looped(replace(options, path=self.path, seed=self.seed).read(), self.loop)
 
     def _generated(self) -> "Trace":
         from workloads.generators.arrivals import ConstantArrivals

@@ -80,20 +80,12 @@ def attribute_docs(of: type) -> dict[str, str]:
     """Return the strings below the annotated fields of a class, by field, in their order."""
     (found,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(found, ast.ClassDef)
-    return {
-        field.target.id: " ".join(text.split())
-        for field, below in pairwise(found.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and (text := _string(below))
-    }
-
-
-def _string(statement: ast.stmt) -> str | None:
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
-        return None
-    value = statement.value.value
-    return value if isinstance(value, str) else None
+    docs = {}
+    for field, below in pairwise(found.body):
+        match field, below:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                docs[name] = " ".join(text.split())
+    return docs
 
 
 def _defaults(section: type[Any]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
 SWEEP, RATE = "sweep", "rate_per_s"
+Point = Mapping[str, Any]
+"""The values of a point by key, and its rate."""
+
 _SUFFIXES = (".csv", ".parquet")
 
 
@@ -34,28 +37,22 @@ class SweepFile:
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        keys: Sequence[str],
-        wanted: Sequence[Mapping[str, Any]],
-        identity: str,
+        self, path: Path | None, keys: Sequence[str], wanted: Sequence[Point], identity: str
     ) -> None:
         if path is not None and path.suffix not in _SUFFIXES:
             raise SweepError(f"--out: {path.name}: wants the ending {' or '.join(_SUFFIXES)}")
         self._path = path
         self._keys = list(keys)
         self._identity = identity
-        rows: list[Any] = []
-        if path is not None and path.exists():
-            rows = self._read(path).to_dict("records")
+        rows: list[Any] = self._read(path).to_dict("records") if path and path.exists() else []
         self._rows: dict[tuple[str, ...], Row] = {self._place(row): row for row in rows}
         self._order = {self._place(point): number for number, point in enumerate(wanted)}
 
-    def __contains__(self, row: Mapping[str, Any]) -> bool:
+    def __contains__(self, row: Point) -> bool:
         """Return whether this point, its axes and rate, has a row."""
         return self._place(row) in self._rows
 
-    def add(self, point: Mapping[str, Any], figures: Row) -> None:
+    def add(self, point: Point, figures: Row) -> None:
         """Add a finished point; it is on disk when this returns."""
         blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
         self._rows[self._place(point)] = {**point, **blank, **figures, SWEEP: self._identity}
@@ -71,7 +68,7 @@ class SweepFile:
         counts = dict.fromkeys(COUNTS, "Int64")
         return frame.astype(numbers).astype(counts).fillna({PROBLEM: ""})
 
-    def _place(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+    def _place(self, row: Point) -> tuple[str, ...]:
         rate = row[RATE]
         return (*(str(row[key]) for key in self._keys), "" if pd.isna(rate) else f"{rate:.12g}")
 
@@ -79,10 +76,9 @@ class SweepFile:
         part = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".csv":
-                self.frame().to_csv(part, index=False)
-            else:
-                self.frame().to_parquet(part, index=False)
+            frame = self.frame()
+            write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+            write(part, index=False)
             os.replace(part, path)
         except OSError as error:
             raise SweepError(f"{path}: cannot be written ({error.strerror})") from error

@@ -39,16 +39,11 @@ def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | N
     """Return the front as a table, most interactive first; the best point is tagged."""
     front = points[on_front(points, INTERACTIVITY, y)].sort_values(INTERACTIVITY, ascending=False)
     heads = [*keys, "rate/s", "tok/s user", "goodput", "tok/s", "TTFT p99", "TPOT p99", "SLO"]
-    rows = [(_cells(row, keys), label == best) for label, row in front.iterrows()]
-    widths = [
-        max(len(line[i]) for line in [heads, *(cells for cells, _ in rows)])
-        for i in range(len(heads))
-    ]
-    lines = ["  ".join(f"{h:>{w}}" for h, w in zip(heads, widths, strict=True))]
-    for cells, is_best in rows:
-        line = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
-        lines.append(line + ("  * best" if is_best else ""))
-    return lines
+    table = [heads, *(_cells(row, keys) for _, row in front.iterrows())]
+    tags = ["", *("  * best" if label == best else "" for label in front.index)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ("  ".join(map(str.rjust, cells, widths)) for cells in table)
+    return [line + tag for line, tag in zip(lines, tags, strict=True)]
 
 
 def _marks(points: pd.DataFrame, y: str, best: int | None) -> list[tuple[tuple[float, float], str]]:

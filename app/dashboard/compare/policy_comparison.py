@@ -43,19 +43,18 @@ def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
 
 def figures_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
     """Return a row per policy: value and 90 % interval of each metric, as text."""
-    rows = [
+    return pd.DataFrame(
         {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in SHOWN}}
         for name, of in sides.items()
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def differences_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
     """Return a row per policy but the first: its differences from it, as text with verdicts."""
-    first, *others = sides.values()
+    (_, first), *others = sides.items()
     rows = [
         {"policy": escaped(name), **{shown.label: _difference(shown, first, of) for shown in SHOWN}}
-        for name, of in zip(list(sides)[1:], others, strict=True)
+        for name, of in others
     ]
     return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in SHOWN)])
 

@@ -85,8 +85,7 @@ def _problem(endpoint: Endpoint) -> str | None:
 
 
 def _slo_option(outcome: SimulatedScenario) -> list[str]:
-    limits = outcome.file.slo
-    given = {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms, "e2e": limits.e2e_ms}
+    given = {name: getattr(outcome.file.slo, f"{name}_ms") for name in ("ttft", "tpot", "e2e")}
     text = ",".join(f"{name}={ms:f}ms" for name, ms in given.items() if ms is not None)
     return ["--slo", text] if text else []
 

@@ -18,7 +18,6 @@ from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
 from sim.experiments.scenario import ClusterConfig
-from sim.techniques.registry import TECHNIQUES
 from workloads.errors import PolicyError
 
 CALIBRATED, DATA_SHEET = "calibrated", "data sheet"
@@ -120,11 +119,6 @@ _CLUSTER, _LIMITS = _controls_of("cluster"), _controls_of("slo")
 _CHOICES = tuple(name for name, control in CONTROLS.items() if OWN in control.choices)
 _SWITCH = {OWN: None, "on": True, "off": False}
 _SLIDER_RATE_PER_S = 10.0
-
-
-def technique_names() -> list[str]:
-    """Return the choices of ``techniques``; parameters (``NAME:KEY=VALUE``) are typed."""
-    return list(TECHNIQUES)
 
 
 def as_controls(scenario: ScenarioFile) -> dict[str, Any]:

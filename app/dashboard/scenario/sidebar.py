@@ -15,12 +15,12 @@ from app.dashboard.scenario.controls import (
     as_controls,
     from_controls,
     is_generated,
-    technique_names,
     workload_names,
 )
 from app.dashboard.scenario.uploads import trace_uploader, uploads
 from app.dashboard.widgets import bound, uploader
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
+from sim.techniques.registry import TECHNIQUES
 from workloads.errors import ServetwinError
 
 _MOST_YAML_BYTES = 100_000
@@ -117,7 +117,7 @@ def _server(defaults: dict[str, Any]) -> None:
             for name, label in (("model", "Model"), ("hardware", "Device")):
                 _select(label, name, defaults)
             st.multiselect(
-                "Techniques", technique_names(), accept_new_options=True,
+                "Techniques", list(TECHNIQUES), accept_new_options=True,
                 help=CONTROLS["techniques"].help, **bound("techniques"),
             )  # fmt: skip
             st.text_input(

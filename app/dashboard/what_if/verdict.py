@@ -15,6 +15,7 @@ from sim.records.metrics import LATENCIES, SLO
 WANTED = 0.99
 """Share of the requests within the SLO from which on the scenario meets it."""
 _WORTH_NAMING = 0.001
+_LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
 _WAIT_WORTH_NAMING = 0.1
 """A mean wait below this share of the mean latency is no bottleneck."""
 
@@ -86,8 +87,7 @@ def judge(found: VerdictFacts) -> Verdict:
 
 
 def _limits(slo: SLO) -> str:
-    labels = zip(("TTFT", "TPOT", "E2E"), LATENCIES, strict=True)
-    given = [(label, getattr(slo, name)) for label, name in labels]
+    given = [(label, getattr(slo, name)) for name, label in _LABELS.items()]
     return ", ".join(f"{label} ≤ {1000 * s:g} ms" for label, s in given if s is not None)
 
 
@@ -95,19 +95,18 @@ def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
     """Return the share of all requests that finished too late, by limit."""
     return {
         label: float((requests[name] > limit).mean())
-        for label, name in zip(("TTFT", "TPOT", "E2E"), LATENCIES, strict=True)
+        for name, label in _LABELS.items()
         if (limit := getattr(slo, name)) is not None
     }
 
 
 def _kind(found: VerdictFacts) -> Kind:
-    if found.attainment is None:
-        return "fails" if found.bottleneck.overloaded else "none"
     if found.bottleneck.overloaded:
         return "fails"
-    low, high = found.attainment, found.attainment
-    if found.interval:
-        low, high = found.interval.low, found.interval.high
+    if found.attainment is None:
+        return "none"
+    low = found.interval.low if found.interval else found.attainment
+    high = found.interval.high if found.interval else found.attainment
     return "holds" if low >= WANTED else "fails" if high < WANTED else "unsure"
 
 
