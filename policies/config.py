@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Literal, get_args, get_origin
 
 from policies.prefix.eviction import EVICTION_ORDERS
 from policies.schedulers.registry import SCHEDULERS
@@ -15,14 +15,6 @@ Admission = Literal["prompt", "full"]
 Preemption = Literal["recompute", "swap"]
 Victim = Literal["newest", "lowest-priority", "least-progress"]
 
-_CHOICES = {
-    "reservation": get_args(Reservation),
-    "prefix_index": get_args(PrefixIndex),
-    "queue_order": get_args(QueueOrder),
-    "admission": get_args(Admission),
-    "preemption": get_args(Preemption),
-    "victim": get_args(Victim),
-}
 LEAST = {
     **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
     **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
@@ -96,8 +88,9 @@ class PolicyConfig:
         for name, least in LEAST.items():
             value = getattr(self, name)
             _require(value is None or value >= least, name, value, f"at least {least}")
-        for name, choices in _CHOICES.items():
-            _require_known(name, getattr(self, name), choices)
+        for choice in fields(self):
+            if get_origin(choice.type) is Literal:
+                _require_known(choice.name, getattr(self, choice.name), get_args(choice.type))
         EVICTION_ORDERS.require(self.eviction)
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:
