@@ -87,7 +87,7 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             value = getattr(self, name)
-            _require(value is None or value >= least, name, value, f"at least {least}")
+            require(value is None or value >= least, name, value, f"at least {least}")
         for choice in fields(self):
             if get_origin(choice.type) is Literal:
                 _require_known(choice.name, getattr(self, choice.name), get_args(choice.type))
@@ -95,8 +95,8 @@ class PolicyConfig:
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
-        _require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
-        _require(
+        require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
+        require(
             0 <= self.kv_window_share <= 1, "kv_window_share", self.kv_window_share, "from 0 to 1"
         )
         self._require_room()
@@ -110,7 +110,7 @@ class PolicyConfig:
             raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
 
     def _require_room(self) -> None:
-        _require(
+        require(
             self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
         )
         if _has_token_budget(self.batching):
@@ -122,7 +122,7 @@ class PolicyConfig:
                     f"at least {rows} (max_seqs {self.max_seqs} x {1 + self.draft_rows} rows): a "
                     f"step verifies {self.draft_rows} drafts of every running sequence"
                 )
-            _require(self.token_budget >= rows, "token_budget", self.token_budget, right)
+            require(self.token_budget >= rows, "token_budget", self.token_budget, right)
 
     @property
     def name(self) -> str:
@@ -143,14 +143,15 @@ def _has_token_budget(batching: str) -> bool:
     return getattr(SCHEDULERS[batching], "has_token_budget", True) if known else True
 
 
-def _require(holds: bool, name: str, value: object, right: str) -> None:
+def require(holds: bool, name: str, value: object, right: str) -> None:
+    """Raise ``PolicyError`` unless a setting holds; ``right`` says what it must be."""
     if not holds:
         raise PolicyError(f"{name}: {value!r} is not possible; it must be {right}")
 
 
 def _require_seconds(name: str, value: float) -> None:
     holds = math.isfinite(value) and value >= 0
-    _require(holds, name, value, "a finite number, at least 0")
+    require(holds, name, value, "a finite number, at least 0")
 
 
 def _require_known(name: str, value: str, choices: tuple[str, ...]) -> None:

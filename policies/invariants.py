@@ -4,13 +4,14 @@ Policies loaded by path always run under this check, the shipped ones in their t
 invariant stops the run with its name, the step and the sequence.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
-from policies.protocols import CheckedMemory, Load, Refusal, Scheduler
+from policies.protocols import CheckedMemory, Refusal, Scheduler
+from policies.scheduler_proxy import SchedulerProxy
 from policies.sequence import Sequence
 from workloads.errors import PluginError, PolicyError, ServetwinError
 
@@ -26,13 +27,12 @@ class InvariantBroken(PolicyError):
     """A policy broke an invariant."""
 
 
-class InvariantChecked:
+class InvariantChecked(SchedulerProxy):
     """A scheduler that decides as the one inside does, and checks what it decided."""
 
     def __init__(self, inner: Scheduler, config: PolicyConfig) -> None:
-        self.memory = inner.memory
+        super().__init__(inner)
         self.preemptions = 0
-        self._inner = inner
         self._config = config
         self._has_budget = getattr(inner, "has_token_budget", True)
         self._present: dict[str, Sequence] = {}
@@ -95,35 +95,6 @@ class InvariantChecked:
         if steps < 1:
             self._fail(WORK, None, f"repeatable_steps is {steps}")
         return steps
-
-    def arrival_may_change_batch(self) -> bool:
-        """As the scheduler."""
-        return self._inner.arrival_may_change_batch()
-
-    def changes_batch(self, seq: Sequence) -> bool:
-        """As the scheduler."""
-        return self._inner.changes_batch(seq)
-
-    def wake_s(self) -> float | None:
-        """As the scheduler."""
-        return self._inner.wake_s()
-
-    def load(self) -> Load:
-        """As the scheduler."""
-        return self._inner.load()
-
-    def holders(self) -> list[Sequence]:
-        """As the scheduler."""
-        return self._inner.holders()
-
-    def waiting(self) -> Iterable[Sequence]:
-        """As the scheduler."""
-        return self._inner.waiting()
-
-    @property
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """As the scheduler."""
-        return self._inner.dropped
 
     def _check_batch(self, batch: Batch) -> None:
         config = self._config

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from math import inf, isfinite, nextafter
 
-from workloads.errors import PolicyError
+from policies.config import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class RouterConfig:
     remembered_blocks: int = 1 << 20
 
     def __post_init__(self) -> None:
-        _require(0 <= self.staleness_s < inf, "staleness_s", self.staleness_s, "finite, at least 0")
-        _require(0 <= self.prefix_share <= 1, "prefix_share", self.prefix_share, "from 0 to 1")
+        require(0 <= self.staleness_s < inf, "staleness_s", self.staleness_s, "finite, at least 0")
+        require(0 <= self.prefix_share <= 1, "prefix_share", self.prefix_share, "from 0 to 1")
         for name in ("imbalance_requests", "imbalance_ratio", "remembered_blocks"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
 
 
 class ReplicaLoads:
@@ -45,7 +45,7 @@ class ReplicaLoads:
 
     def __init__(self, speeds: Listed[float], staleness_s: float = 0.0) -> None:
         for speed in speeds:
-            _require(isfinite(speed) and speed > 0, "speed", speed, "a number above 0")
+            require(isfinite(speed) and speed > 0, "speed", speed, "a number above 0")
         self.speeds = tuple(speeds)
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
@@ -106,8 +106,3 @@ class LeastLoaded:
         place = min(turn, key=lambda place: costs[place % count]) % count
         self._next = place + 1
         return place
-
-
-def _require(holds: bool, name: str, value: object, right: str) -> None:
-    if not holds:
-        raise PolicyError(f"{name}: {value!r} is not possible; it must be {right}")

@@ -62,12 +62,8 @@ class LeastOutstanding:
         return self._least.choose(self._loads.requests(now_s), 1)
 
 
-class LeastTokens:
+class LeastTokens(LeastOutstanding):
     """The fewest outstanding tokens, prompts and declared outputs, for the replica's speed."""
-
-    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._loads = loads
-        self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the least busy place by tokens."""

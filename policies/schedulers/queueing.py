@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, filterfalse
+from operator import attrgetter
 from typing import Protocol
 
 from policies.config import PolicyConfig
@@ -337,7 +338,7 @@ class AdmissionQueue:
         limit = self._queue_limit
         if limit is None or self._waiting.size <= limit:
             return False
-        newest = sorted((seq for seq in self._waiting if not _has_run(seq)), key=_arrival_number)
+        newest = sorted(filterfalse(_has_run, self._waiting), key=attrgetter("arrival_number"))
         for seq in newest[limit - self._waiting.size :]:
             self._waiting.remove(seq.request_id)
             reason = f"{limit} requests are waiting already"
@@ -348,10 +349,6 @@ class AdmissionQueue:
 def _has_run(seq: Sequence) -> bool:
     """Return whether the request was served in part: such a one is not turned away."""
     return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0
-
-
-def _arrival_number(seq: Sequence) -> int:
-    return seq.arrival_number
 
 
 def _insert(line: "list[Sequence] | deque[Sequence]", seq: Sequence) -> None:

@@ -9,7 +9,6 @@ from typing import Literal
 from policies.block_keys import BlockKeys, PrefixKeys
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal
-from policies.registry import build_scheduler
 from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.routing import Router
 from policies.sequence import Sequence
@@ -18,7 +17,6 @@ from sim.core.recorder import Recorder
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import as_sequence
 from sim.step_times.acceptance import Acceptance
-from sim.step_times.server_model import ServerModel
 from sim.step_times.step_time import FloatArray, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
@@ -56,23 +54,6 @@ class Pool:
                 "batching: 'static' cannot take in prompts that another pool computed; a decode "
                 "pool wants continuous, chunked, prefill-first or insertion"
             )
-
-    @classmethod
-    def of_profile(
-        cls,
-        profile: ServerModel,
-        policies: PolicyConfig,
-        replicas: int = 1,
-        role: Role = "serve",
-        speed: float = 1.0,
-    ) -> "Pool":
-        """Return replicas of a calibrated engine, with the noise of its steps.
-
-        Raises ``ProfileError`` if the profile does not know the KV layout of ``policies``.
-        """
-        fit = profile.step_time(build_scheduler(policies).memory.layout)
-        noise = fit.noise_factors()
-        return cls(policies, fit.model(), replicas, role, noise, speed, profile.acceptance)
 
 
 class RoutedReplicas:

@@ -52,11 +52,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        api: ApiLatency | None = None,
-        *,
-        keep_records: bool = False,
-        keep_usage: bool = False,
+        self, api: ApiLatency | None = None, *, keep_records: bool = False, keep_usage: bool = False
     ) -> None:
         self.api = api if api and api != ApiLatency() else None
         self.keep_records = keep_records

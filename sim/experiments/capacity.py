@@ -9,7 +9,7 @@ import numpy as np
 from policies.config import PolicyConfig
 from sim.experiments.bisection import bisect_rate
 from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.predict import INTERVAL, REPLICATIONS, Interval, run_once
+from sim.experiments.predict import REPLICATIONS, Interval, run_once
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import LATENCIES, SLO, figure
 from sim.records.run import Run
@@ -123,8 +123,8 @@ def find_capacity(
                 on_replication(done)
     capacities, ceilings = zip(*drawn or [(found.holds_per_s, ceiling_per_s)], strict=True)
     return Capacity(
-        _interval(capacities),
-        _interval(ceilings),
+        Interval.over(capacities),
+        Interval.over(ceilings),
         None if found.fails_per_s is None else tried[found.fails_per_s],
         len(scenario.servers()),
         [tried[rate] for rate in sorted(tried)],
@@ -172,11 +172,6 @@ def _replicated(job: _Replications, number: int) -> tuple[float, float]:
     near = [factor * job.guess_per_s for factor in _NEARBY if job.guess_per_s]
     rungs = [*(rate for rate in near if rate < ceiling_per_s), ceiling_per_s]
     return bisect_rate(holds, rungs, job.precision).holds_per_s, ceiling_per_s
-
-
-def _interval(rates: Sequence[float]) -> Interval:
-    low, middle, high = np.quantile(rates, (INTERVAL[0], 0.5, INTERVAL[1]))
-    return Interval(float(middle), float(low), float(high))
 
 
 def _at_once(trace: Trace) -> Trace:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
+from policies.batch import BatchShape
 from policies.block_keys import Keys
 from policies.config import PolicyConfig
-from policies.protocols import KVMemory, Load, Refusal, Scheduler
+from policies.protocols import Scheduler
 from policies.registry import build_scheduler
+from policies.scheduler_proxy import SchedulerProxy
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
 from sim.core.simulate import simulate
@@ -41,62 +42,16 @@ class RecordedStepTimes:
         return self._log[self._next].now_s if self._next < len(self._log) else None
 
 
-class RecordedTimers:
+class RecordedTimers(SchedulerProxy):
     """A scheduler whose timers fire when the engine's fired: a real timer is always a bit late."""
 
     def __init__(self, scheduler: Scheduler, times: RecordedStepTimes) -> None:
-        self._scheduler = scheduler
+        super().__init__(scheduler)
         self._times = times
-        self.memory: KVMemory = scheduler.memory
 
     def wake_s(self) -> float | None:
         """Return the recorded time of the next decision if the scheduler has set a timer."""
-        return None if self._scheduler.wake_s() is None else self._times.next_decision_s()
-
-    def add(self, seq: Sequence) -> Refusal | None:
-        """As the scheduler."""
-        return self._scheduler.add(seq)
-
-    def abort(self, request_id: str) -> Sequence | None:
-        """As the scheduler."""
-        return self._scheduler.abort(request_id)
-
-    def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler."""
-        return self._scheduler.schedule(now_s)
-
-    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """As the scheduler."""
-        return self._scheduler.complete(batch, steps)
-
-    def repeatable_steps(self, batch: Batch) -> int:
-        """As the scheduler."""
-        return self._scheduler.repeatable_steps(batch)
-
-    def arrival_may_change_batch(self) -> bool:
-        """As the scheduler."""
-        return self._scheduler.arrival_may_change_batch()
-
-    def changes_batch(self, seq: Sequence) -> bool:
-        """As the scheduler."""
-        return self._scheduler.changes_batch(seq)
-
-    def load(self) -> Load:
-        """As the scheduler."""
-        return self._scheduler.load()
-
-    def holders(self) -> list[Sequence]:
-        """As the scheduler."""
-        return self._scheduler.holders()
-
-    def waiting(self) -> Iterable[Sequence]:
-        """As the scheduler."""
-        return self._scheduler.waiting()
-
-    @property
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """As the scheduler."""
-        return self._scheduler.dropped
+        return None if super().wake_s() is None else self._times.next_decision_s()
 
 
 @dataclass(frozen=True, slots=True)

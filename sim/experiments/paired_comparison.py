@@ -16,6 +16,7 @@ from scipy import stats
 
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run, RunError
+from sim.step_times.step_time import FloatArray
 
 METRICS = (
     *(f"{name}.{part}" for name in LATENCIES for part in ("mean", "p50", "p90", "p99")),
@@ -81,6 +82,12 @@ def compare_summaries(
     )
 
 
+def half_width(values: FloatArray, confidence: float) -> float:
+    """Return the half width of the interval of a mean, by Student's t; of at least two values."""
+    quantile = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1))
+    return quantile * float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
 def request_differences(
     a: Sequence[pd.DataFrame], b: Sequence[pd.DataFrame], metric: str = "e2e_s"
 ) -> pd.DataFrame:
@@ -125,6 +132,5 @@ def _compare_metric(
     middle = float(differences.mean())
     if seeds == 1:
         return MetricDifference(metric, mean_a, mean_b, middle, None, None, 1)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
-    half = quantile * float(differences.std(ddof=1)) / math.sqrt(seeds)
+    half = half_width(differences, CONFIDENCE)
     return MetricDifference(metric, mean_a, mean_b, middle, middle - half, middle + half, seeds)

@@ -9,7 +9,7 @@ unmeasured part costs (``sim.step_times.extrapolation``). A generated workload m
 each replication: the interval then includes its randomness.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,12 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> "Interval":
+        """Return the interval of a figure that had these values in the replications."""
+        low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1])).tolist()
+        return cls(middle, low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,8 @@ def summaries_over_seeds(
 
 def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
     """Return a figure (``ttft_s.p90``) over the replications; None if it is undefined."""
-    return _interval([v for s in summaries if (v := figure(s, metric)) is not None])
+    values = [v for s in summaries if (v := figure(s, metric)) is not None]
+    return Interval.over(values) if values else None
 
 
 def difference(
@@ -152,14 +159,8 @@ def difference(
     replication has both figures. Raises ``ValueError`` if their numbers differ.
     """
     pairs = [(figure(x, metric), figure(y, metric)) for x, y in zip(a, b, strict=True)]
-    return _interval([y - x for x, y in pairs if x is not None and y is not None])
-
-
-def _interval(values: list[float]) -> Interval | None:
-    if not values:
-        return None
-    low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1]))
-    return Interval(float(middle), float(low), float(high))
+    values = [y - x for x, y in pairs if x is not None and y is not None]
+    return Interval.over(values) if values else None
 
 
 def runs_over_seeds(

@@ -35,11 +35,7 @@ from sim.step_times.step_time import StepTime
 from workloads.errors import ProfileError, ServetwinError
 from workloads.plugins import names_a_file
 
-_LAYOUTS: dict[str, KVLayout] = {
-    "paged": "paged",
-    "windowed": "paged",
-    "contiguous": "contiguous",
-}
+_LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
 _NO_MODEL = (
     "the step-time model of this run is not known: stalls are estimated from the neighbouring "
@@ -180,15 +176,16 @@ class Explainer:
 
     def _saw_prompts(self, row: int, spans: list[Span]) -> bool:
         """Return whether any prompt was computed while the request decoded."""
-        steps = self.spans.steps_of(row)
-        decodes = (span for span in spans if span.part == "decode")
-        return any(steps.within(s.start_s, s.end_s)["prefill_chunks"].any() for s in decodes)
+        return any(rows["prefill_chunks"].any() for rows in self._decode_rows(row, spans))
 
     def _stalled_s(self, row: int, spans: list[Span]) -> float:
-        steps = self.spans.steps_of(row)
         stalls = self._stalls[int(self.spans.stages.replicas[row, 1])]
-        decodes = (span for span in spans if span.part == "decode")
-        return sum(stalls.stalled_s(steps.within(s.start_s, s.end_s)) for s in decodes)
+        return sum(map(stalls.stalled_s, self._decode_rows(row, spans)))
+
+    def _decode_rows(self, row: int, spans: list[Span]) -> list[pd.DataFrame]:
+        """Return the steps in each span in which the request decoded."""
+        steps = self.spans.steps_of(row)
+        return [steps.within(s.start_s, s.end_s) for s in spans if s.part == "decode"]
 
     def _queued_behind(self, row: int) -> pd.DataFrame:
         stages = self.spans.stages
@@ -214,11 +211,10 @@ class Explainer:
         return Neighbours(waiting, int(present.sum()) - waiting, self._mean_batch(row, spans))
 
     def _mean_batch(self, row: int, spans: list[Span]) -> float | None:
-        decodes = [(s.start_s, s.end_s) for s in spans if s.part == "decode"]
+        decodes = self._decode_rows(row, spans)
         if not decodes:
             return None
-        steps = self.spans.steps_of(row)
-        rows = pd.concat([steps.within(*between) for between in decodes])
+        rows = pd.concat(decodes)
         batch = rows["decode_sequences"] + rows["prefill_chunks"]
         lasted_s = rows["end_s"] - rows["start_s"]
         return float(np.average(batch, weights=lasted_s)) if lasted_s.sum() > 0 else None

@@ -80,10 +80,7 @@ def server_stages(run: Run, rows: dict[int, StepRows], api: ApiLatency | None) -
 
 
 def _step_stamps(
-    requests: pd.DataFrame,
-    replicas: IntArray,
-    rows: dict[int, StepRows],
-    api: ApiLatency | None,
+    requests: pd.DataFrame, replicas: IntArray, rows: dict[int, StepRows], api: ApiLatency | None
 ) -> pd.DataFrame:
     """Return the stamps of the client, and the start or end of the step of each."""
     stamps = requests[["scheduled_s", "first_token_s", "last_token_s"]].astype(float)

@@ -1,6 +1,8 @@
 """Errors of catalogue entries: the field that is wrong, its unit, and what would be right."""
 
+import json
 from collections.abc import Iterator
+from importlib import resources
 from reprlib import repr as shortened
 
 from pydantic import ValidationError
@@ -12,33 +14,10 @@ from sim.shapes.mixers import Attention, LatentAttention, Recurrence
 from sim.shapes.model import LayerGroup, ModelShape
 from workloads.errors import did_you_mean
 
-_UNITS = {
-    "count": "layers",
-    "width": "elements",
-    "shared_width": "elements",
-    "heads": "query heads",
-    "kv_heads": "key and value heads",
-    "dilation": "tokens",
-    "rank": "elements",
-    "kv_sharing": "layers",
-    "state_size": "elements",
-    "matrices": "matrices",
-    "experts": "experts",
-    "top_k": "experts per token",
-    "vocabulary": "tokens",
-    "positions": "tokens",
-    "max_model_len": "tokens",
-    "compute_units": "SMs, CUs or cores",
-}
-_UNITS_BY_ENDING = {
-    "_flops_per_s": "FLOP per second",
-    "_bytes_per_s": "bytes per second",
-    "_bytes": "bytes",
-    "_tokens": "tokens",
-    "_params": "weights",
-    "_dim": "elements",
-    "_s": "seconds",
-}
+_UNITS: dict[str, dict[str, str]] = json.loads(
+    resources.files("sim").joinpath("shapes/units.json").read_text("utf-8")
+)
+"""Units of fields, by their names and by the endings of their names."""
 _MODELS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"
@@ -46,8 +25,8 @@ _MAP_KEY = "[key]"
 
 def _unit_of(field: str) -> str | None:
     """Return the unit of a field, by its name; None where it has none."""
-    by_ending = (unit for ending, unit in _UNITS_BY_ENDING.items() if field.endswith(ending))
-    return _UNITS.get(field) or next(by_ending, None)
+    by_ending = (unit for end, unit in _UNITS["by_ending"].items() if field.endswith(end))
+    return _UNITS["by_name"].get(field) or next(by_ending, None)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -1,6 +1,8 @@
 """What a Hugging Face config leaves to the class of the model, by ``model_type``."""
 
+import json
 from dataclasses import dataclass
+from importlib import resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +49,6 @@ FAMILIES = {
 }
 """By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
 
-NESTED_DEFAULTS: dict[str, dict[str, int]] = {
-    "llama": {
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "vocab_size": 32000,
-        "max_position_embeddings": 2048,
-    },
-    "mistral": {
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 32000,
-        "max_position_embeddings": 131072,
-        "sliding_window": 4096,
-    },
-    "gemma3": {
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-        "sliding_window": 4096,
-    },
-}
+_DEFAULTS = resources.files("sim").joinpath("shapes/hf_defaults.json")
+NESTED_DEFAULTS: dict[str, dict[str, int]] = json.loads(_DEFAULTS.read_text("utf-8"))
 """The keys that a text part may leave out, because they are the defaults of its class."""

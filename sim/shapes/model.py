@@ -75,10 +75,18 @@ class ModelShape(FrozenModel):
             lambda g: g.mixer.kv_elements() * g.mixer.resident_tokens(context_tokens)
         )
 
+    def with_layers(self, change: Callable[[LayerGroup], list[LayerGroup]]) -> "ModelShape":
+        """Return the model with every group of layers replaced by others."""
+        layers = tuple(new for group in self.layers for new in change(group))
+        return self.model_copy(update={"layers": layers})
+
     def with_mixers(self, change: Callable[[Mixer], Mixer]) -> "ModelShape":
         """Return the model with the mixer of every layer changed."""
-        layers = tuple(g.model_copy(update={"mixer": change(g.mixer)}) for g in self.layers)
-        return self.model_copy(update={"layers": layers})
+        return self.with_layers(lambda g: [g.model_copy(update={"mixer": change(g.mixer)})])
+
+    def with_ffns(self, change: Callable[[FeedForward], FeedForward]) -> "ModelShape":
+        """Return the model with the FFN of every layer changed."""
+        return self.with_layers(lambda g: [g.model_copy(update={"ffn": change(g.ffn)})])
 
     def attentions(self) -> list[Attention]:
         """Return the softmax attentions with KV heads, one per group of layers."""

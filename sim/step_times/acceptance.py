@@ -213,7 +213,9 @@ class Verifier:
 
     def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
         self._acceptance = acceptance
-        self._seed = seed if isinstance(seed, np.random.SeedSequence) else _seed_of(seed)
+        self._seed = (
+            seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        )
         self._streams: dict[Sequence, Iterator[int]] = {}
         self._answers: Counter[int] = Counter()
         """Answers begun, by request, for requests with several samples."""
@@ -247,10 +249,6 @@ class Verifier:
             key = (*key, self._answers[seq.number])
             self._answers[seq.number] += 1
         return np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
-
-
-def _seed_of(seed: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(seed)
 
 
 def _require_probability(alpha: float) -> None:

@@ -91,33 +91,31 @@ def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: in
 
 def fit_line(points: list[tuple[int, float]]) -> tuple[float, float]:
     """Return the non-negative constant and slope of least absolute deviations from (x, y)."""
-    from scipy.optimize import nnls
-
     if not points:
         return 0.0, 0.0
     x, y = np.array(points, dtype=np.float64).T
-    matrix = np.column_stack([np.ones_like(x), x])
-    weights, solution = np.ones_like(y), np.zeros(2)
-    for _ in range(_ROUNDS):
-        root = np.sqrt(weights)
-        solution, _ = nnls(matrix * root[:, None], y * root)
-        weights = 1 / np.maximum(np.abs(matrix @ solution - y), 1e-5)
-    return float(solution[0]), float(solution[1])
+    constant, slope = _least_deviations(np.column_stack([np.ones_like(x), x]), y, 1e-5).tolist()
+    return constant, slope
 
 
 def _robust_nnls(matrix: FloatArray, seconds: FloatArray) -> FloatArray:
-    from scipy.optimize import nnls
-
     scale = matrix.max(axis=0)
     scale[scale == 0] = 1.0
     relative = matrix / scale / seconds[:, None]
-    weights = np.ones(len(seconds))
-    solution = np.zeros(matrix.shape[1])
+    solution: FloatArray = _least_deviations(relative, np.ones(len(seconds)), 0.01) / scale
+    return solution
+
+
+def _least_deviations(matrix: FloatArray, target: FloatArray, least: float) -> FloatArray:
+    """Fit by least absolute deviations; those below ``least`` count as squares."""
+    from scipy.optimize import nnls
+
+    weights, solution = np.ones(len(target)), np.zeros(matrix.shape[1])
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)
-        solution, _ = nnls(relative * root[:, None], root)
-        weights = 1 / np.maximum(np.abs(relative @ solution - 1), 0.01)
-    return np.asarray(solution / scale, dtype=np.float64)
+        solution, _ = nnls(matrix * root[:, None], target * root)
+        weights = 1 / np.maximum(np.abs(matrix @ solution - target), least)
+    return np.asarray(solution, dtype=np.float64)
 
 
 def _bootstrap(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator) -> FloatArray:

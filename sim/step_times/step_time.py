@@ -68,7 +68,7 @@ class AffineStepTime(ABC):
     Units are of 2^-48 s.
     """
 
-    decodes: "Remembered[tuple[int, int]]"
+    decodes: "Remembered[int, tuple[int, int]]"
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, an arithmetic series, in seconds."""
@@ -163,18 +163,19 @@ class LinearStepTime(AffineStepTime):
         return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
 
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Remembered(dict[int, Value]):
-    """A function of an integer that remembers its values."""
+class Remembered(dict[Key, Value]):
+    """A function that remembers its values."""
 
-    def __init__(self, function: Callable[[int], Value]) -> None:
+    def __init__(self, function: Callable[[Key], Value]) -> None:
         super().__init__()
         self._function = function
 
-    def __missing__(self, number: int) -> Value:
-        self[number] = value = self._function(number)
+    def __missing__(self, key: Key) -> Value:
+        self[key] = value = self._function(key)
         return value
 
 

@@ -25,26 +25,27 @@ _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 
 
 class AttentionChange(Technique):
-    """A technique that gives layers with softmax attention another mixer."""
+    """A technique that gives layers with softmax attention another mixer.
+
+    ``keep`` names its parameter by which one layer in so many stays as it is.
+    """
 
     family: ClassVar[Family] = "attention"
     kind = "algorithm"
     lossless = False
+    keep: ClassVar[str | None] = None
 
     @abstractmethod
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
         """Return the mixer of a layer of ``model`` that had ``attention``."""
 
     def apply(self, setup: Setup) -> Setup:
-        """Return the setup with every attention changed; raise where the model has none."""
-        return self._change_layers(setup)
-
-    def _change_layers(self, setup: Setup, keep: OneIn = None) -> Setup:
-        """Return ``setup`` with the softmax attention of its layers changed, but one in ``keep``.
+        """Return the setup with the softmax attention of its layers changed, but one in ``keep``.
 
         Raises ``PolicyError`` where no layer has any, or fewer layers than ``keep`` are equal.
         """
         model = setup.deployment.model
+        keep: OneIn = getattr(self, self.keep) if self.keep else None
         counts = [g.count for g in model.layers if isinstance(g.mixer, Attention)]
         if not counts:
             raise self.refusal(f"{model.name} has no attention with key and value heads to change")
@@ -53,8 +54,8 @@ class AttentionChange(Technique):
                 f"one layer in {keep} cannot stay as it is, {model.name} has {max(counts)} equal "
                 f"layers; at most one in {max(counts)}"
             )
-        layers = tuple(g for group in model.layers for g in self._changed(group, model, keep))
-        return setup.with_deployment(model=model.model_copy(update={"layers": layers}))
+        changed = model.with_layers(lambda group: self._changed(group, model, keep))
+        return setup.with_deployment(model=changed)
 
     def _changed(self, group: LayerGroup, model: ModelShape, keep: OneIn) -> list[LayerGroup]:
         if not isinstance(group.mixer, Attention):
@@ -124,7 +125,7 @@ class CrossLayer(AttentionChange):
                     f"{group.count} equal layers of {model.name} cannot share keys and values by "
                     f"{self.layers}; layers must divide {group.count}"
                 )
-        return self._change_layers(setup)
+        return super().apply(setup)
 
     def change(self, attention: Attention, model: ModelShape) -> Attention:
         """Return attention that shares its keys and values with the neighbouring layers."""
@@ -158,7 +159,7 @@ class MultiHeadLatent(AttentionChange):
                 f"{model.name} has no latent attention; to give it some, say "
                 f"{', '.join(missing)} (DeepSeek-V2: 512, 64, 128, 128)"
             )
-        return self._change_layers(setup)
+        return super().apply(setup)
 
     def change(self, attention: Attention, model: ModelShape) -> LatentAttention:
         """Return latent attention with as many heads."""
@@ -186,13 +187,10 @@ class SlidingWindow(AttentionChange):
     formula = "min(l, W) tokens kept and read per layer; hybrid: 1 / g of l + (1 - 1 / g) of that"
     source = "Longformer (Beltagy 2020); Mistral 7B (2023); Gemma 2 (2024) for hybrids"
     experiment = LONG_PROMPTS
+    keep = "global_every"
 
     window_tokens: Count = 1024
     global_every: OneIn = None
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with windows; raise where too few layers are equal for a global one."""
-        return self._change_layers(setup, self.global_every)
 
     def change(self, attention: Attention, model: ModelShape) -> Attention:
         """Return attention with the window."""
@@ -270,14 +268,11 @@ class StateSpace(AttentionChange):
     name = "state-space"
     formula = "E N elements per layer and sequence, whatever its length"
     source = "Mamba (Gu 2023), section 3.4; Jamba (2024) for hybrids"
+    keep = "attention_every"
 
     state_dim: Count = 16
     expand: Count = 2
     attention_every: OneIn = None
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with states; raise where too few layers are equal for one to stay."""
-        return self._change_layers(setup, self.attention_every)
 
     def change(self, attention: Attention, model: ModelShape) -> Recurrence:
         """Return the mixer, its weights those of all projections, the convolution, A and D.
@@ -302,12 +297,9 @@ class LinearAttention(AttentionChange):
     name = "linear-attention"
     formula = "h e^2 elements per layer and sequence, whatever its length"
     source = "Katharopoulos 2020; RetNet (Sun 2023)"
+    keep = "attention_every"
 
     attention_every: OneIn = None
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with states; raise where too few layers are equal for one to stay."""
-        return self._change_layers(setup, self.attention_every)
 
     def change(self, attention: Attention, model: ModelShape) -> Recurrence:
         """Return the recurrent mixer with as many heads and four projections."""
@@ -345,8 +337,7 @@ class MixtureOfExperts(Technique):
             )
         if not any(_is_dense(group.ffn) for group in model.layers):
             raise self.refusal(f"{model.name} has no dense FFN to make experts of")
-        layers = tuple(g.model_copy(update={"ffn": self._split(g.ffn)}) for g in model.layers)
-        return setup.with_deployment(model=model.model_copy(update={"layers": layers}))
+        return setup.with_deployment(model=model.with_ffns(self._split))
 
     def _split(self, ffn: FeedForward) -> FeedForward:
         if not isinstance(ffn, Dense) or not _is_dense(ffn):

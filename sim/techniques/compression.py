@@ -13,7 +13,7 @@ from sim.shapes.catalogue import find_model
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
 from sim.shapes.frozen_model import Count
 from sim.shapes.mixers import Mixer, Recurrence
-from sim.shapes.model import LayerGroup, ModelShape
+from sim.shapes.model import ModelShape
 from sim.step_times.roofline.formats import Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -48,13 +48,9 @@ class StructuredPruning(Compression):
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with the smaller model; raise where a part of a head would be left."""
         model = setup.deployment.model
-        layers = tuple(self._pruned(group, model) for group in model.layers)
-        pruned = model.model_copy(update={"name": f"{model.name} pruned", "layers": layers})
-        return setup.with_deployment(model=pruned)
-
-    def _pruned(self, group: LayerGroup, model: ModelShape) -> LayerGroup:
-        mixer, ffn = self._mixer(group.mixer, model), self._ffn(group.ffn)
-        return group.model_copy(update={"mixer": mixer, "ffn": ffn})
+        pruned = model.with_mixers(lambda mixer: self._mixer(mixer, model)).with_ffns(self._ffn)
+        named = pruned.model_copy(update={"name": f"{model.name} pruned"})
+        return setup.with_deployment(model=named)
 
     def _mixer(self, mixer: Mixer, model: ModelShape) -> Mixer:
         if self.kept_heads == 1:

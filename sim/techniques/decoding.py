@@ -190,11 +190,10 @@ class SelfSpeculation(DraftedDecoding):
 
     def _drafter(self, model: ModelShape) -> ModelShape:
         """Return ``model`` with its share of each kind of layer, at least one of each."""
-        layers = tuple(
-            group.model_copy(update={"count": max(1, round(group.count * self.layer_share))})
-            for group in model.layers
+        share = self.layer_share
+        return model.with_layers(
+            lambda g: [g.model_copy(update={"count": max(1, round(g.count * share))})]
         )
-        return model.model_copy(update={"layers": layers})
 
 
 class BlockwiseDecoding(DraftedDecoding):

@@ -5,14 +5,13 @@ both sides get the same draws. A change is relative, (with - without) / without,
 over the replications; below the dead band it counts as none.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
+from sim.experiments.paired_comparison import half_width
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import figure
 from sim.records.run import Run
@@ -155,8 +154,7 @@ def compare(metric: str, without: Sequence[float], with_it: Sequence[float]) -> 
     mean = float(changes.mean())
     if len(changes) < 2:
         return Change(metric, mean, None, None)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(changes) - 1))
-    half = quantile * float(changes.std(ddof=1)) / math.sqrt(len(changes))
+    half = half_width(changes, CONFIDENCE)
     return Change(metric, mean, mean - half, mean + half)
 
 

@@ -18,7 +18,16 @@ class KernelTechnique(Technique):
     lossless = True
 
 
-class FlashAttention(KernelTechnique):
+class AttentionKernel(KernelTechnique):
+    """A technique of the kernels of softmax attention."""
+
+    def _with(self, setup: Setup, **changes: object) -> Setup:
+        """Return ``setup`` with kernels changed; raise where the model has no such attention."""
+        self.require_softmax(setup)
+        return setup.with_kernels(**changes)
+
+
+class FlashAttention(AttentionKernel):
     """Attention to a prompt in tiles with a running softmax: scores never leave the chip.
 
     Off, all n^2 scores of a head travel out and in twice.
@@ -36,12 +45,8 @@ class FlashAttention(KernelTechnique):
         """Send the scores through memory."""
         return self._with(setup, flash_attention=False)
 
-    def _with(self, setup: Setup, flash_attention: bool) -> Setup:
-        self.require_softmax(setup)
-        return setup.with_kernels(flash_attention=flash_attention)
 
-
-class FlashDecoding(KernelTechnique):
+class FlashDecoding(AttentionKernel):
     """A thread block per sequence, KV head and ``split_tokens`` keys, and a reduction of them.
 
     Off, a decode has a thread block per sequence and KV head, too few to fill a device.
@@ -56,18 +61,14 @@ class FlashDecoding(KernelTechnique):
 
     def apply(self, setup: Setup) -> Setup:
         """Split the keys; raise where the model has no softmax attention."""
-        return self._with(setup, "split")
+        return self._with(setup, occupancy="split", split_tokens=self.split_tokens)
 
     def off(self, setup: Setup) -> Setup:
         """Give each sequence and KV head one thread block."""
-        return self._with(setup, "heads")
-
-    def _with(self, setup: Setup, occupancy: str) -> Setup:
-        self.require_softmax(setup)
-        return setup.with_kernels(occupancy=occupancy, split_tokens=self.split_tokens)
+        return self._with(setup, occupancy="heads", split_tokens=self.split_tokens)
 
 
-class AsynchronousSoftmax(KernelTechnique):
+class AsynchronousSoftmax(AttentionKernel):
     """One maximum fixed beforehand, so that the pieces of a split softmax need no update.
 
     It saves the reduction of a split, and ``share``, the part of decode attention that updates
@@ -82,15 +83,11 @@ class AsynchronousSoftmax(KernelTechnique):
 
     def apply(self, setup: Setup) -> Setup:
         """Drop the synchronisation; raise where the model has no softmax attention."""
-        return self._with(setup, synchronised=False)
+        return self._with(setup, synchronised=False, synchronisation_share=self.share)
 
     def off(self, setup: Setup) -> Setup:
         """Let every piece wait for the maximum of the others."""
-        return self._with(setup, synchronised=True)
-
-    def _with(self, setup: Setup, synchronised: bool) -> Setup:
-        self.require_softmax(setup)
-        return setup.with_kernels(synchronised=synchronised, synchronisation_share=self.share)
+        return self._with(setup, synchronised=True, synchronisation_share=self.share)
 
 
 class KernelFusion(KernelTechnique):

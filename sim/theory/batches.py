@@ -65,9 +65,13 @@ def batch_service_bounds_s(
 
 
 def _load(rate_per_s: float, per_request_s: float, fixed_s: float) -> float:
+    _check_service(rate_per_s, per_request_s, fixed_s)
+    return stable(rate_per_s * per_request_s)
+
+
+def _check_service(rate_per_s: float, per_request_s: float, fixed_s: float) -> None:
     check_positive(rate_per_s=rate_per_s, service_of_one_s=per_request_s + fixed_s)
     check_not_negative(per_request_s=per_request_s, fixed_s=fixed_s)
-    return stable(rate_per_s * per_request_s)
 
 
 def _none_left(slope: float, fixed: float) -> float:
@@ -102,8 +106,7 @@ def bounded_batch_service(
     lonely server starts with its first arrival. ``max_batch`` 1 is M/D/1, a bound that is never
     met is ``batch_service``. Raises TheoryError when full batches cannot keep up.
     """
-    check_positive(rate_per_s=rate_per_s, service_of_one_s=per_request_s + fixed_s)
-    check_not_negative(per_request_s=per_request_s, fixed_s=fixed_s)
+    _check_service(rate_per_s, per_request_s, fixed_s)
     check_whole(max_batch=max_batch)
     stable(rate_per_s * (per_request_s * max_batch + fixed_s) / max_batch)
     left = _left_behind(rate_per_s * per_request_s, rate_per_s * fixed_s, max_batch)

@@ -78,10 +78,7 @@ def kv_transfer_s(
 
 
 def goodput_per_device_per_s(
-    prefill_devices: int,
-    prefill_rate_per_s: float,
-    decode_devices: int,
-    decode_rate_per_s: float,
+    prefill_devices: int, prefill_rate_per_s: float, decode_devices: int, decode_rate_per_s: float
 ) -> float:
     """Return the requests per second and device that both pools sustain."""
     check_whole(prefill_devices=prefill_devices, decode_devices=decode_devices)

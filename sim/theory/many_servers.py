@@ -11,14 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import poisson
 
-from sim.theory.checks import (
-    TheoryError,
-    check_not_negative,
-    check_positive,
-    check_probability,
-    check_whole,
-    stable,
-)
+import sim.theory.checks as checks
 
 _RESCALE_ABOVE = 1e200
 
@@ -29,8 +22,8 @@ def erlang_b(servers: int, load_erlangs: float) -> float:
     Erlang 1917, by the recursion B(c) = a B(c - 1) / (c + a B(c - 1)), whose terms are all
     positive (Kleinrock, Queueing Systems I, 1975, chapter 3).
     """
-    check_whole(servers=servers)
-    check_not_negative(load_erlangs=load_erlangs)
+    checks.check_whole(servers=servers)
+    checks.check_not_negative(load_erlangs=load_erlangs)
     blocking = 1.0
     for count in range(1, servers + 1):
         blocking = load_erlangs * blocking / (count + load_erlangs * blocking)
@@ -46,10 +39,12 @@ def kaufman_roberts(
     class that never fits. Kaufman 1981; Roberts 1981.
     """
     if len(sizes_blocks) != len(loads_erlangs):
-        raise TheoryError(f"{len(sizes_blocks)} sizes and {len(loads_erlangs)} loads do not pair")
+        raise checks.TheoryError(
+            f"{len(sizes_blocks)} sizes and {len(loads_erlangs)} loads do not pair"
+        )
     for size, load in zip(sizes_blocks, loads_erlangs, strict=True):
-        check_whole(size_blocks=size)
-        check_not_negative(load_erlangs=load)
+        checks.check_whole(size_blocks=size)
+        checks.check_not_negative(load_erlangs=load)
     occupied = _occupancy(capacity_blocks, sizes_blocks, loads_erlangs)
     starts = [max(0, capacity_blocks - size + 1) for size in sizes_blocks]
     return np.array([occupied[start:].sum() for start in starts])
@@ -59,7 +54,7 @@ def _occupancy(
     capacity: int, sizes: Sequence[int], loads: Sequence[float]
 ) -> npt.NDArray[np.float64]:
     """Return the probabilities of occupied blocks: n g(n) = sum_k a_k b_k g(n - b_k)."""
-    check_whole(capacity_blocks=capacity)
+    checks.check_whole(capacity_blocks=capacity)
     weight = np.zeros(capacity + 1)
     weight[0] = 1.0
     for n in range(1, capacity + 1):
@@ -78,12 +73,12 @@ def erlang_c(servers: int, load_erlangs: float) -> float:
     Systems I (1975), chapter 3. Raises TheoryError when the load is not below ``servers``.
     """
     blocking = erlang_b(servers, load_erlangs)
-    return blocking / (1 - stable(load_erlangs / servers) * (1 - blocking))
+    return blocking / (1 - checks.stable(load_erlangs / servers) * (1 - blocking))
 
 
 def mmc_wait_s(servers: int, rate_per_s: float, service_s: float) -> float:
     """Return the mean wait in M/M/c: Erlang C times S / (c - load)."""
-    check_positive(service_s=service_s)
+    checks.check_positive(service_s=service_s)
     load = rate_per_s * service_s
     return erlang_c(servers, load) * service_s / (servers - load)
 
@@ -96,8 +91,8 @@ def mmc_wait_quantile_s(
     P(wait > t) = C exp(-(c - load) t / S) (Erlang 1917); 0 where fewer than 1 - ``probability``
     wait at all.
     """
-    check_probability(probability=probability)
-    check_positive(service_s=service_s)
+    checks.check_probability(probability=probability)
+    checks.check_positive(service_s=service_s)
     load = rate_per_s * service_s
     waiting = erlang_c(servers, load)
     if waiting <= 1 - probability:
@@ -110,12 +105,12 @@ def mg_infinity_probability(count: int, rate_per_s: float, service_s: float) -> 
 
     Holds for every service time of that mean. Takacs, Introduction to the Theory of Queues (1962).
     """
-    check_not_negative(count=count, rate_per_s=rate_per_s, service_s=service_s)
+    checks.check_not_negative(count=count, rate_per_s=rate_per_s, service_s=service_s)
     return float(poisson.pmf(count, rate_per_s * service_s))
 
 
 def mg_infinity_quantile(probability: float, rate_per_s: float, service_s: float) -> int:
     """Return the fewest slots that hold M/G/infinity for a share ``probability`` of the time."""
-    check_probability(probability=probability)
-    check_positive(rate_per_s=rate_per_s, service_s=service_s)
+    checks.check_probability(probability=probability)
+    checks.check_positive(rate_per_s=rate_per_s, service_s=service_s)
     return max(0, int(poisson.ppf(probability, rate_per_s * service_s)))

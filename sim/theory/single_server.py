@@ -6,13 +6,7 @@ exclude service, sojourns include it. All raise TheoryError at a utilisation of 
 
 from math import log1p, sqrt
 
-from sim.theory.checks import (
-    check_not_negative,
-    check_positive,
-    check_probability,
-    check_whole,
-    stable,
-)
+import sim.theory.checks as checks
 
 
 def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:
@@ -20,7 +14,7 @@ def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:
 
     Pollaczek 1930 and Khinchine 1932; Kleinrock, Queueing Systems I (1975), chapter 5.
     """
-    check_not_negative(service_cv=service_cv)
+    checks.check_not_negative(service_cv=service_cv)
     load = _load(rate_per_s, service_s)
     return load * service_s * (1 + service_cv**2) / (2 * (1 - load))
 
@@ -41,7 +35,7 @@ def mm1_sojourn_quantile_s(probability: float, rate_per_s: float, service_s: flo
     The sojourn is exponential (Kleinrock I, chapter 5), so the quantile is
     -ln(1 - probability) times its mean.
     """
-    check_probability(probability=probability)
+    checks.check_probability(probability=probability)
     return -log1p(-probability) * mm1_sojourn_s(rate_per_s, service_s)
 
 
@@ -51,9 +45,9 @@ def mm1_wait_relative_error(utilisation: float, requests: int) -> float:
     From the asymptotic variance of M/M/1 waits, rho (2 + 5 rho - 4 rho^2 + rho^3) / (1 - rho)^4 in
     squared service times (Daley 1968), and the mean rho / (1 - rho).
     """
-    check_positive(utilisation=utilisation)
-    check_whole(requests=requests)
-    rho = stable(utilisation)
+    checks.check_positive(utilisation=utilisation)
+    checks.check_whole(requests=requests)
+    rho = checks.stable(utilisation)
     variance = rho * (2 + 5 * rho - 4 * rho**2 + rho**3) / (1 - rho) ** 4
     return sqrt(variance / requests) * (1 - rho) / rho
 
@@ -65,12 +59,12 @@ def processor_sharing_sojourn_s(size_s: float, rate_per_s: float, mean_size_s: f
     is the mean sojourn of all. Sakata, Noguchi and Oizumi 1971; Kleinrock, Queueing Systems II
     (1976), chapter 4.
     """
-    check_not_negative(size_s=size_s)
+    checks.check_not_negative(size_s=size_s)
     return size_s / (1 - _load(rate_per_s, mean_size_s))
 
 
 def _load(rate_per_s: float, service_s: float) -> float:
     """Share of the time that the server works: rho = rate * service time, below 1."""
-    check_not_negative(rate_per_s=rate_per_s)
-    check_positive(service_s=service_s)
-    return stable(rate_per_s * service_s)
+    checks.check_not_negative(rate_per_s=rate_per_s)
+    checks.check_positive(service_s=service_s)
+    return checks.stable(rate_per_s * service_s)

@@ -5,23 +5,12 @@ from math import ceil
 
 import numpy as np
 
+import sim.step_times.roofline.operators as operators
 from sim.shapes.mixers import Mixer
 from sim.shapes.model import LayerGroup
 from sim.step_times.roofline.batch_pieces import BatchPieces
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
-from sim.step_times.roofline.operators import (
-    IntArray,
-    Operator,
-    decode_attention,
-    decode_state,
-    prefill_attention,
-    read_kv_bytes,
-    seen_keys,
-    verification_attention,
-    verified_keys,
-    visible,
-)
 from sim.step_times.step_time import FloatArray
 
 Tokens = float | FloatArray
@@ -43,7 +32,7 @@ class AttentionCost:
         share = self._pieces.share(decodes, False)
         return share * sum(token_s for _, token_s in self._groups_token_s)
 
-    def decodes_s(self, contexts: IntArray) -> FloatArray:
+    def decodes_s(self, contexts: operators.IntArray) -> FloatArray:
         """Return the seconds of decode attention for each row of contexts, windows included.
 
         The time of a group of layers is proportional to the tokens that it sees. They are whole
@@ -56,7 +45,7 @@ class AttentionCost:
         pieces = self._pieces.count(decodes)
         fills = self._deployment.kernels.occupancy == "full"
         for group, token_s in self._groups_token_s:
-            seen = visible(group.mixer, contexts).sum(axis=1)
+            seen = operators.visible(group.mixer, contexts).sum(axis=1)
             if fills:
                 total += token_s * seen
                 continue
@@ -71,7 +60,10 @@ class AttentionCost:
 
     def state_s(self, decodes: float) -> float:
         """Return the seconds that the states of so many decodes take, whatever their contexts."""
-        states = (decode_state(self._deployment, g, decodes) for g in self._deployment.model.layers)
+        states = (
+            operators.decode_state(self._deployment, g, decodes)
+            for g in self._deployment.model.layers
+        )
         total = sum(self._seconds(state) for state in states)
         return total * self._pieces.share(decodes, False)
 
@@ -80,9 +72,9 @@ class AttentionCost:
         deployment = self._deployment
         total = 0.0
         for group in deployment.model.layers:
-            attention = prefill_attention(deployment, group, start, rows)
+            attention = operators.prefill_attention(deployment, group, start, rows)
             computing_s = self._seconds(attention)
-            keys = seen_keys(group.mixer, start, rows)
+            keys = operators.seen_keys(group.mixer, start, rows)
             computing_s = self._with_streamed_kv(computing_s, group, keys)
             total += max(
                 computing_s, group.count * self._messages.ring_s(group.mixer, start + rows)
@@ -95,11 +87,12 @@ class AttentionCost:
         pieces = self._pieces.count(sequences)
         part = sequences / pieces
         for group in self._deployment.model.layers:
-            attention = verification_attention(self._deployment, group, start, rows)
-            keys = verified_keys(group.mixer, start, rows)
+            attention = operators.verification_attention(self._deployment, group, start, rows)
+            keys = operators.verified_keys(group.mixer, start, rows)
             seconds = self._slowed(self._seconds(attention))
             seconds = self._with_streamed_kv(seconds, group, keys)
-            split = np.array(verified_keys(group.mixer, start, 1))  # as a plain decode's keys are
+            # as a plain decode's keys are
+            split = np.array(operators.verified_keys(group.mixer, start, 1))
             total += float(seconds / self.occupancy(group.mixer, part, split))
             reducing_s = self._reduction_s(group.mixer, part * rows, split)
             total += float(group.count / part * reducing_s)
@@ -135,7 +128,7 @@ class AttentionCost:
     def _decode_attention_s(self, group: LayerGroup) -> float:
         """Return the seconds of one token of context, seen by every layer of a group."""
         deployment = self._deployment
-        operator = decode_attention(deployment, group.mixer, 1, group.count)
+        operator = operators.decode_attention(deployment, group.mixer, 1, group.count)
         seconds = self._slowed(self._seconds(operator))
         if deployment.early_exit:
             seconds *= deployment.early_exit.mean_depth()
@@ -154,11 +147,11 @@ class AttentionCost:
         offload = self._deployment.offload
         if offload.resident_kv == 1:
             return seconds
-        moved = group.count * read_kv_bytes(self._deployment, group.mixer, tokens)
+        moved = group.count * operators.read_kv_bytes(self._deployment, group.mixer, tokens)
         streamed_s = moved * (1 - offload.resident_kv) / self._deployment.host_bytes_per_s
         return max(seconds, streamed_s) if offload.prefetch else seconds + streamed_s
 
-    def _seconds(self, operator: Operator) -> float:
+    def _seconds(self, operator: operators.Operator) -> float:
         return self._deployment.efficiency.seconds(
             operator.flops / self._flops_per_s, operator.moved_bytes / self._bytes_per_s
         )

@@ -1,6 +1,6 @@
 """A model on devices, and how it is run there: all that a roofline needs to know."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import Literal
@@ -258,10 +258,6 @@ class Deployment:
                 "much; use more devices, a smaller format or offloading"
             )
         return room - weights
-
-    def with_efficiency(self, efficiency: Efficiency) -> "Deployment":
-        """Return the deployment with other achieved shares."""
-        return replace(self, efficiency=efficiency)
 
 
 def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:

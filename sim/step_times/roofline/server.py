@@ -37,7 +37,7 @@ class RooflineStepTimes:
     def drawn(self, rng: np.random.Generator) -> StepTime:
         """Return the step times at efficiencies drawn from their spread."""
         efficiency = self.deployment.efficiency.drawn(rng)
-        return roofline_step_time(self.deployment.with_efficiency(efficiency))
+        return roofline_step_time(replace(self.deployment, efficiency=efficiency))
 
     def noise_factors(self) -> FloatArray:
         """Return 1: no noise was measured."""

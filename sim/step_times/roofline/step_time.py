@@ -37,9 +37,9 @@ class RooflineStepTime(AffineStepTime):
         self.cost = StepCost(deployment)
         self.decodes = Remembered(self._of_decodes)
         self._states = Remembered(self._of_states)
-        self._rows: dict[Rows, int] = {}
-        self._chunks: dict[tuple[int, int], int] = {}
-        self._verifications: dict[tuple[int, int, int], int] = {}
+        self._rows = Remembered(self._of_rows)
+        self._chunks = Remembered(self._of_chunk)
+        self._verifications = Remembered(self._of_verification)
         self._crowding_matters = deployment.kernels.occupancy != "full"
         self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
         drafting = deployment.drafting
@@ -65,10 +65,11 @@ class RooflineStepTime(AffineStepTime):
         )
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
-        units = self._rows_units((rows, logits, len(chunks) > drafted)) if rows else 0
-        attention = sum(map(self._chunk_units, chunks[drafted:]))
+        units = self._rows[rows, logits, len(chunks) > drafted] if rows else 0
+        attention = sum(self._chunks[chunk] for chunk in chunks[drafted:])
         if drafted:
-            attention += self._verification_units(chunks[:drafted])
+            together = drafted if self._crowding_matters else 1
+            attention += sum(self._verifications[*chunk, together] for chunk in chunks[:drafted])
         if self._is_spread:
             attention = round(
                 attention * self.cost.pieces.share(shape.sequences, len(chunks) > drafted)
@@ -77,35 +78,20 @@ class RooflineStepTime(AffineStepTime):
         return self._drafts.beside(units, shape) if self._drafts else units
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
-        units = self._rows_units((decodes, decodes, False)) + self._states[decodes]
+        units = self._rows[decodes, decodes, False] + self._states[decodes]
         return units, to_units(self.cost.attention.context_s(decodes))
 
     def _of_states(self, decodes: int) -> int:
         return to_units(self.cost.attention.state_s(decodes))
 
-    def _chunk_units(self, chunk: tuple[int, int]) -> int:
-        units = self._chunks.get(chunk)
-        if units is None:
-            self._chunks[chunk] = units = to_units(self.cost.attention.chunk_s(*chunk))
-        return units
+    def _of_chunk(self, chunk: tuple[int, int]) -> int:
+        return to_units(self.cost.attention.chunk_s(*chunk))
 
-    def _verification_units(self, chunks: tuple[tuple[int, int], ...]) -> int:
-        together = len(chunks) if self._crowding_matters else 0
-        total = 0
-        for chunk in chunks:
-            key = (*chunk, together)
-            units = self._verifications.get(key)
-            if units is None:
-                units = to_units(self.cost.attention.verification_s(*chunk, len(chunks)))
-                self._verifications[key] = units
-            total += units
-        return total
+    def _of_verification(self, drafted: tuple[int, int, int]) -> int:
+        return to_units(self.cost.attention.verification_s(*drafted))
 
-    def _rows_units(self, key: Rows) -> int:
-        units = self._rows.get(key)
-        if units is None:
-            self._rows[key] = units = to_units(self.cost.rows_s(*key))
-        return units
+    def _of_rows(self, rows: Rows) -> int:
+        return to_units(self.cost.rows_s(*rows))
 
 
 class _Drafts:

@@ -49,11 +49,7 @@ def total_work(work: dict[Kind, Work]) -> Work:
 
 def with_ffn_matrices(model: ModelShape, matrices: int) -> ModelShape:
     """Return the model with so many matrices in each FFN or expert: 2 plain, 3 gated."""
-    layers = tuple(
-        group.model_copy(update={"ffn": group.ffn.model_copy(update={"matrices": matrices})})
-        for group in model.layers
-    )
-    return model.model_copy(update={"layers": layers})
+    return model.with_ffns(lambda ffn: ffn.model_copy(update={"matrices": matrices}))
 
 
 def _layer_work(group: LayerGroup, width: int, context_tokens: int) -> dict[Kind, Work]:

@@ -4,30 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+import sim.theory as theory
+import sim.theory.selftest.case as case
 from policies.config import PolicyConfig
-from sim.theory import (
-    BatchQueue,
-    batch_service,
-    bounded_batch_service,
-    exponential_slot_efficiency,
-    geometric_slot_efficiency,
-    static_batch_makespan_s,
-    uniform_slot_efficiency,
-)
-from sim.theory.selftest.case import (
-    WARM_UP,
-    Figures,
-    IntArray,
-    SelftestCase,
-    exponential_tokens,
-    poisson_arrivals_s,
-    replay,
-    server,
-    settled,
-    trace,
-)
 
-DrawTokens = Callable[[np.random.Generator, int], IntArray]
+DrawTokens = Callable[[np.random.Generator, int], case.IntArray]
 
 REQUESTS = 5_000
 RATE_PER_S, PER_REQUEST_S, FIXED_S = 1.0, 0.5, 1.0
@@ -39,64 +20,70 @@ STATIC_PREFILL_S, STATIC_STEP_S, STATIC_CONTEXT_S = 2**-4, 2**-7, 2**-22
 """Powers of two, which the step time holds exactly."""
 
 
-def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -> SelftestCase:
+def _batched(
+    name: str, setting: str, config: PolicyConfig, exact: theory.BatchQueue
+) -> case.SelftestCase:
     cost = {"constant": FIXED_S, "rows_from_0": PER_REQUEST_S}
 
-    def measure(rng: np.random.Generator) -> Figures:
-        run = replay(config, cost, trace(poisson_arrivals_s(rng, RATE_PER_S, REQUESTS)))
+    def measure(rng: np.random.Generator) -> case.Figures:
+        run = case.replay(
+            config, cost, case.trace(case.poisson_arrivals_s(rng, RATE_PER_S, REQUESTS))
+        )
         sizes = run.steps["running"].to_numpy(np.int64)
         return {
-            "mean sojourn": float(settled(run, "e2e_s").mean()),
-            "mean batch": float(sizes[int(WARM_UP * len(sizes)) :].mean()),
+            "mean sojourn": float(case.settled(run, "e2e_s").mean()),
+            "mean batch": float(sizes[int(case.WARM_UP * len(sizes)) :].mean()),
         }
 
     figures = {"mean sojourn": exact.sojourn_s, "mean batch": exact.mean_batch}
-    return SelftestCase(name, setting, figures, measure)
+    return case.SelftestCase(name, setting, figures, measure)
 
 
-def _static_makespan(rng: np.random.Generator) -> Figures:
-    config = server(batching="static", max_seqs=SLOTS)
+def _static_makespan(rng: np.random.Generator) -> case.Figures:
+    config = case.server(batching="static", max_seqs=SLOTS)
     cost = {
         "constant": STATIC_STEP_S,
         "prefill_chunks": (STATIC_PREFILL_S - STATIC_STEP_S) / SLOTS,
         "decode_context_tokens": STATIC_CONTEXT_S,
     }
-    run = replay(config, cost, trace(np.zeros(SLOTS), STATIC_PROMPT, STATIC_OUTPUT))
+    run = case.replay(config, cost, case.trace(np.zeros(SLOTS), STATIC_PROMPT, STATIC_OUTPUT))
     return {"makespan": float(run.requests["last_token_s"].max())}
 
 
-def _slots(distribution: str, draw: DrawTokens, exact: float) -> SelftestCase:
+def _slots(distribution: str, draw: DrawTokens, exact: float) -> case.SelftestCase:
     """Return a case: tokens per slot and step of a server that never lacks requests."""
-    config = server(batching="static", max_seqs=SLOTS)
+    config = case.server(batching="static", max_seqs=SLOTS)
 
-    def measure(rng: np.random.Generator) -> Figures:
+    def measure(rng: np.random.Generator) -> case.Figures:
         outputs = draw(rng, SLOTS * BATCHES)
-        run = replay(config, {"constant": 1.0}, trace(np.zeros(len(outputs)), outputs=outputs))
+        run = case.replay(
+            config, {"constant": 1.0}, case.trace(np.zeros(len(outputs)), outputs=outputs)
+        )
         slot_steps = SLOTS * int(run.steps["steps"].sum())
         return {"slot efficiency": float(outputs.sum()) / slot_steps}
 
     setting = f"static batches of {SLOTS}, saturated, {distribution} output lengths"
-    return SelftestCase(f"static-{distribution}", setting, {"slot efficiency": exact}, measure)
+    return case.SelftestCase(f"static-{distribution}", setting, {"slot efficiency": exact}, measure)
 
 
 BATCHING = (
     _batched(
         "batch-service",
         "takes all waiting requests: 1 s a batch and 0.5 s a request, 1 request/s",
-        server(),
-        batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
+        case.server(),
+        theory.batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
     ),
     _batched(
         "bounded-batch",
         f"the same, at most {BOUND} at once",
-        server(max_seqs=BOUND),
-        bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
+        case.server(max_seqs=BOUND),
+        theory.bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
     ),
-    SelftestCase(
+    case.SelftestCase(
         "static-makespan",
         f"one static batch of {SLOTS} equal requests, step time grows with the context",
         {
-            "makespan": static_batch_makespan_s(
+            "makespan": theory.static_batch_makespan_s(
                 SLOTS,
                 STATIC_PROMPT,
                 STATIC_OUTPUT,
@@ -111,16 +98,16 @@ BATCHING = (
     _slots(
         "uniform",
         lambda rng, count: rng.integers(1, LONGEST_TOKENS, count, endpoint=True),
-        uniform_slot_efficiency(SLOTS, LONGEST_TOKENS),
+        theory.uniform_slot_efficiency(SLOTS, LONGEST_TOKENS),
     ),
     _slots(
         "geometric",
         lambda rng, count: rng.geometric(1 / MEAN_TOKENS, count),
-        geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
+        theory.geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
     ),
     _slots(
         "exponential",
-        lambda rng, count: exponential_tokens(rng, FINE_TOKENS, count),
-        exponential_slot_efficiency(SLOTS),
+        lambda rng, count: case.exponential_tokens(rng, FINE_TOKENS, count),
+        theory.exponential_slot_efficiency(SLOTS),
     ),
 )

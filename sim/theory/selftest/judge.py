@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import t as student
 
+from sim.experiments.paired_comparison import half_width as student_half_width
 from sim.theory.selftest.batches import BATCHING
 from sim.theory.selftest.case import SelftestCase
 from sim.theory.selftest.losses import LOSSES
@@ -70,22 +69,13 @@ def judge(case: SelftestCase, seed: int = SEED) -> Iterator[FigureCheck]:
     for figure, exact in case.exact.items():
         values = np.array([replication[figure] for replication in measured])
         yield FigureCheck(
-            case.name,
-            figure,
-            exact,
-            float(values.mean()),
-            half_width(values),
-            case.precision,
+            case.name, figure, exact, float(values.mean()), half_width(values), case.precision
         )
 
 
 def half_width(values: npt.NDArray[np.float64]) -> float:
     """Return the half width of the interval of the mean (Student's t); 0 for a single value."""
-    count = len(values)
-    if count == 1:
-        return 0.0
-    quantile = float(student.ppf((1 + CONFIDENCE) / 2, count - 1))
-    return quantile * float(values.std(ddof=1)) / sqrt(count)
+    return student_half_width(values, CONFIDENCE) if len(values) > 1 else 0.0
 
 
 CASES = {

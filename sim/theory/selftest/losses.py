@@ -6,22 +6,10 @@ A request is judged at the end of the step it comes in, at most 1e-4 of a servic
 import numpy as np
 import numpy.typing as npt
 
+import sim.theory as theory
+import sim.theory.selftest.case as case
 from policies.config import PolicyConfig
 from sim.records.run import Run
-from sim.theory import erlang_b, kaufman_roberts
-from sim.theory.selftest.case import (
-    HEAVY_TAIL,
-    STEP_COST,
-    STEPS,
-    WARM_UP,
-    Figures,
-    SelftestCase,
-    exponential_tokens,
-    poisson_arrivals_s,
-    replay,
-    server,
-    trace,
-)
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -35,35 +23,32 @@ LOADS_ERLANGS = np.array([6.0, 1.5])
 def _refused(run: Run) -> BoolArray:
     """Return for each request after the warm-up whether it was refused."""
     refused: BoolArray = (run.requests["status"] == "refused").to_numpy(np.bool_)
-    return refused[int(WARM_UP * len(refused)) :]
+    return refused[int(case.WARM_UP * len(refused)) :]
 
 
-def _erlang(name: str, setting: str, config: PolicyConfig) -> SelftestCase:
-    def measure(rng: np.random.Generator) -> Figures:
+def _erlang(name: str, setting: str, config: PolicyConfig) -> case.SelftestCase:
+    def measure(rng: np.random.Generator) -> case.Figures:
         arrivals, lengths = rng.spawn(2)
-        arrivals_s = poisson_arrivals_s(arrivals, LOAD_ERLANGS, REQUESTS)
-        outputs = exponential_tokens(lengths, STEPS, REQUESTS)
-        run = replay(config, STEP_COST, trace(arrivals_s, outputs=outputs))
+        arrivals_s = case.poisson_arrivals_s(arrivals, LOAD_ERLANGS, REQUESTS)
+        outputs = case.exponential_tokens(lengths, case.STEPS, REQUESTS)
+        run = case.replay(config, case.STEP_COST, case.trace(arrivals_s, outputs=outputs))
         return {"share refused": float(_refused(run).mean())}
 
-    exact = {"share refused": erlang_b(SLOTS, LOAD_ERLANGS)}
+    exact = {"share refused": theory.erlang_b(SLOTS, LOAD_ERLANGS)}
     setting = f"{setting}, {LOAD_ERLANGS:g} erlangs, no queue"
-    return SelftestCase(name, setting, exact, measure, replications=32)
+    return case.SelftestCase(name, setting, exact, measure, replications=32)
 
 
-def _two_sizes(rng: np.random.Generator) -> Figures:
+def _two_sizes(rng: np.random.Generator) -> case.Figures:
     """Measure equal services of 1 s; prompts fill the blocks that the output leaves."""
     arrivals, classes = rng.spawn(2)
     wide = classes.random(REQUESTS) < LOADS_ERLANGS[1] / LOADS_ERLANGS.sum()
-    prompts = SIZES_BLOCKS[wide.astype(np.int64)] * BLOCK_TOKENS - STEPS + 1
-    config = server(
-        kv_tokens=BLOCKS * BLOCK_TOKENS,
-        block_tokens=BLOCK_TOKENS,
-        admission="full",
-        queue_limit=0,
+    prompts = SIZES_BLOCKS[wide.astype(np.int64)] * BLOCK_TOKENS - case.STEPS + 1
+    config = case.server(
+        kv_tokens=BLOCKS * BLOCK_TOKENS, block_tokens=BLOCK_TOKENS, admission="full", queue_limit=0
     )
-    arrivals_s = poisson_arrivals_s(arrivals, float(LOADS_ERLANGS.sum()), REQUESTS)
-    run = replay(config, STEP_COST, trace(arrivals_s, prompts, STEPS))
+    arrivals_s = case.poisson_arrivals_s(arrivals, float(LOADS_ERLANGS.sum()), REQUESTS)
+    run = case.replay(config, case.STEP_COST, case.trace(arrivals_s, prompts, case.STEPS))
     refused = _refused(run)
     wide = wide[-len(refused) :]
     return {
@@ -72,26 +57,28 @@ def _two_sizes(rng: np.random.Generator) -> Figures:
     }
 
 
-def _kaufman_roberts() -> Figures:
-    narrow, wide = kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist())
+def _kaufman_roberts() -> case.Figures:
+    narrow, wide = theory.kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist())
     return {"narrow: share refused": float(narrow), "wide: share refused": float(wide)}
 
 
 _REGION = 1 << 20
 
 LOSSES = (
-    _erlang("erlang-slots", f"{SLOTS} slots", server(max_seqs=SLOTS, queue_limit=0)),
+    _erlang("erlang-slots", f"{SLOTS} slots", case.server(max_seqs=SLOTS, queue_limit=0)),
     _erlang(
         "erlang-memory",
         f"contiguous memory for {SLOTS}",
-        server(kv="contiguous", kv_tokens=SLOTS * _REGION, max_model_len=_REGION, queue_limit=0),
+        case.server(
+            kv="contiguous", kv_tokens=SLOTS * _REGION, max_model_len=_REGION, queue_limit=0
+        ),
     ),
-    SelftestCase(
+    case.SelftestCase(
         "two-sizes",
         f"{BLOCKS} blocks reserved whole, requests of 4 (6 erlangs) and 16 (1.5), no queue",
         _kaufman_roberts(),
         _two_sizes,
         replications=32,
-        precision=HEAVY_TAIL,
+        precision=case.HEAVY_TAIL,
     ),
 )

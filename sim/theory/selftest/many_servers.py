@@ -4,36 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+import sim.theory as theory
+import sim.theory.selftest.case as case
 from sim.records.run import Run
-from sim.theory import (
-    erlang_c,
-    gated_mean_in_system,
-    gated_sojourn_s,
-    mg_infinity_probability,
-    mmc_wait_s,
-    number_integral_s,
-    processor_sharing_sojourn_s,
-)
-from sim.theory.selftest.case import (
-    HEAVY_TAIL,
-    STEP_COST,
-    STEP_S,
-    STEPS,
-    WARM_UP,
-    Figures,
-    IntArray,
-    Measure,
-    SelftestCase,
-    exponential_tokens,
-    poisson_arrivals_s,
-    replay,
-    server,
-    settled,
-    trace,
-)
 
 REQUESTS = 5_000
-UNBOUNDED = server()
+UNBOUNDED = case.server()
 SLOTS, SLOT_LOAD = 4, 0.6
 GATED_RATE_PER_S, GATED_STEPS = 0.3, 3
 CROWD_RATE_PER_S, CROWD_STEPS = 3.0, 3
@@ -41,23 +17,25 @@ CROWD = int(CROWD_RATE_PER_S * CROWD_STEPS)
 SHARED_LOAD = 0.5
 
 
-def _mmc(rng: np.random.Generator) -> Figures:
+def _mmc(rng: np.random.Generator) -> case.Figures:
     arrivals, lengths = rng.spawn(2)
-    arrivals_s = poisson_arrivals_s(arrivals, SLOTS * SLOT_LOAD, REQUESTS)
-    outputs = exponential_tokens(lengths, STEPS, REQUESTS)
-    run = replay(server(max_seqs=SLOTS), STEP_COST, trace(arrivals_s, outputs=outputs))
-    waits_s = settled(run, "queue_s")
+    arrivals_s = case.poisson_arrivals_s(arrivals, SLOTS * SLOT_LOAD, REQUESTS)
+    outputs = case.exponential_tokens(lengths, case.STEPS, REQUESTS)
+    run = case.replay(
+        case.server(max_seqs=SLOTS), case.STEP_COST, case.trace(arrivals_s, outputs=outputs)
+    )
+    waits_s = case.settled(run, "queue_s")
     return {
-        "share that waits": float((waits_s > STEP_S).mean()),
+        "share that waits": float((waits_s > case.STEP_S).mean()),
         "mean wait": float(waits_s.mean()),
     }
 
 
-def _gated(rng: np.random.Generator) -> Figures:
-    arrivals_s = poisson_arrivals_s(rng, GATED_RATE_PER_S, REQUESTS)
-    run = replay(UNBOUNDED, {"constant": 1.0}, trace(arrivals_s, outputs=GATED_STEPS))
+def _gated(rng: np.random.Generator) -> case.Figures:
+    arrivals_s = case.poisson_arrivals_s(rng, GATED_RATE_PER_S, REQUESTS)
+    run = case.replay(UNBOUNDED, {"constant": 1.0}, case.trace(arrivals_s, outputs=GATED_STEPS))
     return {
-        "wait for a boundary": float(settled(run, "queue_s").mean()),
+        "wait for a boundary": float(case.settled(run, "queue_s").mean()),
         "mean in system": _mean_in_system(run),
     }
 
@@ -65,29 +43,32 @@ def _gated(rng: np.random.Generator) -> Figures:
 def _mean_in_system(run: Run) -> float:
     """Return the time average between the end of the warm-up and the last arrival."""
     enter, leave = run.requests[["scheduled_s", "last_token_s"]].to_numpy().T
-    start_s, end_s = enter[int(WARM_UP * len(enter))], enter[-1]
-    inside = number_integral_s(enter.clip(start_s, end_s), leave.clip(start_s, end_s))
+    start_s, end_s = enter[int(case.WARM_UP * len(enter))], enter[-1]
+    inside = theory.number_integral_s(enter.clip(start_s, end_s), leave.clip(start_s, end_s))
     return inside / float(end_s - start_s)
 
 
-def _crowded(rng: np.random.Generator) -> Figures:
+def _crowded(rng: np.random.Generator) -> case.Figures:
     """Measure a server that is never idle: the number in service is that of the last arrivals."""
-    arrivals_s = poisson_arrivals_s(rng, CROWD_RATE_PER_S, REQUESTS)
-    run = replay(UNBOUNDED, {"constant": 1.0}, trace(arrivals_s, outputs=CROWD_STEPS))
-    steps = run.steps[run.steps["start_s"].between(*np.quantile(arrivals_s, [WARM_UP, 1]))]
+    arrivals_s = case.poisson_arrivals_s(rng, CROWD_RATE_PER_S, REQUESTS)
+    run = case.replay(UNBOUNDED, {"constant": 1.0}, case.trace(arrivals_s, outputs=CROWD_STEPS))
+    steps = run.steps[run.steps["start_s"].between(*np.quantile(arrivals_s, [case.WARM_UP, 1]))]
     few = steps["running"] <= CROWD
     return {f"P(at most {CROWD})": float(np.average(few, weights=steps["steps"]))}
 
 
-def _shared(draw: Callable[[np.random.Generator], IntArray]) -> Measure:
+def _shared(draw: Callable[[np.random.Generator], case.IntArray]) -> case.Measure:
     """Return the measurement of a server that all share: a step takes so long per sequence."""
 
-    def measure(rng: np.random.Generator) -> Figures:
+    def measure(rng: np.random.Generator) -> case.Figures:
         arrivals, lengths = rng.spawn(2)
-        arrivals_s = poisson_arrivals_s(arrivals, SHARED_LOAD, REQUESTS)
-        requests = trace(arrivals_s, outputs=draw(lengths))
-        run = replay(UNBOUNDED, {"rows_from_0": STEP_S}, requests)
-        sojourns_s, alone_s = settled(run, "e2e_s"), STEP_S * settled(run, "output_tokens")
+        arrivals_s = case.poisson_arrivals_s(arrivals, SHARED_LOAD, REQUESTS)
+        requests = case.trace(arrivals_s, outputs=draw(lengths))
+        run = case.replay(UNBOUNDED, {"rows_from_0": case.STEP_S}, requests)
+        sojourns_s, alone_s = (
+            case.settled(run, "e2e_s"),
+            case.STEP_S * case.settled(run, "output_tokens"),
+        )
         small = alone_s <= np.median(alone_s)
         return {
             "mean sojourn": float(sojourns_s.mean()),
@@ -97,58 +78,58 @@ def _shared(draw: Callable[[np.random.Generator], IntArray]) -> Measure:
     return measure
 
 
-def _equal(rng: np.random.Generator) -> IntArray:
-    return np.full(REQUESTS, STEPS)
+def _equal(rng: np.random.Generator) -> case.IntArray:
+    return np.full(REQUESTS, case.STEPS)
 
 
-def _hyperexponential(rng: np.random.Generator) -> IntArray:
+def _hyperexponential(rng: np.random.Generator) -> case.IntArray:
     """Draw sizes with a squared CV of 3: four in five of mean 0.5 s, the others of mean 3 s."""
     means = np.where(rng.random(REQUESTS) < 0.8, 0.5, 3.0)
-    return np.ceil(means * rng.exponential(STEPS, REQUESTS)).astype(np.int64)
+    return np.ceil(means * rng.exponential(case.STEPS, REQUESTS)).astype(np.int64)
 
 
-_SLOWDOWN = processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)
+_SLOWDOWN = theory.processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)
 
 MANY_SERVERS = (
-    SelftestCase(
+    case.SelftestCase(
         "mmc",
         f"{SLOTS} slots, exponential services of 1 s, {100 * SLOT_LOAD:.0f} % loaded",
         {
-            "share that waits": erlang_c(SLOTS, SLOTS * SLOT_LOAD),
-            "mean wait": mmc_wait_s(SLOTS, SLOTS * SLOT_LOAD, 1.0),
+            "share that waits": theory.erlang_c(SLOTS, SLOTS * SLOT_LOAD),
+            "mean wait": theory.mmc_wait_s(SLOTS, SLOTS * SLOT_LOAD, 1.0),
         },
         _mmc,
         replications=64,
-        precision=HEAVY_TAIL,
+        precision=case.HEAVY_TAIL,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "gated",
         f"unlimited batch, {GATED_STEPS} steps of 1 s each, {GATED_RATE_PER_S:g} requests/s",
         {
-            "wait for a boundary": gated_sojourn_s(GATED_RATE_PER_S, 1.0, GATED_STEPS)
+            "wait for a boundary": theory.gated_sojourn_s(GATED_RATE_PER_S, 1.0, GATED_STEPS)
             - GATED_STEPS,
-            "mean in system": gated_mean_in_system(GATED_RATE_PER_S, 1.0, GATED_STEPS),
+            "mean in system": theory.gated_mean_in_system(GATED_RATE_PER_S, 1.0, GATED_STEPS),
         },
         _gated,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "mg-infinity",
         f"unlimited batch, {CROWD_STEPS} steps of 1 s each, {CROWD_RATE_PER_S:g} requests/s",
         {
             f"P(at most {CROWD})": sum(
-                mg_infinity_probability(count, CROWD_RATE_PER_S, CROWD_STEPS)
+                theory.mg_infinity_probability(count, CROWD_RATE_PER_S, CROWD_STEPS)
                 for count in range(CROWD + 1)
             )
         },
         _crowded,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "sharing-equal",
         "step time in proportion to the batch, equal lengths, half loaded",
         {"mean sojourn": _SLOWDOWN},
         _shared(_equal),
     ),
-    SelftestCase(
+    case.SelftestCase(
         "sharing-hyperexponential",
         "the same, lengths with a squared coefficient of variation of 3",
         {"mean sojourn": _SLOWDOWN, "slowdown of the small": _SLOWDOWN},

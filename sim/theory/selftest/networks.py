@@ -3,30 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
+import sim.theory as theory
+import sim.theory.selftest.case as case
 from sim.core.cluster import simulate_cluster
 from sim.core.pools import Pool
 from sim.step_times.step_time import LinearStepTime
-from sim.theory import (
-    closed_loop,
-    pipeline_makespan_s,
-    pipeline_token_interval_s,
-    tandem_sojourn_s,
-)
-from sim.theory.selftest.case import (
-    ONE_SLOT,
-    ROW_COST,
-    ROWS,
-    STEP_COST,
-    STEPS,
-    Figures,
-    FloatArray,
-    IntArray,
-    SelftestCase,
-    exponential_tokens,
-    poisson_arrivals_s,
-    settled,
-    trace,
-)
 from workloads.request import Request
 
 REQUESTS = 5_000
@@ -37,22 +18,22 @@ SETTLED = (0.1, 0.8)
 MICRO_BATCHES, PASSES, STAGE_S = 6, 20, 2.0**-6
 
 _STATIONS = (
-    Pool(ONE_SLOT, LinearStepTime.of(ROW_COST), role="prefill"),
-    Pool(ONE_SLOT, LinearStepTime.of(STEP_COST), role="decode"),
+    Pool(case.ONE_SLOT, LinearStepTime.of(case.ROW_COST), role="prefill"),
+    Pool(case.ONE_SLOT, LinearStepTime.of(case.STEP_COST), role="decode"),
 )
 _STAGE = LinearStepTime.of({"constant": STAGE_S})
-_STAGES = (Pool(ONE_SLOT, _STAGE, role="prefill"), Pool(ONE_SLOT, _STAGE, role="decode"))
+_STAGES = (Pool(case.ONE_SLOT, _STAGE, role="prefill"), Pool(case.ONE_SLOT, _STAGE, role="decode"))
 
 
-def _tandem(rng: np.random.Generator) -> Figures:
+def _tandem(rng: np.random.Generator) -> case.Figures:
     arrivals, lengths = rng.spawn(2)
-    arrivals_s = poisson_arrivals_s(arrivals, RATE_PER_S, REQUESTS)
-    requests = trace(arrivals_s, *_services(lengths, TANDEM_S, REQUESTS))
+    arrivals_s = case.poisson_arrivals_s(arrivals, RATE_PER_S, REQUESTS)
+    requests = case.trace(arrivals_s, *_services(lengths, TANDEM_S, REQUESTS))
     run = simulate_cluster(requests, _STATIONS)
-    return {"mean sojourn": float(settled(run, "e2e_s").mean())}
+    return {"mean sojourn": float(case.settled(run, "e2e_s").mean())}
 
 
-def _closed_loop(rng: np.random.Generator) -> Figures:
+def _closed_loop(rng: np.random.Generator) -> case.Figures:
     thinking, lengths = rng.spawn(2)
     think_s = thinking.exponential(THINK_S, (CLIENTS, TURNS))
     requests = _conversations(think_s, *_services(lengths, LOOP_S, think_s.shape))
@@ -65,7 +46,7 @@ def _closed_loop(rng: np.random.Generator) -> Figures:
     }
 
 
-def _pipeline(rng: np.random.Generator) -> Figures:
+def _pipeline(rng: np.random.Generator) -> case.Figures:
     """Measure passes without randomness: each is a request that follows the pass before."""
     full_s, alone_s = _passes_s(MICRO_BATCHES), _passes_s(1)
     return {
@@ -77,15 +58,15 @@ def _pipeline(rng: np.random.Generator) -> Figures:
 
 def _services(
     rng: np.random.Generator, means_s: tuple[float, float], shape: int | tuple[int, ...]
-) -> tuple[IntArray, IntArray]:
+) -> tuple[case.IntArray, case.IntArray]:
     """Draw exponential prompts and outputs; the prefill gives the first token."""
     prefill_s, decode_s = means_s
-    rows = exponential_tokens(rng, prefill_s * ROWS, shape)
-    return rows, 1 + exponential_tokens(rng, decode_s * STEPS, shape)
+    rows = case.exponential_tokens(rng, prefill_s * case.ROWS, shape)
+    return rows, 1 + case.exponential_tokens(rng, decode_s * case.STEPS, shape)
 
 
 def _conversations(
-    pauses_s: FloatArray, prompts: npt.ArrayLike, outputs: npt.ArrayLike
+    pauses_s: case.FloatArray, prompts: npt.ArrayLike, outputs: npt.ArrayLike
 ) -> list[Request]:
     """Return requests; those of a row follow one another, each after its pause."""
     columns = np.broadcast_arrays(pauses_s, prompts, outputs)
@@ -106,7 +87,7 @@ def _conversations(
     return sorted(requests, key=lambda request: request.arrival_s)
 
 
-def _passes_s(micro_batches: int) -> FloatArray:
+def _passes_s(micro_batches: int) -> case.FloatArray:
     """Return when each micro-batch (row) ended each of its passes through both stages."""
     requests = _conversations(np.zeros((micro_batches, PASSES)), 1, 2)
     ends_s = simulate_cluster(requests, _STAGES).requests.set_index("request_id")["last_token_s"]
@@ -114,29 +95,29 @@ def _passes_s(micro_batches: int) -> FloatArray:
     return ordered.to_numpy(np.float64).reshape(micro_batches, PASSES)
 
 
-_LOOP = closed_loop(CLIENTS, THINK_S, LOOP_S)
+_LOOP = theory.closed_loop(CLIENTS, THINK_S, LOOP_S)
 
 NETWORKS = (
-    SelftestCase(
+    case.SelftestCase(
         "tandem",
         "prefill and decode pool of one slot, exponential 1 and 1.25 s, 0.5 requests/s",
-        {"mean sojourn": tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
+        {"mean sojourn": theory.tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
         _tandem,
         replications=32,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "closed-loop",
         f"{CLIENTS} clients think 1 s, prefill 0.2 s, decode 0.5 s, all exponential",
         {"requests per s": _LOOP.throughput_per_s, "mean sojourn": _LOOP.sojourn_s},
         _closed_loop,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "pipeline",
         f"two stages of {1000 * STAGE_S:g} ms, {MICRO_BATCHES} micro-batches or one",
         {
-            "makespan": pipeline_makespan_s(2, MICRO_BATCHES, STAGE_S),
-            "token interval, full": pipeline_token_interval_s(2, MICRO_BATCHES, STAGE_S),
-            "token interval, alone": pipeline_token_interval_s(2, 1, STAGE_S),
+            "makespan": theory.pipeline_makespan_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, full": theory.pipeline_token_interval_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, alone": theory.pipeline_token_interval_s(2, 1, STAGE_S),
         },
         _pipeline,
         replications=1,

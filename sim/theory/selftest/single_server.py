@@ -4,30 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+import sim.theory as theory
+import sim.theory.selftest.case as case
 from policies.config import QueueOrder
-from sim.theory import (
-    PriorityClass,
-    md1_wait_s,
-    mg1_wait_s,
-    mm1_sojourn_quantile_s,
-    priority_waits_s,
-    sjf_waits_s,
-)
-from sim.theory.selftest.case import (
-    HEAVY_TAIL,
-    ONE_SLOT,
-    ROW_COST,
-    ROWS,
-    Figures,
-    IntArray,
-    SelftestCase,
-    exponential_tokens,
-    poisson_arrivals_s,
-    replay,
-    server,
-    settled,
-    trace,
-)
 
 UTILISATION = 0.5
 REQUESTS = 5_000
@@ -35,20 +14,20 @@ TOKEN_S = 0.02
 MEAN_TOKENS, LONGEST_TOKENS = 128, 256
 
 
-def _md1(rng: np.random.Generator) -> Figures:
-    requests = trace(poisson_arrivals_s(rng, UTILISATION, REQUESTS))
-    run = replay(ONE_SLOT, {"constant": 1.0}, requests)
-    return {"mean wait": float(settled(run, "queue_s").mean())}
+def _md1(rng: np.random.Generator) -> case.Figures:
+    requests = case.trace(case.poisson_arrivals_s(rng, UTILISATION, REQUESTS))
+    run = case.replay(case.ONE_SLOT, {"constant": 1.0}, requests)
+    return {"mean wait": float(case.settled(run, "queue_s").mean())}
 
 
-def _mm1(rng: np.random.Generator) -> Figures:
+def _mm1(rng: np.random.Generator) -> case.Figures:
     arrivals, lengths = rng.spawn(2)
-    rows = exponential_tokens(lengths, ROWS, REQUESTS)
-    arrivals_s = poisson_arrivals_s(arrivals, UTILISATION, REQUESTS)
-    run = replay(ONE_SLOT, ROW_COST, trace(arrivals_s, rows))
+    rows = case.exponential_tokens(lengths, case.ROWS, REQUESTS)
+    arrivals_s = case.poisson_arrivals_s(arrivals, UTILISATION, REQUESTS)
+    run = case.replay(case.ONE_SLOT, case.ROW_COST, case.trace(arrivals_s, rows))
     return {
-        "mean wait": float(settled(run, "queue_s").mean()),
-        "p99 sojourn": float(np.quantile(settled(run, "e2e_s"), 0.99)),
+        "mean wait": float(case.settled(run, "queue_s").mean()),
+        "p99 sojourn": float(np.quantile(case.settled(run, "e2e_s"), 0.99)),
     }
 
 
@@ -56,31 +35,33 @@ def _mg1(
     distribution: str,
     mean_tokens: float,
     cv: float,
-    draw: Callable[[np.random.Generator], IntArray],
+    draw: Callable[[np.random.Generator], case.IntArray],
     replications: int,
-) -> SelftestCase:
+) -> case.SelftestCase:
     """Return a case whose services have the distribution of the output tokens."""
     service_s = mean_tokens * TOKEN_S
     rate_per_s = UTILISATION / service_s
 
-    def measure(rng: np.random.Generator) -> Figures:
+    def measure(rng: np.random.Generator) -> case.Figures:
         arrivals, lengths = rng.spawn(2)
-        arrivals_s = poisson_arrivals_s(arrivals, rate_per_s, REQUESTS)
-        run = replay(ONE_SLOT, {"constant": TOKEN_S}, trace(arrivals_s, outputs=draw(lengths)))
-        return {"mean wait": float(settled(run, "queue_s").mean())}
+        arrivals_s = case.poisson_arrivals_s(arrivals, rate_per_s, REQUESTS)
+        run = case.replay(
+            case.ONE_SLOT, {"constant": TOKEN_S}, case.trace(arrivals_s, outputs=draw(lengths))
+        )
+        return {"mean wait": float(case.settled(run, "queue_s").mean())}
 
     setting = (
         f"one slot, steps of 20 ms, {distribution} outputs of {mean_tokens:g} tokens, half loaded"
     )
-    exact = {"mean wait": mg1_wait_s(rate_per_s, service_s, cv)}
-    return SelftestCase(f"mg1-{distribution}", setting, exact, measure, replications)
+    exact = {"mean wait": theory.mg1_wait_s(rate_per_s, service_s, cv)}
+    return case.SelftestCase(f"mg1-{distribution}", setting, exact, measure, replications)
 
 
-def _geometric(rng: np.random.Generator) -> IntArray:
+def _geometric(rng: np.random.Generator) -> case.IntArray:
     return rng.geometric(1 / MEAN_TOKENS, REQUESTS)
 
 
-def _uniform(rng: np.random.Generator) -> IntArray:
+def _uniform(rng: np.random.Generator) -> case.IntArray:
     return rng.integers(1, LONGEST_TOKENS, REQUESTS, endpoint=True)
 
 
@@ -88,23 +69,23 @@ _UNIFORM_MEAN = (1 + LONGEST_TOKENS) / 2
 _UNIFORM_CV = float(np.sqrt((LONGEST_TOKENS**2 - 1) / 12)) / _UNIFORM_MEAN
 
 SINGLE_SERVER = (
-    SelftestCase(
+    case.SelftestCase(
         "md1",
         "one slot, services of 1 s, half loaded",
-        {"mean wait": md1_wait_s(UTILISATION, 1.0)},
+        {"mean wait": theory.md1_wait_s(UTILISATION, 1.0)},
         _md1,
         replications=32,
     ),
-    SelftestCase(
+    case.SelftestCase(
         "mm1",
         "one slot, exponential services of 1 s, half loaded",
         {
-            "mean wait": mg1_wait_s(UTILISATION, 1.0, service_cv=1.0),
-            "p99 sojourn": mm1_sojourn_quantile_s(0.99, UTILISATION, 1.0),
+            "mean wait": theory.mg1_wait_s(UTILISATION, 1.0, service_cv=1.0),
+            "p99 sojourn": theory.mm1_sojourn_quantile_s(0.99, UTILISATION, 1.0),
         },
         _mm1,
         replications=48,
-        precision=HEAVY_TAIL,
+        precision=case.HEAVY_TAIL,
     ),
     _mg1("geometric", MEAN_TOKENS, float(np.sqrt(1 - 1 / MEAN_TOKENS)), _geometric, 48),
     _mg1("uniform", _UNIFORM_MEAN, _UNIFORM_CV, _uniform, 32),
@@ -120,17 +101,17 @@ CV = float(np.sqrt(SHARES @ SIZES_S**2 - MEAN_S**2)) / MEAN_S
 RATE_PER_S = ORDERED_UTILISATION / MEAN_S
 
 
-def _ordered(order: QueueOrder, exact: Figures) -> SelftestCase:
+def _ordered(order: QueueOrder, exact: case.Figures) -> case.SelftestCase:
     """Return a case whose long requests have the higher priority; other orders ignore it."""
-    config = server(max_seqs=1, queue_order=order)
+    config = case.server(max_seqs=1, queue_order=order)
 
-    def measure(rng: np.random.Generator) -> Figures:
+    def measure(rng: np.random.Generator) -> case.Figures:
         arrivals, lengths = rng.spawn(2)
         is_long = lengths.random(ORDERED_REQUESTS) < SHARES[1]
-        rows = SIZES_S[is_long.astype(np.int64)] * ROWS
-        arrivals_s = poisson_arrivals_s(arrivals, RATE_PER_S, ORDERED_REQUESTS)
-        run = replay(config, ROW_COST, trace(arrivals_s, rows, priorities=is_long))
-        waits_s = settled(run, "queue_s")
+        rows = SIZES_S[is_long.astype(np.int64)] * case.ROWS
+        arrivals_s = case.poisson_arrivals_s(arrivals, RATE_PER_S, ORDERED_REQUESTS)
+        run = case.replay(config, case.ROW_COST, case.trace(arrivals_s, rows, priorities=is_long))
+        waits_s = case.settled(run, "queue_s")
         is_long = is_long[-len(waits_s) :]
         return {
             "mean wait": float(waits_s.mean()),
@@ -139,19 +120,21 @@ def _ordered(order: QueueOrder, exact: Figures) -> SelftestCase:
         }
 
     setting = f"one slot, services of 1 s (90 %) and 9 s, 70 % loaded, order {order}"
-    return SelftestCase(order, setting, exact, measure, replications=32, precision=HEAVY_TAIL)
+    return case.SelftestCase(
+        order, setting, exact, measure, replications=32, precision=case.HEAVY_TAIL
+    )
 
 
-_SJF_S = sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
-_LONG_S, _SHORT_S = priority_waits_s(
+_SJF_S = theory.sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
+_LONG_S, _SHORT_S = theory.priority_waits_s(
     [
-        PriorityClass(RATE_PER_S * float(SHARES[1]), float(SIZES_S[1])),
-        PriorityClass(RATE_PER_S * float(SHARES[0]), float(SIZES_S[0])),
+        theory.PriorityClass(RATE_PER_S * float(SHARES[1]), float(SIZES_S[1])),
+        theory.PriorityClass(RATE_PER_S * float(SHARES[0]), float(SIZES_S[0])),
     ]
 )
 
 QUEUE_ORDERS = (
-    _ordered("fcfs", {"mean wait": mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),
+    _ordered("fcfs", {"mean wait": theory.mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),
     _ordered("sjf", {"mean wait": float(SHARES @ _SJF_S), "short: mean wait": float(_SJF_S[0])}),
     _ordered("priority", {"long: mean wait": float(_LONG_S), "short: mean wait": float(_SHORT_S)}),
 )

@@ -1,11 +1,7 @@
 """Decodes that verify drafts: exact stories, laws over random workloads, and what is refused."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, repeat
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,74 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import Batch
 from policies.config import PolicyConfig
-from policies.invariants import BUDGETS, POSITIONS, TOKENS, InvariantBroken, InvariantChecked
-from policies.kv.contiguous import ContiguousKV
-from policies.kv.paged import PagedKV
-from policies.protocols import KVMemory
-from policies.schedulers.speculative import SpeculativeBatching
 from policies.sequence import Sequence
 from sim.core.simulate import simulate
 from sim.records.run import Run
-from sim.step_times.acceptance import Acceptance, Chain, Diffusion, Verifier
-from sim.step_times.step_time import LinearStepTime, StepNoise
+from sim.step_times.acceptance import Acceptance, Chain, Diffusion
+from sim.step_times.step_time import StepNoise
 from tests.support.checked import CheckedScheduler, request
+from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
 from tests.support.effort import examples
 from tests.support.random_runs import STEP_TIME, policies, workloads
 from workloads.errors import EngineError, PolicyError
 from workloads.request import Request
-
-ONE_SECOND = LinearStepTime.of({"constant": 1.0})
-SMALL = PolicyConfig("speculative", kv_tokens=64, block_tokens=4, max_seqs=2, draft_rows=2)
-
-
-class Scripted:
-    """Every answer gets these tokens, pass by pass; a draft of the last row ever after."""
-
-    def __init__(self, *tokens: int, rows: int = 3) -> None:
-        self.tokens = tokens
-        self.rows = rows
-
-    def mean_tokens_per_pass(self) -> float:
-        return float(self.rows)
-
-    def passes(self, tokens: int) -> float:
-        return float("nan")
-
-    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        return chain(self.tokens, repeat(self.rows))
-
-
-def drafted_run(
-    config: PolicyConfig,
-    requests: list[Request],
-    law: Acceptance,
-    macro: bool = True,
-    seed: int = 0,
-    **more: Any,
-) -> Run:
-    """Every law at every step; nothing is left over at the end."""
-    scheduler = RoomForDrafts(config)
-    step_time = more.pop("step_time", STEP_TIME)
-    verifier = Verifier(law, seed)
-    run = simulate(requests, scheduler, step_time, macro=macro, verifier=verifier, **more)
-    assert scheduler.load()[:2] == (0, 0)
-    usage = scheduler.memory.usage([])
-    assert usage.live_tokens == usage.reserved_tokens == usage.internal_waste_tokens == 0
-    return run
-
-
-class RoomForDrafts(CheckedScheduler):
-    """Beyond the laws: the rows of rejected drafts lie in blocks that the sequence had reserved."""
-
-    def schedule(self, now_s: float) -> Batch | None:
-        batch = super().schedule(now_s)
-        for entry in batch.chunks[: batch.drafted] if batch else ():
-            if isinstance(self.memory, PagedKV):
-                held_tokens = entry.seq.held_blocks * self.memory.block_tokens
-                assert entry.start + entry.tokens <= held_tokens
-        return batch
 
 
 def story(run: Run) -> list[str]:
@@ -303,71 +243,6 @@ def test_company_changes_when_a_request_is_served_but_not_in_how_many_passes() -
     )
     assert passes(alone)["0"] == passes(together)["0"]
     assert alone.requests["e2e_s"][0] < together.requests["e2e_s"][0]
-
-
-class KeepsWhatWasRejected(SpeculativeBatching):
-    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        finished = super().complete(batch, steps)
-        for entry in batch.chunks[: batch.drafted]:
-            entry.seq.computed_tokens = entry.start + entry.tokens
-        return finished
-
-
-class TakesBeyondTheAnswer(SpeculativeBatching):
-    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        finished = super().complete(batch, steps)
-        for entry, tokens in zip(batch.chunks[: batch.drafted], batch.emitted, strict=True):
-            entry.seq.generated_tokens = entry.start + tokens - entry.seq.prompt_tokens + 1
-        return finished
-
-
-class ForgetsTheRoom(SpeculativeBatching):
-    @contextmanager
-    def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
-        yield
-
-
-class SkipsAPosition(SpeculativeBatching):
-    def schedule(self, now_s: float) -> Batch | None:
-        batch = super().schedule(now_s)
-        if batch and batch.drafted:
-            batch.chunks = [entry._replace(start=entry.start + 1) for entry in batch.chunks]
-        return batch
-
-
-class ForgetsItsBudget(SpeculativeBatching):
-    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, config)
-        self._rows_per_decode = 1
-
-
-@pytest.mark.parametrize(
-    ("policy", "law"),
-    [
-        (KeepsWhatWasRejected, POSITIONS),
-        (TakesBeyondTheAnswer, TOKENS),
-        (ForgetsTheRoom, POSITIONS),
-        (SkipsAPosition, POSITIONS),
-        (ForgetsItsBudget, BUDGETS),
-    ],
-)
-def test_a_broken_scheduler_of_drafts_is_stopped(
-    policy: type[SpeculativeBatching], law: str
-) -> None:
-    """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
-    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
-    scheduler = InvariantChecked(policy(ContiguousKV(config), config), config)
-    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
-    with pytest.raises(InvariantBroken) as broken:
-        simulate(requests, scheduler, ONE_SECOND, verifier=Verifier(Scripted(3, 2, 1, 3)))
-    assert f"{law!r}" in str(broken.value)
-
-
-def test_the_same_requests_break_no_law_as_they_should_be_served() -> None:
-    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
-    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
-    run = drafted_run(config, requests, Scripted(3, 2, 1, 3), step_time=ONE_SECOND)
-    assert set(run.requests["status"]) == {"finished"}
 
 
 @pytest.mark.parametrize(("drafts", "status"), [(2, "finished"), (3, "refused")])

@@ -293,8 +293,9 @@ def test_one_more_replica_leaves_the_noise_of_the_others() -> None:
     assert two.requests.equals(three.requests)
 
 
-def test_pools_are_made_from_profiles() -> None:
-    pool = Pool.of_profile(load_profile("base-cpu"), PolicyConfig(), replicas=2)
+def test_replicas_of_a_profile_have_noise_of_their_own() -> None:
+    fit = load_profile("base-cpu").step_time("paged")
+    pool = Pool(PolicyConfig(), fit.model(), replicas=2, noise=fit.noise_factors())
     run = simulate_cluster([request("a"), request("b")], [pool])
     assert (run.requests["status"] == "finished").all()
     assert run.requests["ttft_s"].nunique() == 2  # each replica has its own noise

@@ -1,5 +1,7 @@
 """One max() over a whole step: published ideals, and how it lies to the sum over operators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -137,11 +139,11 @@ def test_near_the_ridge_a_smooth_knee_is_longer_than_a_sharp_one() -> None:
 
 
 def smooth(knee: float) -> Deployment:
-    return IDEAL_LLAMA.with_efficiency(Efficiency(1, 1, 0, knee))
+    return replace(IDEAL_LLAMA, efficiency=Efficiency(1, 1, 0, knee))
 
 
 def test_efficiency_and_overhead_are_those_of_the_deployment() -> None:
-    deployment = IDEAL_LLAMA.with_efficiency(Efficiency(0.5, 0.8, 1e-3, np.inf))
+    deployment = replace(IDEAL_LLAMA, efficiency=Efficiency(0.5, 0.8, 1e-3, np.inf))
     step = RooflineEstimate.of(deployment, prefill(4096))
     assert step.seconds == pytest.approx(1e-3 + step.compute_s / 0.5)
     step = RooflineEstimate.of(deployment, decoding([128]))

@@ -1,0 +1,84 @@
+"""Schedulers of drafts that break an invariant are stopped, each by its name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.invariants import BUDGETS, POSITIONS, TOKENS, InvariantBroken, InvariantChecked
+from policies.kv.contiguous import ContiguousKV
+from policies.protocols import KVMemory
+from policies.schedulers.speculative import SpeculativeBatching
+from policies.sequence import Sequence
+from sim.core.simulate import simulate
+from sim.step_times.acceptance import Verifier
+from tests.support.checked import request
+from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
+
+
+class KeepsWhatWasRejected(SpeculativeBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        finished = super().complete(batch, steps)
+        for entry in batch.chunks[: batch.drafted]:
+            entry.seq.computed_tokens = entry.start + entry.tokens
+        return finished
+
+
+class TakesBeyondTheAnswer(SpeculativeBatching):
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        finished = super().complete(batch, steps)
+        for entry, tokens in zip(batch.chunks[: batch.drafted], batch.emitted, strict=True):
+            entry.seq.generated_tokens = entry.start + tokens - entry.seq.prompt_tokens + 1
+        return finished
+
+
+class ForgetsTheRoom(SpeculativeBatching):
+    @contextmanager
+    def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
+        yield
+
+
+class SkipsAPosition(SpeculativeBatching):
+    def schedule(self, now_s: float) -> Batch | None:
+        batch = super().schedule(now_s)
+        if batch and batch.drafted:
+            batch.chunks = [entry._replace(start=entry.start + 1) for entry in batch.chunks]
+        return batch
+
+
+class ForgetsItsBudget(SpeculativeBatching):
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._rows_per_decode = 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "law"),
+    [
+        (KeepsWhatWasRejected, POSITIONS),
+        (TakesBeyondTheAnswer, TOKENS),
+        (ForgetsTheRoom, POSITIONS),
+        (SkipsAPosition, POSITIONS),
+        (ForgetsItsBudget, BUDGETS),
+    ],
+)
+def test_a_broken_scheduler_of_drafts_is_stopped(
+    policy: type[SpeculativeBatching], law: str
+) -> None:
+    """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
+    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
+    scheduler = InvariantChecked(policy(ContiguousKV(config), config), config)
+    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
+    with pytest.raises(InvariantBroken) as broken:
+        simulate(requests, scheduler, ONE_SECOND, verifier=Verifier(Scripted(3, 2, 1, 3)))
+    assert f"{law!r}" in str(broken.value)
+
+
+def test_the_same_requests_break_no_law_as_they_should_be_served() -> None:
+    config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
+    requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
+    run = drafted_run(config, requests, Scripted(3, 2, 1, 3), step_time=ONE_SECOND)
+    assert set(run.requests["status"]) == {"finished"}
