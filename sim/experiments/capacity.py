@@ -115,9 +115,8 @@ def find_capacity(
     drawn = []
     if not scenario.is_repeatable():
         numbers = range(1, replications + 1)
-        for done, (_, rates) in enumerate(
-            map_on_processes(_replicated, job, numbers, processes), 1
-        ):
+        results = map_on_processes(_replicated, job, numbers, processes)
+        for done, (_, rates) in enumerate(results, 1):
             drawn.append(rates)
             if on_replication:
                 on_replication(done)

@@ -111,13 +111,8 @@ def _require_pairs(a: int, b: int) -> None:
 
 
 def _paired(a: pd.DataFrame, b: pd.DataFrame, metric: str) -> pd.DataFrame:
-    sides = [
-        frame.loc[frame["status"] == "finished", ["request_id", metric]].set_axis(
-            ["request_id", name], axis=1
-        )
-        for name, frame in (("a", a), ("b", b))
-    ]
-    return sides[0].merge(sides[1], on="request_id").dropna()
+    a, b = (side.loc[side["status"] == "finished", ["request_id", metric]] for side in (a, b))
+    return a.merge(b, on="request_id").set_axis(["request_id", "a", "b"], axis=1).dropna()
 
 
 def _compare_metric(

@@ -205,7 +205,5 @@ def _is_outside(run: Run) -> bool:
 def _sources(scenario: Scenario) -> list[Source]:
     """Return the provenance of the step times of each replica."""
     layout = build_scheduler(scenario.policies).memory.layout
-    return [
-        server.source(layout) if isinstance(server, Sourced) else Formula()
-        for server in scenario.servers()
-    ]
+    servers = scenario.servers()
+    return [s.source(layout) if isinstance(s, Sourced) else Formula() for s in servers]

@@ -90,10 +90,14 @@ class Scenario:
     cluster: ClusterConfig = ClusterConfig()
     more_profiles: tuple[ServerModel, ...] = ()
 
+    @property
+    def profiles(self) -> tuple[ServerModel, ...]:
+        """All profiles, one for each pool."""
+        return (self.profile, *self.more_profiles)
+
     def is_certain(self) -> bool:
         """Return whether no profile has bootstrap fits, drift or noise to draw from."""
-        profiles = (self.profile, *self.more_profiles)
-        return all(profile.is_certain() for profile in profiles)
+        return all(profile.is_certain() for profile in self.profiles)
 
     def is_repeatable(self) -> bool:
         """Return whether every replication is the same: no profile and no router draws."""
@@ -102,7 +106,7 @@ class Scenario:
 
     def servers(self) -> list[ServerModel]:
         """Return the profile of every replica, in the order of their numbers."""
-        profiles, cluster = (self.profile, *self.more_profiles), self.cluster
+        profiles, cluster = self.profiles, self.cluster
         sizes = [cluster.replicas] * len(profiles)
         if cluster.splits:
             profiles = (profiles[0], profiles[-1])
@@ -137,21 +141,18 @@ def replicate(
     noise, whatever the policies: common random numbers.
     """
     coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
-    factor = (
-        draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
-        if extrapolate
-        else None
-    )
+    factor = None
+    if extrapolate:
+        factor = draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
     coefficients = np.random.default_rng(coefficient_seed)
-    profiles = (scenario.profile, *scenario.more_profiles)
     drawing = coefficients if draw else None
-    models = [_model(p, scenario.policies, drawing, factor) for p in profiles]
+    models = [_model(p, scenario.policies, drawing, factor) for p in scenario.profiles]
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop
     if closed_loop is None:
         closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
     recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
-    if cluster.splits or cluster.replicas > 1 or len(profiles) > 1 or closed_loop:
+    if cluster.splits or cluster.replicas > 1 or len(models) > 1 or closed_loop:
         run = simulate_cluster(
             trace,
             _pools(scenario, models),
@@ -199,26 +200,19 @@ def _model(
 
 def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
     cluster = scenario.cluster
+    sizes: list[tuple[int, Role]] = [(cluster.replicas, "serve")] * len(models)
     if cluster.splits:
         if len(models) > 2:
             raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
-        sizes: list[tuple[int, Role]] = [
-            (cluster.prefill_replicas, "prefill"),
-            (cluster.decode_replicas, "decode"),
-        ]
-        return [
-            _pool(scenario, models[min(place, len(models) - 1)], place, count, role)
-            for place, (count, role) in enumerate(sizes)
-        ]
+        sizes = [(cluster.prefill_replicas, "prefill"), (cluster.decode_replicas, "decode")]
     return [
-        _pool(scenario, model, place, cluster.replicas, "serve")
-        for place, model in enumerate(models)
+        _pool(scenario, models[min(place, len(models) - 1)], place, count, role)
+        for place, (count, role) in enumerate(sizes)
     ]
 
 
 def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Role) -> Pool:
-    profiles = (scenario.profile, *scenario.more_profiles)
-    profile = profiles[min(place, len(profiles) - 1)]
+    profile = scenario.profiles[min(place, len(scenario.profiles) - 1)]
     policies = scenario.policies
     if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # it has not been set
         policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
@@ -230,7 +224,5 @@ def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Rol
 def _link(scenario: Scenario) -> KVLink:
     if not scenario.cluster.splits:
         return KVLink()
-    bytes_per_token = scenario.profile.kv_bytes_per_token()
-    return KVLink.of(
-        bytes_per_token, scenario.cluster.link_bytes_per_s, scenario.cluster.link_latency_s
-    )
+    cluster, bytes_per_token = scenario.cluster, scenario.profile.kv_bytes_per_token()
+    return KVLink.of(bytes_per_token, cluster.link_bytes_per_s, cluster.link_latency_s)

@@ -49,13 +49,10 @@ def causes(
     """Return the cause in each row of steps, for a request with a prompt of that length."""
     static = policies.get("batching") == "static"
     prompts = (rows["prefill_chunks"] > 0) & (rows["free_kv_tokens"] >= prompt_tokens)
-    return np.select(
-        [
-            np.full(len(rows), static),
-            rows["running"] >= policies.get("max_seqs", np.inf),
-            rows["waiting"] == 0,
-            prompts,
-        ],
-        ["batch", "places", "step", "prompts"],
-        "memory",
-    )
+    applies = {
+        "batch": np.full(len(rows), static),
+        "places": rows["running"] >= policies.get("max_seqs", np.inf),
+        "step": rows["waiting"] == 0,
+        "prompts": prompts,
+    }
+    return np.select(list(applies.values()), list(applies), "memory")

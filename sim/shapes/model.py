@@ -42,11 +42,11 @@ class ModelShape(FrozenModel):
 
     def linear_params(self) -> float:
         """Return the number of weights of all layers, without embedding and head."""
-        return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.params(self.width))
+        return self.total(lambda g: g.mixer.params(self.width) + g.ffn.params(self.width))
 
     def active_linear_params(self) -> float:
         """Return the number of weights of the layers that one token uses."""
-        return self._sum(lambda g: g.mixer.params(self.width) + g.ffn.active_params(self.width))
+        return self.total(lambda g: g.mixer.params(self.width) + g.ffn.active_params(self.width))
 
     def head_params(self) -> int:
         """Return the number of weights of the output head: V d."""
@@ -63,15 +63,15 @@ class ModelShape(FrozenModel):
 
     def kv_elements_per_token(self) -> float:
         """Return the elements of K and V that a token adds, all layers together."""
-        return self._sum(lambda g: g.mixer.kv_elements())
+        return self.total(lambda g: g.mixer.kv_elements())
 
     def state_elements(self) -> float:
         """Return the elements that a sequence keeps whatever its length, all layers together."""
-        return self._sum(lambda g: g.mixer.state_elements())
+        return self.total(lambda g: g.mixer.state_elements())
 
     def resident_kv_elements(self, context_tokens: int) -> float:
         """Return the elements that a context keeps: states, and per layer min(l, limit) tokens."""
-        return self.state_elements() + self._sum(
+        return self.state_elements() + self.total(
             lambda g: g.mixer.kv_elements() * g.mixer.resident_tokens(context_tokens)
         )
 
@@ -92,5 +92,6 @@ class ModelShape(FrozenModel):
         """Return the softmax attentions with KV heads, one per group of layers."""
         return [g.mixer for g in self.layers if isinstance(g.mixer, Attention)]
 
-    def _sum(self, of: Callable[[LayerGroup], float]) -> float:
+    def total(self, of: Callable[[LayerGroup], float]) -> float:
+        """Return the sum over all layers of what one layer of each group has."""
         return sum(group.count * of(group) for group in self.layers)

@@ -126,10 +126,7 @@ class RunProvenance:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the form in ``summary.json``."""
-        return {
-            "shares": dict(self.shares),
-            "outside": [asdict(excess) for excess in self.excesses],
-        }
+        return {"shares": dict(self.shares), "outside": list(map(asdict, self.excesses))}
 
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:

@@ -3,7 +3,6 @@
 Symbols in the formulas: L layers, h query heads, k KV heads, e head size, d width, l context.
 """
 
-from abc import abstractmethod
 from math import ceil
 from typing import Annotated, ClassVar
 
@@ -35,9 +34,12 @@ class AttentionChange(Technique):
     lossless = False
     keep: ClassVar[str | None] = None
 
-    @abstractmethod
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
-        """Return the mixer of a layer of ``model`` that had ``attention``."""
+        """Return the mixer of a layer of ``model`` that had ``attention``.
+
+        By default, attention with the parameters of the technique.
+        """
+        return attention.model_copy(update=dict(self))
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with the softmax attention of its layers changed, but one in ``keep``.
@@ -211,11 +213,6 @@ class Dilated(AttentionChange):
     dilation: Count = 2
     window_tokens: Count | None = None
 
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
-        """Return attention with gaps."""
-        new = {"dilation": self.dilation, "window_tokens": self.window_tokens}
-        return attention.model_copy(update=new)
-
 
 class Streaming(AttentionChange):
     """The first ``sink_tokens`` and the last ``window_tokens`` stay; no training is needed.
@@ -230,11 +227,6 @@ class Streaming(AttentionChange):
 
     sink_tokens: Count = 4
     window_tokens: Count = 1024
-
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
-        """Return attention with sinks and a window."""
-        new = {"sink_tokens": self.sink_tokens, "window_tokens": self.window_tokens}
-        return attention.model_copy(update=new)
 
 
 class KVBudget(AttentionChange):

@@ -107,10 +107,8 @@ class Laboratory:
     def _measure(
         self, setup: Setup, experiment: Experiment, rates: list[float | None]
     ) -> list[Figures]:
-        return [
-            measure(setup, experiment, seed, rate)
-            for seed, rate in zip(self._seeds, rates, strict=True)
-        ]
+        pairs = zip(self._seeds, rates, strict=True)
+        return [measure(setup, experiment, seed, rate) for seed, rate in pairs]
 
 
 def measure(

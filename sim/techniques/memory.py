@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sim.shapes.frozen_model import Count, Positive, Share
-from sim.shapes.mixers import Attention
+from sim.shapes.mixers import Attention, Mixer
 from sim.shapes.model import ModelShape
 from sim.techniques.attention import AttentionChange
 from sim.techniques.setup import Setup
@@ -111,7 +111,7 @@ class LowRankKV(AttentionChange):
 
     rank: Count = 256
 
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
+    def change(self, attention: Attention, model: ModelShape) -> Mixer:
         """Return attention with factors of this rank; raise where it saves at no length."""
         width = attention.kv_heads * attention.head_dim
         if self.rank >= width:
@@ -119,4 +119,4 @@ class LowRankKV(AttentionChange):
                 f"rank {self.rank} saves nothing where K and V are {width} wide; it must be less "
                 f"than {width}"
             )
-        return attention.model_copy(update={"rank": self.rank})
+        return super().change(attention, model)

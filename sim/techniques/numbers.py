@@ -171,10 +171,8 @@ class PhaseFormats(NumberFormat):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with both formats; raise where the device cannot compute in one."""
-        prefill, decode = (
-            self._on_device(find_format(name), setup.deployment)
-            for name in (self.prefill, self.decode)
-        )
+        formats = map(find_format, (self.prefill, self.decode))
+        prefill, decode = (self._on_device(form, setup.deployment) for form in formats)
         return setup.with_deployment(prefill=prefill, decode=decode)
 
 

@@ -1,5 +1,6 @@
 """Where a closed form applies, and what to say where it does not."""
 
+from collections.abc import Callable
 from math import isfinite
 
 from workloads.errors import ServetwinError
@@ -11,30 +12,28 @@ class TheoryError(ServetwinError):
 
 def check_positive(**values: float) -> None:
     """Raise TheoryError unless every value is finite and above 0."""
-    for name, value in values.items():
-        if not (isfinite(value) and value > 0):
-            raise TheoryError(f"{name} must be a positive number, not {value:g}")
+    _check(values, lambda value: isfinite(value) and value > 0, "a positive number")
 
 
 def check_not_negative(**values: float) -> None:
     """Raise TheoryError unless every value is finite and at least 0."""
-    for name, value in values.items():
-        if not (isfinite(value) and value >= 0):
-            raise TheoryError(f"{name} must be 0 or a positive number, not {value:g}")
+    _check(values, lambda value: isfinite(value) and value >= 0, "0 or a positive number")
 
 
 def check_whole(**values: float) -> None:
     """Raise TheoryError unless every value is a whole number of at least 1."""
-    for name, value in values.items():
-        if not (value >= 1 and float(value).is_integer()):
-            raise TheoryError(f"{name} must be a whole number of at least 1, not {value:g}")
+    _check(values, lambda v: v >= 1 and float(v).is_integer(), "a whole number of at least 1")
 
 
 def check_probability(**values: float) -> None:
     """Raise TheoryError unless every value lies in [0, 1)."""
+    _check(values, lambda value: 0 <= value < 1, "at least 0 and below 1")
+
+
+def _check(values: dict[str, float], holds: Callable[[float], bool], right: str) -> None:
     for name, value in values.items():
-        if not 0 <= value < 1:
-            raise TheoryError(f"{name} must be at least 0 and below 1, not {value:g}")
+        if not holds(value):
+            raise TheoryError(f"{name} must be {right}, not {value:g}")
 
 
 def stable(utilisation: float) -> float:

@@ -108,12 +108,8 @@ def copy_on_write(
     floor(p / b) + k ceil((p mod b + o) / b) blocks; k - 1 copies where p is no multiple of b, for
     the last owner writes in place. Kwon et al., section 4.4.
     """
-    check_whole(
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        samples=samples,
-        block_tokens=block_tokens,
-    )
+    check_whole(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    check_whole(samples=samples, block_tokens=block_tokens)
     shared, remainder = divmod(prompt_tokens, block_tokens)
     own = -(-(remainder + output_tokens) // block_tokens)
     copies = samples - 1 if remainder else 0

@@ -80,34 +80,24 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
     """
     cost = StepCost(_alone(deployment))
     contexts = np.full((1, sequences), context_tokens)
-    shape = BatchShape(
-        sequences,
-        sequences * context_tokens,
-        sequences,
-        decode_contexts=(context_tokens,) * sequences,
-    )
+    every = (context_tokens,) * sequences
+    shape = BatchShape(sequences, sum(every), sequences, decode_contexts=every)
     groups, part = cost.deployment.model.layers, sequences / cost.pieces.count(sequences)
     attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
     states = _merged(decode_state(cost.deployment, g, part) for g in groups)
     attention_s = float(cost.attention.decodes_s(contexts)[0])
-    return _breakdown(
-        cost, shape, {attention: attention_s, states: cost.attention.state_s(sequences)}
-    )
+    states_s = cost.attention.state_s(sequences)
+    return _breakdown(cost, shape, {attention: attention_s, states: states_s})
 
 
 def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
     """Return a step that computes one whole prompt, of the model itself."""
     cost = StepCost(_alone(deployment))
     shape = BatchShape(0, 0, 0, ((0, prompt_tokens),))
-    attention = _merged(
-        prefill_attention(cost.deployment, group, 0, prompt_tokens)
-        for group in cost.deployment.model.layers
-    )
-    return _breakdown(
-        cost,
-        shape,
-        {attention: cost.attention.chunk_s(0, prompt_tokens) * cost.pieces.share(1, True)},
-    )
+    groups = cost.deployment.model.layers
+    attention = _merged(prefill_attention(cost.deployment, g, 0, prompt_tokens) for g in groups)
+    attention_s = cost.attention.chunk_s(0, prompt_tokens) * cost.pieces.share(1, True)
+    return _breakdown(cost, shape, {attention: attention_s})
 
 
 def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float]) -> Breakdown:

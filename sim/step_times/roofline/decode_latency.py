@@ -68,11 +68,8 @@ def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
 
 def touched_linear_params(model: ModelShape, tokens: int) -> float:
     """Return the weights of the layers that a step of so many tokens reads."""
-    return sum(
-        group.count
-        * (group.mixer.params(model.width) + group.ffn.touched_params(model.width, tokens))
-        for group in model.layers
-    )
+    width = model.width
+    return model.total(lambda g: g.mixer.params(width) + g.ffn.touched_params(width, tokens))
 
 
 def kv_heads(model: ModelShape) -> int | None:

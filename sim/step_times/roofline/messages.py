@@ -21,10 +21,8 @@ class Messages:
         if parallel.tensor == parallel.expert == parallel.sequence == 1:
             return 0.0
         size = self._activation_bytes(rows, has_prefill)
-        return sum(
-            group.count
-            * (self._exchange_s(group.ffn, size) + self.partials_s(group.mixer, logit_rows))
-            for group in self._deployment.model.layers
+        return self._deployment.model.total(
+            lambda g: self._exchange_s(g.ffn, size) + self.partials_s(g.mixer, logit_rows)
         )
 
     def partials_s(self, mixer: Mixer, decodes: float) -> float:

@@ -58,13 +58,8 @@ def linear_operators(
     for group in model.layers:
         count = group.count / ranks
         mixer, width = group.mixer.params(model.width), model.width
-        operators.append(
-            Operator(
-                "projections",
-                2 * mixer * shared_rows * count * computed,
-                mixer * weight * count * read,
-            )
-        )
+        flops = 2 * mixer * shared_rows * count * computed
+        operators.append(Operator("projections", flops, mixer * weight * count * read))
         fed_rows = shared_rows if isinstance(group.ffn, Dense) else expert_rows
         operators.append(_feed_forward(deployment, group, fed_rows, weight, computed, read))
         if not deployment.kernels.fused:

@@ -91,11 +91,7 @@ class RooflineEstimate:
 
 def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...]:
     groups = deployment.model.layers
-    chunks = (
-        prefill_attention(deployment, group, start, rows)
-        for group in groups
-        for start, rows in shape.prefill_chunks
-    )
+    chunks = (prefill_attention(deployment, g, *c) for g in groups for c in shape.prefill_chunks)
     if not shape.decode_sequences:
         return tuple(chunks)
     decodes = (operator for group in groups for operator in _decodes(deployment, group, shape))

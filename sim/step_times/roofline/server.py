@@ -8,7 +8,6 @@ import numpy as np
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
-from sim.shapes.model import ModelShape
 from sim.step_times.acceptance import Acceptance
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.roofline.bounds import check_bounds
@@ -142,16 +141,12 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
             config, kv_tokens=kv_tokens,
             kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0,
         )  # fmt: skip
+    windowed = model.total(lambda g: g.mixer.kv_elements() if g.mixer.resident_limit() else 0.0)
     return replace(
         config,
         kv="windowed",
         kv_tokens=kv_tokens,
         kv_window_tokens=max((limit for limit in limits if limit), default=None),
-        kv_window_share=_windowed_elements(model) / model.kv_elements_per_token(),
+        kv_window_share=windowed / model.kv_elements_per_token(),
         kv_state_tokens=ceil(state / per_token),
     )
-
-
-def _windowed_elements(model: ModelShape) -> float:
-    """Return the elements per token in layers with a bound on what stays."""
-    return sum(g.count * g.mixer.kv_elements() for g in model.layers if g.mixer.resident_limit())

@@ -10,6 +10,7 @@ from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.formats import Format
 from sim.step_times.roofline.messages import Messages
 from sim.step_times.roofline.operators import Operator, head_operator, linear_operators
+from sim.step_times.step_time import Remembered
 
 
 class StepCost:
@@ -23,7 +24,7 @@ class StepCost:
         self.pieces = BatchPieces(deployment.parallel)
         self.attention = AttentionCost(deployment)
         self._messages = Messages(deployment)
-        self._layers_s: dict[tuple[float, bool, float], float] = {}
+        self._layers_s = Remembered(self._of_layers)
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds that depend on rows alone: products, messages, launches, overhead."""
@@ -55,14 +56,14 @@ class StepCost:
 
     def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
         form = self.deployment.prefill if has_prefill else self.deployment.decode
-        key = rows, has_prefill, groups
-        layers_s = self._layers_s.get(key)
-        if layers_s is None:
-            operators = linear_operators(self.deployment, rows, has_prefill, groups)
-            layers_s = sum(self.weighted_s(operator, form) for operator in operators)
-            self._layers_s[key] = layers_s
         head = head_operator(self.deployment, logit_rows, has_prefill)
-        return layers_s + self.weighted_s(head, form)
+        return self._layers_s[rows, has_prefill, groups] + self.weighted_s(head, form)
+
+    def _of_layers(self, piece: tuple[float, bool, float]) -> float:
+        """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""
+        form = self.deployment.prefill if piece[1] else self.deployment.decode
+        operators = linear_operators(self.deployment, *piece)
+        return sum(self.weighted_s(operator, form) for operator in operators)
 
     def _launches_s(self) -> float:
         kernels = self.deployment.kernels

@@ -58,11 +58,7 @@ class RooflineStepTime(AffineStepTime):
 
     def _chunks_units(self, shape: BatchShape) -> int:
         """Return the units of a step with chunks, the context of its decodes left out."""
-        chunks, drafted, decodes = (
-            shape.prefill_chunks,
-            shape.drafted_chunks,
-            shape.decode_sequences,
-        )
+        decodes, _, _, chunks, _, drafted, _ = shape
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
         units = self._rows[rows, logits, len(chunks) > drafted] if rows else 0
@@ -192,11 +188,9 @@ class CascadeStepTime(AffineStepTime):
         return to_units(seconds), to_units(slope)
 
     def _states_s(self, decodes: int) -> float:
-        return sum(
-            share * model.cost.attention.state_s(decodes)
-            for model, share in self._models
-            if decodes
-        )
+        if not decodes:
+            return 0.0
+        return sum(share * model.cost.attention.state_s(decodes) for model, share in self._models)
 
     def _rows_s(self, rows: int, sequences: int, has_prefill: bool) -> float:
         total = self._overhead_s
@@ -253,7 +247,5 @@ class UncachedStepTime:
 
 def _sees_a_part(deployment: Deployment) -> bool:
     """Return whether decodes of some layer see a part of their context only."""
-    return any(
-        mixer.resident_limit() is not None or mixer.dilation > 1
-        for mixer in deployment.model.attentions()
-    )
+    mixers = deployment.model.attentions()
+    return any(mixer.resident_limit() is not None or mixer.dilation > 1 for mixer in mixers)

@@ -1,7 +1,6 @@
 """CSV files of measured times, checked as they are read: errors name file, line and column."""
 
 import csv
-from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 
@@ -85,7 +84,9 @@ class Measurements:
 
     def _text(self, column: str) -> "pd.Series[str]":
         if column not in self:
-            hint = did_you_mean(column, self.frame.columns, _listed(self.frame.columns))
+            hint = did_you_mean(
+                column, self.frame.columns, f"the columns are {', '.join(self.frame.columns)}"
+            )
             raise ProfileError(f"{self.path}: no column {column!r}; {hint}")
         return self.frame[column]
 
@@ -136,7 +137,3 @@ def _plain(text: str) -> str:
         return f"{float(text):.15g}"
     except ValueError:
         return text.strip()
-
-
-def _listed(names: Iterable[str]) -> str:
-    return f"the columns are {', '.join(names)}"

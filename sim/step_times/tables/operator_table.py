@@ -79,11 +79,10 @@ class OperatorTable(Table):
         Raises ``ProfileError`` naming file, line and column of what is wrong.
         """
         _require_settings(layers, overhead_s)
-        mlp, attention = (
-            _of_one_model(Measurements.read(path), tensor_parallel, where or {})
-            for path in (mlp_csv, attention_csv)
-        )
-        _require_same_model(mlp, attention, where or {})
+        where, paths = where or {}, (mlp_csv, attention_csv)
+        tables = map(Measurements.read, paths)
+        mlp, attention = (_of_one_model(table, tensor_parallel, where) for table in tables)
+        _require_same_model(mlp, attention, where)
         times = OperatorTimes(
             _linear(mlp),
             _prefill_attention(attention),
@@ -186,10 +185,8 @@ def _operators(table: Measurements) -> list[str]:
 
 
 def _total_s(table: Measurements, operators: list[str]) -> "pd.Series[float]":
-    return sum(
-        (table.times_s(_column(name)) for name in operators),
-        pd.Series(0.0, index=table.frame.index),
-    )
+    times_s = (table.times_s(_column(name)) for name in operators)
+    return sum(times_s, pd.Series(0.0, index=table.frame.index))
 
 
 def _linear(mlp: Measurements) -> Curve:
@@ -210,25 +207,15 @@ def _prefill_attention(attention: Measurements) -> Surface:
     prefill = attention.chosen(chunk > 0)
     _require_rows(prefill, "no prefill rows: prefill_chunk_size above 0")
     prefill = prefill.only("batch_size", 1)
-    return Surface(
-        *points(
-            prefill.times_s(_column(_PREFILL)),
-            prefill.counts("prefill_chunk_size", 1),
-            prefill.counts("kv_cache_size"),
-        )
-    )
+    axes = prefill.counts("prefill_chunk_size", 1), prefill.counts("kv_cache_size")
+    return Surface(*points(prefill.times_s(_column(_PREFILL)), *axes))
 
 
 def _decode_attention(attention: Measurements) -> Surface:
     decode = attention.chosen(attention.counts("prefill_chunk_size") == 0)
     _require_rows(decode, "no decode rows: prefill_chunk_size 0")
-    return Surface(
-        *points(
-            decode.times_s(_column(_DECODE)),
-            decode.counts("batch_size", 1),
-            decode.counts("kv_cache_size"),
-        )
-    )
+    axes = decode.counts("batch_size", 1), decode.counts("kv_cache_size")
+    return Surface(*points(decode.times_s(_column(_DECODE)), *axes))
 
 
 def _cache_writes(attention: Measurements) -> Curve | None:

@@ -73,7 +73,8 @@ class PhaseTable(Table):
         decode_s = self._decode_s(shape, steps)
         if not shape.prefill_chunks:
             return self.overhead_s + decode_s
-        riding_s = max(0.0, prefill_s - self._weights_s())
+        weights_s = float(self.decode.section(1)(np.zeros(1))[0])  # one decode, hardly a context
+        riding_s = max(0.0, prefill_s - weights_s)
         return self.overhead_s + np.maximum(decode_s + riding_s, prefill_s)
 
     def _levels(self, steps: StepColumns) -> LevelArray:
@@ -101,10 +102,6 @@ class PhaseTable(Table):
         decodes = shape.decode_sequences
         context = shape.decode_context_tokens + shape.decode_growing * np.arange(steps)
         return self.decode.section(decodes)(context / decodes)
-
-    def _weights_s(self) -> float:
-        """Return the seconds of one decode with the least context: little but reading weights."""
-        return float(self.decode.section(1)(np.zeros(1))[0])
 
 
 def _prefill(table: Measurements) -> Surface:

@@ -13,6 +13,7 @@ from sim.records.run import Run
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.provenance import Excess, Provenance
 from sim.step_times.step_time import FloatArray, StepTime
+from sim.step_times.tables.interpolate import LEVELS
 from sim.step_times.tables.table import Table
 from workloads.errors import ProfileError
 
@@ -70,8 +71,7 @@ class TableSource:
         context = steps["decode_context_tokens"] + decodes * (steps["steps"] - 1) / 2
         rows, starts = _chunks(steps, chunks)
         kinds = self.table.provenance(decodes, context, chunks, rows, starts)
-        known: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
-        return {kind: (kinds == kind).astype(float) for kind in known}
+        return {kind: (kinds == kind).astype(float) for kind in LEVELS}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the axes that some step goes beyond."""

@@ -63,13 +63,8 @@ _MANY = 1 << 20
 
 def server(**settings: Any) -> PolicyConfig:
     """Return a configuration without bounds but the given ones."""
-    unbounded = {
-        "kv_tokens": _UNLIMITED,
-        "max_model_len": _UNLIMITED,
-        "token_budget": _UNLIMITED,
-        "max_seqs": _MANY,
-    }
-    return PolicyConfig(**(unbounded | settings))
+    unbounded = dict.fromkeys(("kv_tokens", "max_model_len", "token_budget"), _UNLIMITED)
+    return PolicyConfig(**{**unbounded, "max_seqs": _MANY, **settings})
 
 
 ONE_SLOT = server(max_seqs=1)
