@@ -12,15 +12,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.dashboard.formatting import escaped
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.uploads import uploads
-from app.dashboard.widgets import keep_newest
+from app.dashboard.widgets import keep_newest, problems_shown
 from app.scenario.scenario_file import Limits, ScenarioFile, Workload
 from sim.experiments.predict import run_once, summaries_over_seeds
 from sim.experiments.scenario import Scenario
 from sim.records.run import Run
-from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
 REPLICATIONS = 20
@@ -60,11 +58,9 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
 
 def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
     """Return ``simulate(file)``; where the scenario cannot run, show why and end the page."""
-    try:
+    with problems_shown():
         return simulate(file)
-    except ServetwinError as error:
-        st.error(escaped(error))
-        st.stop()
+    st.stop()
 
 
 def replications(outcome: SimulatedScenario) -> Iterator[Summary]:

@@ -46,9 +46,7 @@ def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
 def _listed(root: Path, name: str) -> ListedFolder:
     try:
         folder = child(root, name)
-        if is_run(folder):
-            return ListedFolder(name, _run_row(folder))
-        return ListedFolder(name, _group_row(folder))
+        return ListedFolder(name, _run_row(folder) if is_run(folder) else _group_row(folder))
     except (RunError, OSError) as error:
         return ListedFolder(name, {}, str(error))
 

@@ -1,12 +1,12 @@
 """The scenario at the side of every page: controls bound to the link, YAML up and down."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped
 from app.dashboard.scenario.controls import (
     CALIBRATED,
     CONTROLS,
@@ -18,7 +18,7 @@ from app.dashboard.scenario.controls import (
     workload_names,
 )
 from app.dashboard.scenario.uploads import trace_uploader, uploads
-from app.dashboard.widgets import bound, uploader
+from app.dashboard.widgets import bound, problems_shown, uploader
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
 from sim.techniques.registry import TECHNIQUES
 from workloads.errors import ServetwinError
@@ -43,11 +43,9 @@ def scenario_at_the_side() -> None:
 
 def current_scenario() -> ScenarioFile:
     """Return what the controls show; stop the page with the reason where that cannot be."""
-    try:
+    with problems_shown():
         return from_controls(_shown())
-    except ServetwinError as error:
-        st.error(escaped(str(error)))
-        st.stop()
+    st.stop()
 
 
 def show_scenario(scenario: ScenarioFile) -> None:
@@ -100,11 +98,9 @@ def _distributions(defaults: dict[str, Any]) -> None:
 def _slo(defaults: dict[str, Any]) -> None:
     with st.expander("SLO", expanded=True):
         for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
-            limits = CONTROLS[name]
-            st.number_input(
-                f"{label} at most, ms", limits.low, limits.high, defaults[name], 10.0, "%g",
-                placeholder="no limit", help=f"{limits.help} Empty: no limit.", **bound(name),
-            )  # fmt: skip
+            help_ = f"{CONTROLS[name].help} Empty: no limit."
+            shown = {"step": 10.0, "format": "%g", "placeholder": "no limit", "help": help_}
+            _number(f"{label} at most, ms", name, defaults[name], **shown)
 
 
 def _server(defaults: dict[str, Any]) -> None:
@@ -151,21 +147,19 @@ def _policies(defaults: dict[str, Any]) -> None:
 
 def _own() -> Mapping[str, Any]:
     """Return the settings of the server that the controls show."""
-    try:
+    with suppress(ServetwinError):
         scenario = from_controls(_shown())
-    except ServetwinError:
-        return {}
-    return own_settings(scenario.server, scenario.preset)
+        return own_settings(scenario.server, scenario.preset)
+    return {}
 
 
 @lru_cache(maxsize=64)
 def own_settings(server: Server, preset: str | None) -> Mapping[str, Any]:
     """Return policies and cluster of ``server`` under ``preset``; empty where it cannot be."""
-    try:
+    with suppress(ServetwinError):
         scenario = ScenarioFile(server=server, preset=preset).settled()
-    except ServetwinError:
-        return {}
-    return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
+        return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
+    return {}
 
 
 def _file() -> None:
@@ -198,22 +192,22 @@ def _take_yaml(name: str, content: bytes) -> None:
 
 
 def _count(label: str, name: str, defaults: dict[str, Any]) -> None:
-    takes = CONTROLS[name]
-    st.number_input(label, takes.low, takes.high, defaults[name], help=takes.help, **bound(name))
+    _number(label, name, defaults[name])
 
 
 def _real(label: str, name: str, defaults: dict[str, Any]) -> None:
-    takes, value = CONTROLS[name], float(defaults[name])
-    st.number_input(label, takes.low, takes.high, value, 0.1, help=takes.help, **bound(name))
+    _number(label, name, float(defaults[name]), step=0.1)
 
 
 def _optional(label: str, name: str, own: Mapping[str, Any]) -> None:
     """Draw a number that may be left to the server, which then has the one of ``own``."""
+    _number(label, name, None, placeholder=f"{own[name]:,} ({OWN})" if name in own else OWN)
+
+
+def _number(label: str, name: str, value: float | None, **options: Any) -> None:
     takes = CONTROLS[name]
-    placeholder = f"{own[name]:,} ({OWN})" if name in own else OWN
-    st.number_input(
-        label, takes.low, takes.high, None, help=takes.help, placeholder=placeholder, **bound(name)
-    )
+    options = {"help": takes.help, **options, **bound(name)}
+    st.number_input(label, takes.low, takes.high, value, **options)
 
 
 def _select(

@@ -99,10 +99,9 @@ def _requested(shown_run: TimelineRun) -> int | None:
 
 def _choice(shown_run: TimelineRun, row: int | None) -> VisibleRequests:
     left, right = st.columns([1, 2])
-    with left:
-        show = st.segmented_control(
-            "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, **bound("timeline_show")
-        )
+    show = left.segmented_control(
+        "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, **bound("timeline_show")
+    )
     with right:
         if show == _SLOWEST:
             count = st.slider("How many", 5, MOST_LINES, 20, key="timeline_slowest")
