@@ -17,7 +17,7 @@ test: $(VENV)/.ready
 # The inner loop: no browser, no clock, no page of the documentation, below a minute.
 quick: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not quiet and not slow and not browser" \
-		tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
+		--hypothesis-profile=quick tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
 
 # Which changes to the policies and the metrics does no test notice? (tool.mutmut in pyproject.toml)
 mutants: $(VENV)/.ready

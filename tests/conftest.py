@@ -1,8 +1,9 @@
 """Settings of every test: how many examples hypothesis tries, and one dashboard and one
 Chromium for all tests of a process.
 
-Hypothesis has three profiles. ``default`` is for the inner loop, ``ci`` tries the full number of
-examples (chosen where the environment has ``CI``); both draw the same examples in every run.
+Hypothesis has four profiles. ``quick`` is for the inner loop, ``default`` for all tests, ``ci``
+tries the full number of examples (chosen where the environment has ``CI``); these draw the same
+examples in every run.
 ``search`` draws others each time: ``pytest --hypothesis-profile=search``. None has a deadline: a
 busy machine is not an error.
 """
@@ -19,6 +20,7 @@ from tests.support.effort import FULL
 
 settings.register_profile("default", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=5, deadline=None, derandomize=True)
 settings.register_profile("search", max_examples=500, deadline=None)
 settings.load_profile("ci" if FULL else "default")
 

@@ -95,6 +95,7 @@ def test_an_unknown_preset_is_named_with_the_nearest(name: str, nearest: str) ->
 
 
 @every_preset
+@pytest.mark.slow
 def test_the_burstiest_trace_runs_to_its_end(name: str, bursty: Trace) -> None:
     run = run_once(bursty, scenario(name, bursty, "llama-3-8b-h100"))
     check_end_of_every_request(run, bursty, find_preset(name))

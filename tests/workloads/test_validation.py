@@ -24,6 +24,8 @@ from workloads.trace import Trace
 from workloads.transform import scale_rate
 from workloads.validation import Check, compare, ks_distance
 
+pytestmark = pytest.mark.slow
+
 CODE = "azure/AzureLLMInferenceTrace_code.csv.gz"
 CONVERSATION = "mooncake/conversation_trace.jsonl.gz"
 SPEC = WorkloadSpec(

@@ -19,6 +19,8 @@ from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import ROOT
 from workloads.native import write_trace
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 10
 FILES = ["meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
 

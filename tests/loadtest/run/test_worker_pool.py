@@ -24,6 +24,8 @@ from workloads.errors import LoadTestError
 from workloads.request import Request
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 
 def test_three_processes_send_one_schedule() -> None:
     arrivals_s = [index * 0.05 for index in range(10)]

@@ -241,6 +241,7 @@ def thinking_clients(seed: int, clients: int, each: int, services_s: list[float]
     [(4, 400, [0.5]), (1, 1000, [0.2, 0.5]), (2, 500, [0.2, 0.5]), (8, 250, [0.2, 0.5])],
     ids=["4 at one station", "Q17 with 1", "Q17 with 2", "Q17 with 8"],
 )
+@pytest.mark.slow
 def test_a_closed_loop_meets_mean_value_analysis(
     clients: int, each: int, services_s: list[float]
 ) -> None:

@@ -348,6 +348,7 @@ def check_inside(means: list[float], exact: float, power: float) -> None:
     assert abs(np.mean(means) - exact) < half_width
 
 
+@pytest.mark.slow
 def test_prefill_and_decode_pools_are_a_tandem_queue() -> None:
     """Q14: rate 0.5, services exponential with rates 1 and 0.8, a link that takes no time."""
     by_row = LinearStepTime.of({"rows_from_0": 1e-4})
@@ -372,6 +373,7 @@ def test_prefill_and_decode_pools_are_a_tandem_queue() -> None:
     check_inside(means, exact, power=0.06)
 
 
+@pytest.mark.slow
 def test_random_routing_makes_independent_queues() -> None:
     """Splitting Poisson arrivals at random leaves each of 4 replicas an M/D/1 queue at 50 %."""
     pools = [Pool(ONE_SLOT, ONE_SECOND, 4)]

@@ -23,6 +23,8 @@ from sim.theory.selftest.judge import half_width
 from tests.support.effort import FULL, WIDENING
 from workloads.request import Request
 
+pytestmark = pytest.mark.slow
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

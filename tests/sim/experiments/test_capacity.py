@@ -25,6 +25,8 @@ from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import limit
 
+pytestmark = pytest.mark.slow
+
 MEASURED = load_profile("base-cpu")
 COMPUTED = load_profile("llama-3-8b-h100")
 SLO_TEXT = "ttft=500ms,tpot=80ms"

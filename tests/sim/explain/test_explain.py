@@ -193,6 +193,7 @@ def exact_parts(
 
 @pytest.mark.parametrize("token_budget", [512, 64])
 @pytest.mark.parametrize("batching", ["continuous", "chunked", "prefill-first", "insertion"])
+@pytest.mark.slow
 def test_the_parts_are_those_that_every_step_record_shows(
     tmp_path: Path, batching: str, token_budget: int
 ) -> None:

@@ -20,6 +20,8 @@ from tests.support.simulated_sender import SimulatedSender
 from workloads.errors import ProfileError
 from workloads.request import Request
 
+pytestmark = pytest.mark.slow
+
 CHUNKED = PolicyConfig(batching="chunked", token_budget=100, max_seqs=8)
 RUNNER = ObservedRequest(0.0, 10, (1.0, 2.0, 3.0, 5.0, 8.0, 9.0))
 

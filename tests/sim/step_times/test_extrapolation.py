@@ -29,6 +29,8 @@ from workloads.request import Request
 from workloads.sample import sample_trace
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 MEASURED = load_profile("base-cpu")
 COMPUTED = load_profile("llama-3-8b-h100")
 LARGEST = MeasuredRange(

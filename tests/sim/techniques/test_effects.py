@@ -19,6 +19,8 @@ from tests.support.command import refused, servetwin
 from tests.support.effort import FULL
 from workloads.request import Request
 
+pytestmark = pytest.mark.slow
+
 BASE = read_technique_scenario(None).setup
 SMALL = Experiment(loaded=40, saturated=120)
 TINY = Experiment(96, 24, alone=2, loaded=12, saturated=12)

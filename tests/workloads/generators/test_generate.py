@@ -100,6 +100,7 @@ def test_each_part_has_its_own_stream() -> None:
     ("process", "cv"),
     [(PoissonArrivals(5.0), 1.0), (GammaArrivals(5.0, 2.0), 2.0), (GammaArrivals(5.0, 0.5), 0.5)],
 )
+@pytest.mark.slow
 def test_arrivals_have_their_rate_and_cv(process: ArrivalProcess, cv: float) -> None:
     count = 40_000 // REDUCTION
     figures = statistics(generate(replace(SPEC, requests=count, arrivals=process), 0))

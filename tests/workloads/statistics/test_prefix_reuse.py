@@ -80,6 +80,7 @@ def pairs(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", LRU_TABLE)
+@pytest.mark.slow
 def test_lru_hits_of_the_reference_table(name: str) -> None:
     found = lru_hits(shared_trace(name).requests, SHARES)
     assert [f"{b:.4f} / {t:.4f}" for b, t in found] == pairs(LRU_TABLE[name])
@@ -89,6 +90,7 @@ def test_lru_hits_of_the_reference_table(name: str) -> None:
     "name",
     [pytest.param(name, marks=only_in_ci if name == AGENTS else ()) for name in COARSER_TABLE],
 )
+@pytest.mark.slow
 def test_coarser_blocks_of_the_reference_table(name: str) -> None:
     requests = shared_trace(name).requests
     found = [prefix_statistics(reblocked(requests, factor)) or {} for factor in (2, 4, 8)]
@@ -97,6 +99,7 @@ def test_coarser_blocks_of_the_reference_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REUSE_TABLE)
+@pytest.mark.slow
 def test_reuse_of_the_reference_table(name: str) -> None:
     reused, top = reuse_shares(shared_trace(name).requests)
     assert f"{reused:.4f} / {top:.4f}" == REUSE_TABLE[name]

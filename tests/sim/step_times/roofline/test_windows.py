@@ -169,6 +169,7 @@ def run(
 @pytest.mark.parametrize("batching", SCHEDULERS)
 @settings(max_examples=examples(25))
 @given(data=st.data(), requests=workloads())
+@pytest.mark.slow
 def test_macro_steps_equal_single_steps_where_every_context_counts(
     batching: str, data: st.DataObject, requests: list[Request]
 ) -> None:

@@ -19,6 +19,8 @@ from sim.theory.selftest.judge import (
 )
 from tests.support.effort import REDUCTION, WIDENING, examples
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("utilisation", "tokens", "exact_s"),
