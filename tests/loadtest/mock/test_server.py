@@ -14,6 +14,8 @@ from tests.support.mock_process import mock_process
 from tests.support.mock_truth import read_truth
 from workloads.errors import LoadTestError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly_and_the_truth_is_kept(

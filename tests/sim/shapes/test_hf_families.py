@@ -18,6 +18,8 @@ from tests.support.hf_configs import (
     windows,
 )
 
+pytestmark = pytest.mark.slow
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM

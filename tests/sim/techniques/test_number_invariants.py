@@ -50,6 +50,8 @@ from tests.support.number_techniques import (
 from workloads.request import Request
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 
 @st.composite
 def devices(draw: st.DrawFn) -> Hardware:

@@ -43,6 +43,8 @@ from tests.support.technique_formulas import (
 from tests.support.textbook import Phases
 from workloads.errors import PolicyError
 
+pytestmark = pytest.mark.slow
+
 SHEET = Setup.of(Deployment(LLAMA, A100, IDEAL, kernels=IDEAL_KERNELS))
 """Llama-2-7B on an A100, as assumed and as the data sheet says."""
 

@@ -27,6 +27,8 @@ from tests.support.technique_formulas import (
 )
 from workloads.request import Request
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_cache_pays_memory_for_compute() -> None:
     without, with_it = (token_passes(1000, 250, cached) for cached in (False, True))

@@ -5,6 +5,8 @@ import pytest
 from policies.presets import find_preset
 from tests.support.serving_techniques import PAIRS, eager, equal_kernels, gain_over_static
 
+pytestmark = pytest.mark.slow
+
 NAMED = {
     "vllm-v0": ("prefill-first", "paged"),
     "vllm-v1": ("chunked", "paged"),

@@ -31,6 +31,8 @@ from workloads.request import Request
 from workloads.statistics.statistics import session_samples, statistics
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 STORY = ConversationSpec(
     2,
     ConstantArrivals(0.1),

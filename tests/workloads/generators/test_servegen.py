@@ -17,6 +17,8 @@ from workloads.generators.servegen_files import read_clients
 from workloads.request import Request
 from workloads.statistics.statistics import coefficient_of_variation
 
+pytestmark = pytest.mark.slow
+
 SERVEGEN = TRACES / "servegen"
 WINDOWS = "0,2,1.5,Gamma,0.44,1\n600,0,0,,0,0\n1200,5,1,Weibull,1.0,0.2\n"
 LENGTHS = {
