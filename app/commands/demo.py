@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from app.commands.verify import finish, verify_policies
+from app.commands.verify import VerifyTask, finish, verify_policies
 from app.scenario.common_options import Json, Seed
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.settings import policies_named
@@ -15,6 +15,7 @@ from app.text.progress import report_progress
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
 REQUESTS = 120
+MINUTES, ROUNDS = 0.5, 2
 NEXT = (
     "next: servetwin dashboard",
     "      servetwin replay TRACE --batching static --kv contiguous",
@@ -36,7 +37,9 @@ def demo(
     configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
     report_progress("two policies on the bundled engine; about two minutes")
-    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), trace, Plan(seed=seed), out)
+    plan = Plan(minutes=MINUTES, rounds=ROUNDS, seed=seed)
+    task = VerifyTask(trace, plan, out)
+    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
     try:
         finish(found, out, json)
     finally:

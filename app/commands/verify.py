@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +19,14 @@ from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
 from app.text.progress import report_progress
 from app.text.saving import saved
+from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
+    from app.twin.calibrator import Calibrator
     from app.twin.engines import LiveEngine
     from app.twin.verification import Plan, Verification
     from policies.config import PolicyConfig
+    from sim.step_times.profile import Profile
     from workloads.trace import Trace
 
 
@@ -67,13 +70,25 @@ def verify(
             max=0.95,
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Load tests per policy.", min=1)] = 2,
+    repeats: Annotated[int, typer.Option(help="Load tests at each load, at least.", min=1)] = 2,
+    minutes: Annotated[
+        float,
+        typer.Option(help="Time for more load tests at a load, until they decide.", min=0.0),
+    ] = 4.0,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Judge this profile (a name or a .json file) instead of calibrating."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the forecast and load tests in --out.")
+    ] = False,
     seed: Seed = 0,
     out: RunFolder = None,
     json: Json = False,
 ) -> None:
-    """Predict a trace on the engine, load-test it, and exit with 1 if the prediction failed.
+    """Calibrate, forecast a trace, then load-test the engine and judge the forecast.
 
+    The exit code is 0 if the forecast holds, 1 if it is refuted, 3 if the load tests cannot tell.
     An endpoint without a step log that can be read here is calibrated as a black box.
     """
     from app.twin.verification import (
@@ -83,35 +98,58 @@ def verify(
         Plan,
     )
     from policies.config import PolicyConfig
+    from sim.step_times.profile import load_profile
 
+    if resume and out is None:
+        raise LoadTestError("--resume: say with --out where the forecast is")
     requests = replace(part, path=trace, seed=seed).read_or_sample()
     base = settings.over(PolicyConfig())
     labels = policy or ("continuous+paged",)
     configs = [policies_named(label, base, "--policy") for label in labels]
+    judged = load_profile(profile) if profile else None
     shares = (utilisation,) if utilisation is not None else None
-    plan = Plan(shares or STEP_LOG_UTILISATIONS, repeats, seed=seed)
+    plan = Plan(shares or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed)
+    task = VerifyTask(requests, plan, out, judged, resume)
     if url is None:
         choice = replace(engine, model=model or "base", seed=seed)
-        finish(verify_policies(configs, choice, requests, plan, out), out, json)
+        finish(verify_policies(configs, choice, task), out, json)
         return
     probed = replace(endpoint, model=model).probe(url)
-    keep = out and out / "interrupted"
     if not as_black_box and (live := _with_step_log(url)):
-        finish([_verify_engine(live, requests, plan, keep)], out, json)
+        finish([_verify_engine(live, task)], out, json)
         return
     from app.twin.black_box.burst_sender import Allowance
     from app.twin.black_box.calibration import BlackBoxCalibrator
-    from app.twin.verification import verify as verify_endpoint
 
-    plan = Plan(shares or BLACK_BOX_UTILISATIONS, repeats, seed=seed, rounds=BLACK_BOX_ROUNDS)
+    plan = replace(plan, utilisations=shares or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS)
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
     calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
-    finish([verify_endpoint(calibrator, requests, plan, report_progress, keep)], out, json)
+    finish([replace(task, plan=plan).run(calibrator)], out, json)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """What is to be verified, whatever the endpoint."""
+
+    trace: "Trace"
+    plan: "Plan"
+    out: Path | None = None
+    profile: "Profile | None" = None
+    resume: bool = False
+
+    def run(self, calibrator: "Calibrator") -> "Verification":
+        """Verify one endpoint."""
+        from app.twin.verification import Verifier
+
+        return Verifier(
+            calibrator, self.trace, self.plan, report_progress, self.out, self.profile, self.resume
+        ).run()
 
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
-    """Save and print each as it is done, then the table; exit with 1 if any prediction failed."""
+    """Save and print each as it is done, then the table; exit with the code of the worst."""
     from app.text.verdict import as_json, summary_table
+    from loadtest.report.comparison import EXIT_CODES, worst
     from loadtest.report.comparison_report import LEGEND
 
     found, folders = [], []
@@ -128,8 +166,8 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
         if out:
             places = dict.fromkeys(out if out in at.parents else at for at in folders)
             report_progress(f"run folders: {', '.join(map(str, places))}")
-        if not all(one.holds for one in found):
-            raise typer.Exit(1)
+        if code := EXIT_CODES[worst(one.outcome for one in found)]:
+            raise typer.Exit(code)
 
 
 def _print(found: "Verification", json: bool) -> None:
@@ -148,9 +186,7 @@ def _print(found: "Verification", json: bool) -> None:
 def verify_policies(
     configs: Sequence["PolicyConfig"],
     choice: EngineChoice,
-    trace: "Trace",
-    plan: "Plan",
-    out: Path | None,
+    task: VerifyTask,
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     require_engine()
@@ -159,7 +195,7 @@ def verify_policies(
     for config in configs:
         report_progress(f"{config.name}: starting the bundled engine ({choice.model})")
         with bundled_engine(config, choice) as engine:
-            yield _verify_engine(engine, trace, plan, out and out / config.name / "interrupted")
+            yield _verify_engine(engine, task)
 
 
 def _with_step_log(url: str) -> "LiveEngine | None":
@@ -174,11 +210,10 @@ def _with_step_log(url: str) -> "LiveEngine | None":
         return None
 
 
-def _verify_engine(
-    engine: "LiveEngine", trace: "Trace", plan: "Plan", keep: Path | None
-) -> "Verification":
+def _verify_engine(engine: "LiveEngine", task: VerifyTask) -> "Verification":
     from app.twin.step_log_calibration import StepLogCalibrator
-    from app.twin.verification import verify as verify_endpoint
 
-    calibrator = StepLogCalibrator(engine, plan.seed, report_progress)
-    return verify_endpoint(calibrator, trace, plan, report_progress, keep)
+    calibrator = StepLogCalibrator(engine, task.plan.seed, report_progress)
+    if task.profile:
+        task = replace(task, profile=task.profile.with_policies(calibrator.config))
+    return task.run(calibrator)

@@ -18,28 +18,24 @@ Axis = Literal["x", "y"]
 
 
 def errors_with_intervals(errors: pd.DataFrame) -> Figure:
-    """Draw a point per metric with the predicted interval, on a bar of the noise floor and one of
-    what is allowed.
+    """Draw a point per metric with the confidence interval of the error, on a bar of its limit.
 
     Columns: ``metric`` (its label), and in per cent of what was measured ``error``, ``low``,
-    ``high`` (of the interval), ``noise`` and ``allowed``; undefined where there is none.
+    ``high`` (of the interval) and ``allowed``; undefined where there is none.
     """
     known = errors[np.isfinite(errors["error"])]
     alt = [f"{name} {error:+.1f} %" for name, error in known[["metric", "error"]].values]
     alt_text = f"Error of the prediction: {', '.join(alt) or 'not known'}."
     figure = canvas("predicted - measured, % of measured", "", alt_text)
     names = errors["metric"].tolist()
-    for column, colour, width, name in (
-        ("allowed", _ALLOWED_COLOUR, 0.8, "allowed"),
-        ("noise", _NOISE_COLOUR, 0.4, "noise floor"),
-    ):
-        figure.add_bar(
-            orientation="h", y=names, width=width, name=name,
-            hovertemplate=f"{name}: ± %{{customdata:.3g}} %<extra>%{{y}}</extra>",
-            **_bars_around_zero("x", errors[column].to_numpy(float), colour),
-        )  # fmt: skip
+    figure.add_bar(
+        orientation="h", y=names, width=0.8, name="limit",
+        hovertemplate="limit: ± %{customdata:.3g} %<extra>%{y}</extra>",
+        **_bars_around_zero("x", errors["allowed"].to_numpy(float), _ALLOWED_COLOUR),
+    )  # fmt: skip
     hover = "error %{x:+.3g} %<extra>%{y}</extra>"
-    _add_errors(figure, "x", errors, y=names, name="error, predicted interval", hovertemplate=hover)
+    name = "error, confidence interval"
+    _add_errors(figure, "x", errors, y=names, name=name, hovertemplate=hover)
     figure.add_vline(x=0, line=LIMIT_LINE)
     figure.update_layout(barmode="overlay", height=130 + 38 * len(errors))
     figure.update_xaxes(ticksuffix=" %", zeroline=False)

@@ -9,12 +9,12 @@ from app import figures
 from app.html.charts import POLICY, Charts, asset
 from app.html.elements import Child, document, element
 from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_short
-from app.html.tables import comparison_table, latency_table, metric_label, totals_table
+from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, totals_table
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
 from app.twin.resimulate import resimulate_as_sent
 from loadtest.report.comparison import RequestDifferences, compare_requests
-from loadtest.report.comparison_report import render_requests
+from loadtest.report.comparison_report import render_requests, verdict_in_words
 from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
 from workloads.errors import ServetwinError
@@ -190,12 +190,9 @@ def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
 
 
 def _verdict(trial: Trial) -> ET.Element:
-    repeats, holds = trial.comparison.repeats, trial.comparison.holds
-    runs = "1 load test" if repeats == 1 else f"{repeats} load tests"
-    failed = [metric_label(r.metric) for r in trial.comparison.metrics if r.holds is False]
-    said = "the prediction holds" if holds else f"the prediction FAILS on {', '.join(failed)}"
-    text = f"{trial.predicted.name}: {said}, against {runs}"
-    return element("p", text, class_="good" if holds else "bad")
+    said = " ".join(verdict_in_words(trial.comparison))
+    class_ = OUTCOME_CLASSES[trial.comparison.outcome]
+    return element("p", f"{trial.predicted.name}: {said}", class_=class_)
 
 
 def server_state(named: NamedRun) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from app.html.facts import swatch
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun
 from loadtest.report.comparison import Comparison, MetricComparison
+from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import SLO, describe
 from sim.records.run import Run
 
@@ -23,7 +24,7 @@ _TOTALS = (
     "prefix_hit_rate_tokens",
     "preemptions",
 )
-_VERDICTS = {True: ("holds", "good"), False: ("FAILS", "bad"), None: ("", "quiet")}
+OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", None: "quiet"}
 
 
 def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
@@ -62,12 +63,12 @@ def totals_table(
 
 
 def comparison_table(found: Comparison) -> ET.Element:
-    """Return predicted with its interval, measured, error, noise floor, limit and verdict."""
-    head = ["metric", "predicted", "low", "high", "measured", "error", "noise", "limit", ""]
+    """Return predicted, measured and error with their intervals, limit and verdict."""
+    head = ["metric", "predicted", "low", "high", "measured", "error", "from", "to", "limit", ""]
     explained = (
-        "error = (predicted - measured) / measured; noise = (max - min) / mean of "
-        f"{found.repeats} measured; a metric holds when its error is within the limit, or within "
-        "twice the noise where that is more"
+        f"error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval "
+        f"over {found.repeats} measured; a metric holds when the interval is within the limit, and "
+        "is refuted when it is outside"
     )
     return table(head, ([*_compared(row)] for row in found.metrics), explained)
 
@@ -78,10 +79,10 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
-    shares = ((row.error, "+.1%"), (row.noise, ".1%"), (row.limit, ".0%"))
+    errors = (row.error, row.error_low, row.error_high)
+    shares = (*((error, "+.1%") for error in errors), (row.limit, ".0%"))
     yield from ("-" if share is None else format(share, form) for share, form in shares)
-    word, class_ = _VERDICTS[row.holds]
-    yield element("span", word, class_=class_)
+    yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
 
 
 def metric_label(metric: str) -> str:

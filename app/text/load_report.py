@@ -58,7 +58,7 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
 
 
 def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
-    """Return why the exit code is 1, or None where all is well."""
+    """Return why the exit code is not 0, or None where all is well."""
     from loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]
@@ -71,6 +71,17 @@ def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
     if not finished:
         advice = hint(delivered["first_messages"])
         return "no request finished" + (f": {advice}" if advice else "")
-    if found and not found[0].holds:
-        return "the prediction does not hold"
+    if found and found[0].outcome == "refuted":
+        return "the prediction is refuted"
+    if found and found[0].outcome == "cannot tell":
+        return "this load test cannot tell whether the prediction holds"
     return None
+
+
+def exit_code(run: "Run", found: "Compared | None") -> int:
+    """Return the exit code of a load test that ``complaint`` complains about."""
+    from loadtest.report.comparison import EXIT_CODES
+
+    finished = (run.requests["status"] == "finished").any()
+    cut_short = run.extra["delivered"]["interrupted"] or run.extra["delivered"]["stopped"]
+    return EXIT_CODES[found[0].outcome] if found and finished and not cut_short else 1

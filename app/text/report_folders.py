@@ -1,7 +1,7 @@
 """From folders to the runs of a report, and which of them predict and which measured the same."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
     yield from _paired([named for at, named in runs.items() if at.parent not in verdicts])
 
 
-def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iterator[Trial]:
+def _paired(runs: Iterable[NamedRun], verdict: "_Verdict | None" = None) -> Iterator[Trial]:
     runs = list(runs)
     for predicted in (named for named in runs if named.run.kind == "simulation"):
         measured = tuple(
@@ -137,11 +137,31 @@ def _paired(runs: Iterable[NamedRun], verdict: Comparison | None = None) -> Iter
             if named.run.kind == "loadtest" and same_load(predicted.run, named.run)
         )
         if measured:
-            found = verdict or compare(predicted.run, [named.run for named in measured])
+            tests = [named.run for named in measured]
+            found = verdict.of(predicted.run, tests) if verdict else compare(predicted.run, tests)
             yield Trial(predicted, measured, found)
 
 
-def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A comparison as a verification recorded it; None where it has no intervals of the error.
+
+    Older versions recorded none, and let the noise widen the limits: their runs are judged again,
+    with the recorded ``intervals`` and ``limits``.
+    """
+
+    comparison: Comparison | None
+    intervals: Mapping[str, Interval]
+    limits: Mapping[str, float]
+
+    def of(self, predicted: Run, measured: Sequence[Run]) -> Comparison:
+        """Return the recorded comparison of these runs."""
+        return self.comparison or compare(
+            self.intervals, measured, self.limits, requests=predicted.requests
+        )
+
+
+def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
     """Return the verdicts of a verification by the folder that holds the runs.
 
     There is a folder for each load; older versions kept the runs of a single load in ``folder``.
@@ -150,17 +170,24 @@ def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
     try:
         record = json.loads(path.read_text())
         if "levels" not in record:
-            return {folder: _comparison(record["comparison"])}
+            return {folder: _verdict(record["comparison"])}
         return {
-            folder / f"at-{100 * level['utilisation']:.0f}": _comparison(level["comparison"])
+            folder / f"at-{100 * level['utilisation']:.0f}": _verdict(level["comparison"])
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: not a readable verdict ({error})") from error
 
 
-def _comparison(record: dict[str, Any]) -> Comparison:
-    return Comparison(tuple(_metric(row) for row in record["metrics"]), record["repeats"])
+def _verdict(record: Mapping[str, Any]) -> _Verdict:
+    rows = record["metrics"]
+    intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
+    limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
+    comparison = None
+    if "outcome" in record:
+        metrics = tuple(_metric(row) for row in rows)
+        comparison = Comparison(metrics, record["repeats"], tuple(record["doubts"]))
+    return _Verdict(comparison, intervals, limits)
 
 
 def _metric(row: dict[str, Any]) -> MetricComparison:

@@ -1,4 +1,4 @@
-"""The verdict of a verification: predicted, measured, error, noise floor, in words and tables."""
+"""The verdict of a verification, in words and tables."""
 
 import json
 import textwrap
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from app.text.provenance import rests_line
 from app.twin.verification import Level, Verification
-from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison
-from loadtest.report.comparison_report import comparison_table
+from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
+from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
+from loadtest.report.error_interval import CONFIDENCE
 from sim.step_times.profile import Profile
-
-_WIDTH = 100  # characters of a line
 
 
 def verdict_lines(found: Verification) -> list[str]:
     """Return one verification: the calibration, a table per load, the batches, the verdict."""
-    fit = next(iter(found.profile.layouts.values()))
+    fit, capacity = next(iter(found.profile.layouts.values())), found.capacity_per_s
     return [
         "",
-        f"{found.config.name}: capacity {found.capacity_per_s:.2f}/s",
+        f"{found.config.name}: capacity {capacity.value:.2f}/s "
+        f"({capacity.low:.2f} to {capacity.high:.2f})",
         f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
         f"drift between rounds {100 * fit.drift:.1f} %",
         *(line for level in found.levels for line in _level_lines(level)),
@@ -48,18 +48,17 @@ def profile_lines(profile: Profile) -> list[str]:
 
 
 def summary_table(found: Sequence[Verification]) -> list[str]:
-    """Return all verifications, one line per policy and load: error and noise floor of main
-    metrics."""
-    header = f"{'policy':<28}{'load':>6}" + "".join(
+    """Return a line per policy and load: the error of each judged metric, and its interval."""
+    header = f"{'policy':<24}{'load':>5}" + "".join(
         f"{name:>14}" for name in ("throughput", "TPOT mean", "TTFT mean", "TTFT p90")
     )
-    lines = ["", "error (noise floor), per cent", header]
+    lines = ["", f"error, {CONFIDENCE:.0%} interval, per cent", header]
     for one in found:
         for level in one.levels:
             rows = {row.metric: row for row in level.comparison.metrics}
             cells = "".join(f"{_cell(rows[metric]):>14}" for metric in DEFAULT_LIMITS)
-            verdict = "ok" if level.comparison.holds else "FAILED"
-            lines.append(f"{one.config.name:<28}{_share(level):>6}{cells}  {verdict}")
+            outcome = level.comparison.outcome.replace("refuted", "REFUTED")
+            lines.append(f"{one.config.name:<24}{_share(level):>5}{cells}  {outcome}")
     return lines
 
 
@@ -67,8 +66,9 @@ def as_json(found: Sequence[Verification]) -> str:
     """Return the verifications as JSON; the keys of a single one also stand at the top."""
     records = [one.as_dict() for one in found]
     alone = records[0] if len(records) == 1 else {}
-    holds = all(one.holds for one in found)
-    return json.dumps({**alone, "holds": holds, "verifications": records})
+    outcome = worst(one.outcome for one in found)
+    verdict = {"outcome": outcome, "holds": outcome == "holds"}
+    return json.dumps({**alone, **verdict, "verifications": records})
 
 
 def _level_lines(level: Level) -> list[str]:
@@ -79,7 +79,16 @@ def _level_lines(level: Level) -> list[str]:
         comparison_table(level.comparison),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         rests_line(level.provenance),
+        _power_line(level),
     ]
+
+
+def _power_line(level: Level) -> str:
+    slower, faster = (
+        "no change up to 50 %" if change is None else f"{100 * change:.0f} %"
+        for change in (level.refutable.slower, level.refutable.faster)
+    )
+    return f"power: all steps slower by {slower}, or faster by {faster}, would have been refuted"
 
 
 def _decision_lines(found: Verification) -> list[str]:
@@ -92,20 +101,21 @@ def _decision_lines(found: Verification) -> list[str]:
 
 
 def _conclusion(found: Verification) -> list[str]:
-    if found.holds:
-        several = len(found.levels) > 1
-        return ["VERDICT: the predictions hold" if several else "VERDICT: the prediction holds"]
-    failed = [
-        f"{row.metric} at {_share(level)}"
-        for level in found.levels
-        for row in level.comparison.metrics
-        if row.holds is False
-    ]
-    open_ = [f"  {name}: {why}" for name, why in found.not_identified.items()]
-    return [
-        *textwrap.wrap(f"VERDICT: the prediction FAILED on {', '.join(failed)}", _WIDTH),
-        *(["what was not identified may be why:", *open_] if open_ else []),
-    ]
+    """Return the verdict, a sentence on each load, and what may be why."""
+    meaning = {
+        "holds": "the engine is within the limits of the prediction",
+        "refuted": "the engine is not what the profile says",
+        "cannot tell": "these load tests neither confirm nor refute the prediction",
+    }
+    outcome = found.outcome.replace("refuted", "REFUTED")
+    lines = [f"VERDICT: {outcome}; {meaning[found.outcome]}"]
+    for level in found.levels:
+        said = " ".join(verdict_in_words(level.comparison))
+        lines += textwrap.wrap(f"at {_share(level)}: {said}", WIDTH, subsequent_indent="  ")
+    if found.outcome != "holds" and found.not_identified:
+        lines += ["what was not identified may be why:"]
+        lines += [f"  {name}: {why}" for name, why in found.not_identified.items()]
+    return lines
 
 
 def _share(level: Level) -> str:
@@ -115,5 +125,6 @@ def _share(level: Level) -> str:
 def _cell(row: MetricComparison) -> str:
     if row.error is None:
         return "-"
-    noise = "-" if row.noise is None else f"{100 * row.noise:.1f}"
-    return f"{100 * row.error:+.1f} ({noise})"
+    if row.error_low is None or row.error_high is None:
+        return f"{100 * row.error:+.1f}"
+    return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"

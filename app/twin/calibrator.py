@@ -13,11 +13,16 @@ ReportProgress = Callable[[str], None]
 
 
 class Calibrator(Protocol):
-    """Learns the step times of one endpoint in rounds, between which load tests may run."""
+    """Learns the step times of one endpoint."""
 
     @property
     def endpoint(self) -> Endpoint:
         """The endpoint that is measured."""
+        ...
+
+    @property
+    def policy_name(self) -> str | None:
+        """Name of the policies that the endpoint states; None where they must be identified."""
         ...
 
     @property
@@ -30,11 +35,8 @@ class Calibrator(Protocol):
         """Why no further round can run (Ctrl-C, an endpoint that is gone); None while one can."""
         ...
 
-    def identify(self, rounds: int) -> None:
-        """Learn what has to be known before the first load test, with ``rounds`` rounds."""
-
-    def run_round(self, label: str) -> None:
-        """Measure all shapes once more; ``label`` says in the progress report which round it is."""
+    def identify(self, rounds: int, trace: Trace) -> None:
+        """Learn all that a forecast of ``trace`` needs, with ``rounds`` rounds."""
 
     def profile(self, name: str = "calibrated") -> Profile:
         """Fit all rounds so far.

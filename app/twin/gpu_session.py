@@ -155,7 +155,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {card()}, random weights, seed 0.",
         "",
-        "Predicted / measured (error, noise floor):",
+        "Predicted / measured (error, its 90 % interval):",
         "",
         *_markdown(head, [_verified(one) for one in verified]),
         "",
@@ -180,15 +180,16 @@ def _verified(one: Mapping[str, Any]) -> list[str]:
     rows = {row["metric"]: row for row in record["comparison"]["metrics"]}
     cells = [_cell(rows[metric], factor) for metric, (_, factor) in METRICS.items()]
     batches = f"{record['identical_steps']} of {record['steps']}"
-    return [shape, policy, *cells, batches, "holds" if record["holds"] else "**fails**"]
+    return [shape, policy, *cells, batches, record["outcome"].replace("refuted", "**refuted**")]
 
 
 def _cell(row: Mapping[str, Any], factor: float) -> str:
     if row["error"] is None:
         return "-"
-    noise = "" if row["noise"] is None else f", {100 * row['noise']:.1f} %"
+    ends = [row["error_low"], row["error_high"]]
+    interval = "" if None in ends else ", " + " to ".join(f"{100 * end:+.1f}" for end in ends)
     values = f"{factor * row['predicted']['value']:.4g} / {factor * row['measured']:.4g}"
-    return f"{values} ({100 * row['error']:+.1f} %{noise})"
+    return f"{values} ({100 * row['error']:+.1f} %{interval})"
 
 
 def _calibrated(one: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from engine.core.step_log import StepLogFile
 from engine.models.model_config import PRESETS
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from sim.step_times.step_time import FloatArray, StepNoise, StepTime
+from sim.step_times.step_time import NoiseSample, StepNoise, StepTime
 from workloads.errors import EngineError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SimulatedEngine:
     model: str
     policies: PolicyConfig
     step_time: StepTime
-    noise: FloatArray
+    noise: NoiseSample
     runner: dict[str, Any]
     seed: int = 0
     step_log: Path | None = None

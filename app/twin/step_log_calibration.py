@@ -3,8 +3,10 @@
 A burst sends some requests at once and waits for all of them. Bursts differ in size, prompt and
 context length, so that the steps they cause span the shapes that a load may reach: lone decodes,
 full batches, short and long chunks, chunks beside decodes. A round is all bursts once, in random
-order; rounds repeat and may be interleaved with load tests, so a drifting machine cannot pose as
-an error of the model.
+order; rounds repeat, so that the spread between them shows how far the machine drifts.
+
+Bursts are not the load: after them a round sends a load of other requests with the lengths of the
+trace that is to be predicted, so that its batches are measured and not extrapolated.
 """
 
 import time
@@ -26,6 +28,7 @@ from loadtest.run.client import LoadOptions, run_load_test
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from policies.step_record import StepRecord
+from sim.experiments.capacity import saturation_rate_per_s
 from sim.experiments.decision_check import DecisionCheck, check_decisions
 from sim.records.run import Run, machine_facts
 from sim.step_times.fit import StepSample, fit_line, fit_step_time
@@ -43,6 +46,13 @@ GROUP_PROMPTS = (12, 160)
 GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
+
+LOAD_UTILISATION = 0.85
+LOAD_S = 10.0
+"""Share of the capacity that the load of a calibration round offers, and its length in seconds."""
+LOAD_REQUESTS = (20, 400)
+"""The fewest and the most requests of such a load."""
+_LOAD_SALT = 2_000_000
 
 LAYOUTS = ("paged", "contiguous")
 CALIBRATED_BATCHING = ("continuous", "static")
@@ -78,6 +88,29 @@ def bursts(config: PolicyConfig, longest: int, rng: np.random.Generator) -> list
     ]
 
 
+def representative_load(
+    trace: Trace, rate_per_s: float, seconds: float, rng: np.random.Generator
+) -> Trace:
+    """Return a Poisson load of other requests whose lengths and prefixes are drawn from ``trace``.
+
+    It lasts about ``seconds``, within ``LOAD_REQUESTS``. No follow-up waits for its parent.
+    """
+    fewest, most = LOAD_REQUESTS
+    count = int(np.clip(rate_per_s * seconds, fewest, most))
+    arrivals_s = np.cumsum(rng.exponential(1 / rate_per_s, count))
+    tag = int(rng.integers(1 << 62))  # new names: prompts that no prefix cache has seen
+    requests = [
+        replace(
+            trace.requests[int(row)], request_id=f"load-{tag}-{number}", arrival_s=float(at_s),
+            parent_id=None, delay_s=None,
+        )
+        for number, (row, at_s) in enumerate(
+            zip(rng.integers(len(trace), size=count), arrivals_s, strict=True)
+        )
+    ]  # fmt: skip
+    return Trace(tuple(requests), "calibration load")
+
+
 def _group(size: int, longest: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     prompts = rng.integers(*GROUP_PROMPTS, size=size)
     outputs = rng.integers(*GROUP_OUTPUTS, size=size)
@@ -104,14 +137,24 @@ class StepLogCalibrator:
         self._step_log = engine.step_log
         self._rng = np.random.default_rng(seed)
         self._report_progress = report_progress
+        self._bursts = 0
 
-    def identify(self, rounds: int) -> None:
-        """Run the first ``rounds`` rounds; the step log's header states the policies.
+    @property
+    def policy_name(self) -> str:
+        """Name of the policies in the header of the step log."""
+        return self.config.name
 
-        Raises ``EngineError`` when the engine fails a request.
+    def identify(self, rounds: int, trace: Trace | None = None) -> None:
+        """Run ``rounds`` rounds; the step log's header states the policies.
+
+        After its bursts a round sends a load of other requests with the lengths of ``trace``, near
+        the capacity that is known by then: the batches that the forecast will meet. Raises
+        ``EngineError`` when the engine fails a request.
         """
-        for _ in range(rounds):
-            self.run_round("bursts over prompt lengths, batch sizes and contexts")
+        for number in range(1, rounds + 1):
+            self.run_round(f"round {number} of {rounds}: bursts of all shapes")
+            if trace is not None:
+                self._run_load(trace)
 
     def run_round(self, label: str) -> None:
         """Send every burst once.
@@ -124,6 +167,25 @@ class StepLogCalibrator:
         for burst in bursts(self.config, longest, self._rng):
             self._run_burst(burst, observed)
         self.rounds.append(observed)
+
+    def _run_load(self, trace: Trace) -> None:
+        """Send requests drawn from ``trace`` near its capacity, and add their steps to the round.
+
+        Their API latency is left out: chunks of different steps may reach a client together.
+        """
+        profile = self.profile()
+        rate_per_s = LOAD_UTILISATION * saturation_rate_per_s(trace, self.config, profile)
+        load = representative_load(trace, rate_per_s, LOAD_S, self._rng)
+        self._report_progress(
+            f"calibrating: {len(load)} requests like those of the trace, at {rate_per_s:.2f}/s"
+        )
+        seen = len(read_step_log(self._step_log)[1])
+        run = run_load_test(replace(self.endpoint, salt=_LOAD_SALT + len(self.rounds)), load)
+        _require_finished(run)
+        steps = read_step_log(self._step_log)[1][seen:]
+        self.rounds[-1].samples.extend(
+            step_samples(steps, len(self.rounds) - 1, self._next_burst())
+        )
 
     def profile(self, name: str = "calibrated") -> Profile:
         """Fit all rounds so far."""
@@ -142,15 +204,14 @@ class StepLogCalibrator:
         seen = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
         run = run_load_test(self.endpoint, trace, options=_AT_ONCE)
-        if run.extra["delivered"]["interrupted"]:
-            raise KeyboardInterrupt
-        failed = run.requests[run.requests["status"] != "finished"]
-        if len(failed):
-            messages = run.extra["delivered"]["first_messages"]
-            raise EngineError(f"calibration: the engine failed {len(failed)} requests: {messages}")
+        _require_finished(run)
         steps = _settled_steps(self._step_log, seen, run)
-        observed.samples.extend(step_samples(steps, len(self.rounds)))
+        observed.samples.extend(step_samples(steps, len(self.rounds), self._next_burst()))
         self._observe_api(run, steps, observed)
+
+    def _next_burst(self) -> int:
+        self._bursts += 1
+        return self._bursts
 
     def _observe_api(self, run: Run, steps: list[StepRecord], observed: Observed) -> None:
         zero_s = run.meta["clock_zero_perf_counter_s"] - self.header["clock_zero_s"]
@@ -167,6 +228,15 @@ class StepLogCalibrator:
             if stamps and not after.idle_before:
                 latency_s = float(np.mean(stamps)) - after.now_s
                 observed.chunks_out.append((len(step.entries), latency_s))
+
+
+def _require_finished(run: Run) -> None:
+    if run.extra["delivered"]["interrupted"]:
+        raise KeyboardInterrupt
+    failed = run.requests[run.requests["status"] != "finished"]
+    if len(failed):
+        messages = run.extra["delivered"]["first_messages"]
+        raise EngineError(f"calibration: the engine failed {len(failed)} requests: {messages}")
 
 
 def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
@@ -196,13 +266,13 @@ def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:
     ]
 
 
-def step_samples(steps: list[StepRecord], round_: int) -> list[StepSample]:
-    """Return steps with their durations: each lasts until the next is decided.
+def step_samples(steps: list[StepRecord], round_: int, burst: int) -> list[StepSample]:
+    """Return the steps of a burst with their durations: each lasts until the next is decided.
 
     The last step before a pause has no such end and is left out.
     """
     return [
-        StepSample(step.shape(), after.now_s - step.now_s, round_)
+        StepSample(step.shape(), after.now_s - step.now_s, round_, burst)
         for step, after in pairwise(steps)
         if not after.idle_before
     ]

@@ -1,81 +1,85 @@
-"""Verify predictions on one endpoint: calibrate, load-test, forecast, judge.
+"""Verify a profile on one endpoint: forecast, then load-test, then judge.
 
-Calibration rounds and load tests take turns, so the machine's drift is in both. A forecast uses
-the calibration rounds alone: bursts of made-up requests, never a stamp of a load test.
+A forecast is made and written down before the first load test, with a profile that is frozen from
+then on; a load test never changes what was predicted. Each load is tested until the measurements
+decide, or the time for it is spent.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.twin.calibrator import Calibrator, ReportProgress
-from loadtest.report.comparison import METRICS, Comparison, compare
+from app.twin.drift import Pulses, drift_doubt
+from app.twin.forecast import FORECAST, Forecast, LevelForecast, make_forecast, read_forecast
+from app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
+from app.twin.power import Refutable, refutable_change
+from loadtest.report.comparison import Comparison, Outcome, compare, worst
 from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
-from sim.experiments.capacity import saturation_rate_per_s
 from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import Prediction, predict
-from sim.records.run import NotSaved, Run, machine_facts, save_files
-from sim.records.run_folder import Files, within
+from sim.experiments.predict import REPLICATIONS, Interval
+from sim.records.run import NotSaved, Run, load_run, save_files
+from sim.records.run_folder import SUMMARY, Files, within
 from sim.step_times.profile import Profile
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.trace import Trace
-from workloads.transform import at_rate
 
 VERDICT = "verdict.json"
-AGAIN = "again, so that drift shows on both sides"
-
-
-class Rounds(NamedTuple):
-    """Calibration rounds before the first load test, between two at one load, after each load."""
-
-    before: int
-    between: int
-    after: int
-
-
-STEP_LOG_ROUNDS = Rounds(before=1, between=1, after=1)
-BLACK_BOX_ROUNDS = Rounds(before=2, between=0, after=1)
+STEP_LOG_ROUNDS = 3
+BLACK_BOX_ROUNDS = 3
 STEP_LOG_UTILISATIONS = (0.7,)
 BLACK_BOX_UTILISATIONS = (0.5, 0.7)
+_PULSES = "pulses_s"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How thoroughly to verify; ``utilisations`` are the shares of the predicted capacity offered.
 
-    ``repeats`` load tests run at each load, ``replications`` simulations give an interval.
+    At each load at least ``repeats`` load tests run, and more until the verdict is decided or the
+    next would end later than ``minutes`` after the first began. ``replications`` simulations give
+    an interval, ``rounds`` rounds of calibration the profile.
     """
 
     utilisations: tuple[float, ...] = STEP_LOG_UTILISATIONS
     repeats: int = 2
-    replications: int = 20
+    minutes: float = 4.0
+    replications: int = REPLICATIONS
     seed: int = 0
-    rounds: Rounds = STEP_LOG_ROUNDS
+    rounds: int = STEP_LOG_ROUNDS
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One offered load: what was predicted, what was measured."""
+    """One offered load: what was predicted, what was measured, and the verdict.
 
-    utilisation: float
-    trace: Trace
-    prediction: Prediction
+    ``refutable`` is the smallest change of step time that these load tests would have refuted.
+    """
+
+    prediction: LevelForecast
     measured: list[Run]
     comparison: Comparison
+    refutable: Refutable
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the predicted capacity that was offered."""
+        return self.prediction.utilisation
+
+    @property
+    def trace(self) -> Trace:
+        """The requests that were sent."""
+        return self.prediction.trace
 
     @property
     def provenance(self) -> dict[str, Any]:
         """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
-        found: dict[str, Any] = self.prediction.run.extra["provenance"]
-        return found
-
-    @property
-    def folder(self) -> str:
-        """Name of the folder that holds its runs."""
-        return f"at-{100 * self.utilisation:.0f}"
+        return self.prediction.provenance
 
     def as_dict(self) -> dict[str, Any]:
         """The level's verdict and what it rests on, for JSON."""
@@ -84,6 +88,7 @@ class Level:
             "rate_per_s": self.trace.rate_per_s,
             "provenance": self.provenance,
             "comparison": self.comparison.as_dict(),
+            "refutable_step_time_change": asdict(self.refutable),
         }
 
 
@@ -91,22 +96,30 @@ class Level:
 class Verification:
     """All that a verification found out about one server."""
 
-    profile: Profile
-    capacity_per_s: float
+    forecast: Forecast
     levels: list[Level]
     decisions: DecisionCheck | None = None
     """Of all that the engine did since its start, calibration included; None without a step log."""
-    seed: int = 0
+
+    @property
+    def profile(self) -> Profile:
+        """The frozen profile."""
+        return self.forecast.profile
+
+    @property
+    def capacity_per_s(self) -> Interval:
+        """The predicted capacity in requests per second."""
+        return self.forecast.capacity_per_s
 
     @property
     def config(self) -> PolicyConfig:
         """The server's policies, as stated or identified."""
-        return self.profile.policy_config()
+        return self.forecast.config
 
     @property
-    def holds(self) -> bool:
-        """Whether every prediction held."""
-        return all(level.comparison.holds for level in self.levels)
+    def outcome(self) -> Outcome:
+        """The verdict over all loads."""
+        return worst(level.comparison.outcome for level in self.levels)
 
     @property
     def identified(self) -> Mapping[str, Any]:
@@ -121,30 +134,18 @@ class Verification:
         return found
 
     def save(self, folder: Path) -> None:
-        """Write the profile, every prediction and measurement, and the verdict.
+        """Write the forecast, every measurement, and the verdict.
 
         Raises ``NotSaved`` as ``Run.save`` does.
         """
-        for level in self.levels:
-            predicted = level.prediction.run
-            predicted.scenario = {
-                "trace": level.trace.source,
-                "notes": list(level.trace.notes),
-                "profile": str((folder / "profile.json").resolve()),
-                "policies": self.config.as_dict(),
-                "seed": self.seed,
-            }
-            predicted.meta = machine_facts()
-        save_files(folder, self._files)
+        save_files(folder, lambda: self._files(folder))
 
-    def _files(self) -> Files:
+    def _files(self, folder: Path) -> Files:
         yield VERDICT, None  # An old one would judge the new runs.
-        yield "profile.json", self.profile.as_json().encode()
+        yield from self.forecast.files(folder)
         for level in self.levels:
-            runs = [("predicted", level.prediction.run)]
-            runs += [(f"measured-{n}", run) for n, run in enumerate(level.measured, start=1)]
-            for name, run in runs:
-                yield from within(f"{level.folder}/{name}", run.files())
+            for number, run in enumerate(level.measured, start=1):
+                yield from within(f"{level.prediction.folder}/measured-{number}", run.files())
         yield VERDICT, json.dumps(self.as_dict(), indent=1).encode()
 
     def as_dict(self) -> dict[str, Any]:
@@ -156,8 +157,10 @@ class Verification:
         return {
             "policy": self.config.name,
             "policies": self.config.as_dict(),
-            "holds": self.holds,
-            "capacity_per_s": self.capacity_per_s,
+            "outcome": self.outcome,
+            "holds": self.outcome == "holds",
+            "capacity_per_s": self.capacity_per_s.value,
+            "capacity_interval_per_s": [self.capacity_per_s.low, self.capacity_per_s.high],
             "calibration": self.identified,
             **(self.levels[0].as_dict() if len(self.levels) == 1 else {}),
             "levels": [
@@ -169,90 +172,150 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
-class _LoadTests:
-    """The load tests at one share of capacity; ``keep`` takes the records of one cut short."""
+class Verifier:
+    """Verifies one endpoint; ``out`` takes the folder of the verification, named by its policies.
+
+    ``resume`` goes on with the forecast and the load tests that ``out`` has, ``profile`` judges a
+    profile that exists instead of calibrating one.
+    """
 
     calibrator: Calibrator
+    trace: Trace
     plan: Plan
     report_progress: ReportProgress
-    keep: Path | None
+    out: Path | None = None
+    profile: Profile | None = None
+    resume: bool = False
+    clock: Callable[[], float] = field(default=time.monotonic)
 
-    def run(self, number: int, utilisation: float, trace: Trace) -> list[Run]:
-        """Send ``trace`` ``plan.repeats`` times; calibrate between and after.
+    def run(self) -> Verification:
+        """Forecast, test and judge every load.
 
-        Every load test has prompts of its own, with the same sharing, or a prefix cache would find
-        those of the one before.
+        Raises ``LoadTestError`` for requests that the endpoint cannot take, ``EngineError`` or
+        ``EndedEarly`` when it fails on the way, ``RunError`` for a forecast that was changed. What
+        was done until then is in ``out``.
         """
-        plan, endpoint, measured = self.plan, self.calibrator.endpoint, []
-        for repeat in range(plan.repeats):
-            self.report_progress(
-                f"load test {repeat + 1} of {plan.repeats} at {100 * utilisation:.0f} % of "
-                f"capacity: {len(trace)} requests at {trace.rate_per_s:.2f}/s, {trace.span_s:.0f} s"
+        if self.calibrator.endpoint.max_model_len is not None:
+            _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
+        pulses = Pulses(self.calibrator)
+        forecast = self._kept_forecast() or self._new_forecast(pulses)
+        levels = [self._test(level, forecast, pulses) for level in forecast.levels]
+        return Verification(forecast, levels, self.calibrator.check_decisions())
+
+    def _kept_forecast(self) -> Forecast | None:
+        if not (self.resume and self.out):
+            return None
+        kept = [path.parent for path in sorted(self.out.glob(f"*/{FORECAST}"))]
+        if self.calibrator.policy_name:
+            kept = [folder for folder in kept if folder.name == self.calibrator.policy_name]
+        if not kept:
+            return None
+        if len(kept) > 1:
+            raise LoadTestError(
+                f"--resume: {self.out} has {len(kept)} forecasts; give a folder with one"
             )
-            salt = 1 + number * plan.repeats + repeat
-            run = run_load_test(replace(endpoint, salt=salt), self.calibrator.as_counted(trace))
-            require_complete(run, self.keep)
+        self.report_progress(f"going on with the forecast in {kept[0]}")
+        return read_forecast(kept[0], self.trace)
+
+    def _new_forecast(self, pulses: Pulses) -> Forecast:
+        if self.profile is None:
+            self.calibrator.identify(self.plan.rounds, self.trace)
+            _require_running(self.calibrator)
+        profile = self.profile or self.calibrator.profile()
+        _require_fits(self.trace, profile.policy_config().max_model_len)
+        plan = self.plan
+        forecast = make_forecast(
+            self.trace,
+            profile,
+            plan.utilisations,
+            replications=plan.replications,
+            seed=plan.seed,
+            pulse_s=pulses.baseline_s(),
+        )
+        if folder := self._folder(forecast):
+            for stale in folder.glob("at-*/measured-*"):
+                shutil.rmtree(stale)  # Load tests of an earlier forecast say nothing about this.
+            self._keep(folder, lambda: forecast.files(folder))
+        return forecast
+
+    def _test(self, level: LevelForecast, forecast: Forecast, pulses: Pulses) -> Level:
+        """Send the trace until the verdict is decided or the time is spent."""
+        folder = self._folder(forecast)
+        at = folder and folder / level.folder
+        measured = _kept_runs(at) if self.resume and at else []
+        number = forecast.levels.index(level)
+        began_s, longest_s = self.clock(), 0.0
+        pulse_s = pulses.take_s()
+        while True:
+            comparison = self._judge(level, measured, forecast.pulse_s)
+            spent_s = self.clock() - began_s
+            if len(measured) >= self.plan.repeats and (
+                comparison.outcome != "cannot tell"
+                or comparison.doubts
+                or spent_s + longest_s > 60 * self.plan.minutes
+            ):
+                break
+            run = self._load_test(level, 1 + 1000 * number + len(measured), len(measured), at)
+            before_s, pulse_s = pulse_s, pulses.take_s()
+            run.meta[_PULSES] = [before_s, pulse_s]
             measured.append(run)
-            is_last = repeat + 1 == plan.repeats
-            self._calibrate(plan.rounds.after if is_last else plan.rounds.between)
-        return measured
+            if at:
+                self._keep(at / f"measured-{len(measured)}", run.files)
+            longest_s = max(longest_s, self.clock() - began_s - spent_s)
+        refutable = refutable_change(
+            level,
+            forecast.profile,
+            comparison,
+            self.calibrator.error_limits,
+            seed=self.plan.seed,
+            replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
+        )
+        return Level(level, measured, comparison, refutable)
 
-    def _calibrate(self, rounds: int) -> None:
-        for _ in range(rounds):
-            self.calibrator.run_round(AGAIN)
-        _require_running(self.calibrator)
+    def _load_test(self, level: LevelForecast, salt: int, done: int, at: Path | None) -> Run:
+        """Send the trace once, with prompts of its own.
 
+        The prompts share prefixes as those of the trace do, but none with another load test, or a
+        prefix cache would find them.
+        """
+        trace = level.trace
+        self.report_progress(
+            f"load test {done + 1} at {100 * level.utilisation:.0f} % of capacity: "
+            f"{len(trace)} requests at {trace.rate_per_s:.2f}/s, {trace.span_s:.0f} s"
+        )
+        endpoint = replace(self.calibrator.endpoint, salt=salt)
+        run = run_load_test(endpoint, self.calibrator.as_counted(trace))
+        require_complete(run, at and at / "interrupted")
+        return run
 
-def verify(
-    calibrator: Calibrator,
-    trace: Trace,
-    plan: Plan,
-    report_progress: ReportProgress,
-    keep: Path | None = None,
-) -> Verification:
-    """Predict ``trace`` at each share of capacity, and hold the predictions to live load tests.
+    def _judge(self, level: LevelForecast, measured: list[Run], baseline_s: float) -> Comparison:
+        pulses_s = [pulse_s for run in measured for pulse_s in run.meta.get(_PULSES, ())]
+        doubt = drift_doubt(baseline_s, pulses_s)
+        return compare(
+            level.intervals,
+            measured,
+            self.calibrator.error_limits,
+            requests=level.requests,
+            doubts=[doubt] if doubt else [],
+        )
 
-    Raises ``LoadTestError`` for requests that the endpoint cannot take, ``EngineError`` or
-    ``EndedEarly`` when it fails on the way; a load test that was cut short is in ``keep`` then.
-    """
-    if calibrator.endpoint.max_model_len is not None:
-        _require_fits(trace, calibrator.endpoint.max_model_len)
-    calibrator.identify(plan.rounds.before)
-    _require_running(calibrator)
-    profile = calibrator.profile()
-    _require_fits(trace, profile.policy_config().max_model_len)
-    capacity_per_s = saturation_rate_per_s(trace, profile.policy_config(), profile)
-    tests = _LoadTests(calibrator, plan, report_progress, keep)
-    tested = []
-    for number, utilisation in enumerate(plan.utilisations):
-        load = at_rate(trace, utilisation * capacity_per_s)
-        tested.append((utilisation, load, tests.run(number, utilisation, load)))
-    profile = calibrator.profile()
-    levels = []
-    for utilisation, load, measured in tested:
-        prediction = forecast(load, profile, plan)
-        comparison = judge(prediction, measured, calibrator.error_limits)
-        levels.append(Level(utilisation, load, prediction, measured, comparison))
-    return Verification(profile, capacity_per_s, levels, calibrator.check_decisions(), plan.seed)
+    def _folder(self, forecast: Forecast) -> Path | None:
+        return self.out and self.out / forecast.config.name
 
-
-def forecast(trace: Trace, profile: Profile, plan: Plan) -> Prediction:
-    """What the calibrated server does with ``trace``, with intervals."""
-    return predict(
-        trace,
-        profile.policy_config(),
-        profile,
-        seed=plan.seed,
-        replications=plan.replications,
-    )
+    def _keep(self, folder: Path, files: Callable[[], Files]) -> None:
+        """Write files at once, so that an interruption cannot lose them."""
+        try:
+            save_files(folder, files)
+        except NotSaved as error:
+            self.report_progress(str(error))
 
 
-def judge(
-    prediction: Prediction, measured: Sequence[Run], error_limits: Mapping[str, float]
-) -> Comparison:
-    """Hold a prediction to load tests of the same trace; a metric outside its limit fails."""
-    intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
-    return compare(intervals, measured, error_limits)
+def _kept_runs(at: Path) -> list[Run]:
+    """Return the load tests that were done before an interruption, in order."""
+    runs: list[Run] = []
+    while (at / f"measured-{len(runs) + 1}" / SUMMARY).exists():
+        runs.append(load_run(at / f"measured-{len(runs) + 1}"))
+    return runs
 
 
 def require_complete(run: Run, keep: Path | None) -> None:

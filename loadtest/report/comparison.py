@@ -1,13 +1,25 @@
-"""Compares a prediction with a measurement: error, noise floor, verdict."""
+"""Compare a prediction with measurements: error, its confidence interval, verdict.
 
-from collections.abc import Mapping, Sequence
+A verdict is an equivalence test of each metric that has a limit: it *holds* if the confidence
+interval of the error lies within the limit, is *refuted* if it lies outside, and else the
+measurement *cannot tell* (Schuirmann, "A comparison of the two one-sided tests procedure", 1987).
+Nothing widens a limit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from sim.experiments.predict import Interval
+from loadtest.report.error_interval import (
+    MIN_REQUESTS,
+    RelativeVariance,
+    error_interval,
+    variance_within,
+)
+from sim.experiments.predict import Interval, mean_requests
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run
 from workloads.errors import LoadTestError
@@ -30,8 +42,8 @@ DEFAULT_LIMITS: Mapping[str, float] = {
 }
 """The relative errors that a prediction may have; metrics without a limit have no verdict."""
 
-NOISE_MULTIPLE = 2.0
-"""An error below this many noise floors may be the spread of the engine itself."""
+Outcome = Literal["holds", "refuted", "cannot tell"]
+EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
 
 Prediction = Mapping[str, Interval]
 
@@ -40,68 +52,96 @@ Prediction = Mapping[str, Interval]
 class MetricComparison:
     """One metric, predicted and measured, in its own unit; None where it is not known.
 
-    ``error`` is (predicted - measured) / measured, ``noise`` (max - min) / mean over the repeats.
-    ``holds`` is None for a metric without a limit.
+    ``error`` is (predicted - measured) / measured, ``error_low`` to ``error_high`` its confidence
+    interval (``loadtest.report.error_interval``). ``noise`` is (max - min) / mean over the repeats,
+    for information. ``outcome`` is None for a metric without a limit.
     """
 
     metric: str
     predicted: Interval | None
     measured: float | None
     error: float | None
+    error_low: float | None
+    error_high: float | None
     noise: float | None
     limit: float | None
-    holds: bool | None
+    outcome: Outcome | None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs."""
+    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs.
+
+    ``doubts`` say why these runs cannot judge any prediction, and what would help.
+    """
 
     metrics: tuple[MetricComparison, ...]
     repeats: int
+    doubts: tuple[str, ...] = ()
 
     @property
-    def holds(self) -> bool:
-        """Whether every metric with a limit keeps within it."""
-        return all(row.holds is not False for row in self.metrics)
+    def outcome(self) -> Outcome:
+        """The verdict: all metrics with a limit hold, one is refuted, or neither."""
+        outcomes = [row.outcome for row in self.metrics if row.outcome is not None]
+        return worst(outcomes) if outcomes and not self.doubts else "cannot tell"
+
+    def named(self, outcome: Outcome) -> list[str]:
+        """Return the metrics with this outcome."""
+        return [row.metric for row in self.metrics if row.outcome == outcome]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
-        return {"holds": self.holds, **asdict(self)}
+        return {"outcome": self.outcome, "holds": self.outcome == "holds", **asdict(self)}
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return ``refuted`` if any is, else ``cannot tell`` if any is, else ``holds``."""
+    found = set(outcomes)
+    order: tuple[Outcome, ...] = ("refuted", "cannot tell")
+    return next((outcome for outcome in order if outcome in found), "holds")
 
 
 def compare(
     predicted: Run | Prediction | Sequence[Run],
     measured: Sequence[Run],
     limits: Mapping[str, float] = DEFAULT_LIMITS,
+    *,
+    requests: pd.DataFrame | None = None,
+    doubts: Sequence[str] = (),
 ) -> Comparison:
     """Compare a prediction with one or more measurements of the same schedule.
 
     The mean and range of several predicted runs (other seeds) are the interval; one run is a point.
-    A metric holds when its absolute relative error is at most its limit or twice the noise floor,
-    whichever is larger, and does not hold where one side is undefined. Raises ``LoadTestError`` for
-    a limit on an unknown metric.
+    ``requests`` are the predicted latencies of each request, where ``predicted`` has no runs.
+
+    A metric holds when the confidence interval of its relative error lies within its limit, is
+    refuted when it lies outside, and else cannot be told. A prediction of what is undefined in the
+    measurement, or the other way round, is refuted. ``doubts`` join those that the runs themselves
+    raise. Raises ``LoadTestError`` for a limit on an unknown metric.
     """
     if unknown := set(limits) - set(METRICS):
         raise LoadTestError(
             f"limit on unknown metric {min(unknown)!r}; known: {', '.join(METRICS)}"
         )
-    prediction = predicted if isinstance(predicted, Mapping) else _interval_per_metric(predicted)
-    summaries = [run.summary() for run in measured]
-    rows = (
+    if not isinstance(predicted, Mapping):
+        runs = [predicted] if isinstance(predicted, Run) else predicted
+        requests = mean_requests([run.requests for run in runs])
+        predicted = _interval_per_metric(runs)
+    figures = [run.summary() for run in measured]
+    rows = [
         _compare_metric(
             metric,
-            prediction.get(metric),
-            [figure(summary, metric) for summary in summaries],
+            predicted.get(metric),
+            [figure(summary, metric) for summary in figures],
+            _within(metric, requests, measured),
             limits.get(metric),
         )
         for metric in METRICS
-    )
-    return Comparison(tuple(rows), len(measured))
+    ]
+    return Comparison(tuple(rows), len(measured), (*_doubts(measured), *doubts))
 
 
-def _interval_per_metric(predicted: Run | Sequence[Run]) -> Prediction:
-    runs = [predicted] if isinstance(predicted, Run) else predicted
+def _interval_per_metric(runs: Sequence[Run]) -> Prediction:
     summaries = [run.summary() for run in runs]
     intervals = {}
     for metric in METRICS:
@@ -111,20 +151,62 @@ def _interval_per_metric(predicted: Run | Sequence[Run]) -> Prediction:
     return intervals
 
 
+def _within(
+    metric: str, requests: pd.DataFrame | None, measured: Sequence[Run]
+) -> list[RelativeVariance]:
+    if requests is None:
+        return []
+    found = (variance_within(metric, requests, run.requests) for run in measured)
+    return [one for one in found if one is not None]
+
+
 def _compare_metric(
     metric: str,
     predicted: Interval | None,
     repeats: Sequence[float | None],
+    within: Sequence[RelativeVariance],
     limit: float | None,
 ) -> MetricComparison:
     values = [value for value in repeats if value is not None]
     measured = float(np.mean(values)) if values else None
-    error = (predicted.value - measured) / measured if predicted and measured else None
-    noise = (max(values) - min(values)) / measured if len(values) > 1 and measured else None
-    holds = None
-    if limit is not None:
-        holds = error is not None and abs(error) <= max(limit, NOISE_MULTIPLE * (noise or 0.0))
-    return MetricComparison(metric, predicted, measured, error, noise, limit, holds)
+    error = noise = low = high = None
+    if measured and len(values) > 1:
+        noise = (max(values) - min(values)) / measured
+    if predicted and measured:
+        error = (predicted.value - measured) / measured
+        low, high = error_interval(predicted.value, predicted.standard_error, values, within) or (
+            None,
+            None,
+        )
+    outcome = None if limit is None else _outcome(error, low, high, limit)
+    if outcome and (predicted is None) != (measured is None):
+        outcome = "refuted"
+    return MetricComparison(metric, predicted, measured, error, low, high, noise, limit, outcome)
+
+
+def _outcome(error: float | None, low: float | None, high: float | None, limit: float) -> Outcome:
+    if error is None or low is None or high is None:
+        return "cannot tell"
+    if -limit <= low and high <= limit:
+        return "holds"
+    return "refuted" if high < -limit or low > limit else "cannot tell"
+
+
+def _doubts(measured: Sequence[Run]) -> list[str]:
+    """Return why the runs cannot judge a prediction, and what would help."""
+    doubts = []
+    reasons = [run.extra.get("delivered", {}).get("limited_by", []) for run in measured]
+    if limited := [why for why in reasons if why]:
+        doubts.append(
+            f"the client was limited in {len(limited)} of {len(measured)} load tests "
+            f"({limited[0][0]}); give it a core of its own, or more --processes"
+        )
+    fewest = min((int((run.requests["status"] == "finished").sum()) for run in measured), default=0)
+    if fewest < MIN_REQUESTS:
+        doubts.append(
+            f"{fewest} finished requests are too few; send at least {MIN_REQUESTS}, better 200"
+        )
+    return doubts
 
 
 @dataclass(frozen=True, slots=True)

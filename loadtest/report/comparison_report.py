@@ -1,23 +1,26 @@
 """The report of a comparison as plain text under 100 columns."""
 
+import textwrap
+
 from loadtest.report.comparison import (
-    NOISE_MULTIPLE,
     Comparison,
     MetricComparison,
     RequestDifferences,
 )
+from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import LATENCIES, describe
 
+WIDTH = 100
+"""Characters of a line."""
 _LABELS = {
     "output_throughput_tokens_per_s": ("output throughput", "tokens/s", 1.0),
     "tpot_s": ("TPOT", "ms", 1e3),
     "ttft_s": ("TTFT", "ms", 1e3),
     "e2e_s": ("E2E latency", "ms", 1e3),
 }
-_VERDICTS = {True: "holds", False: "FAILS", None: ""}
 LEGEND = f"""\
-error = (predicted - measured) / measured; noise = (max - min) / mean of the repeats
-holds: |error| <= limit, or <= {NOISE_MULTIPLE:g} x noise where that is more
+error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval
+holds: the interval lies within +- limit; REFUTED: outside it; else the load tests cannot tell
 TTFT = first token - scheduled; E2E = last token - scheduled
 TPOT = (last token - first token) / (output tokens - tokens of the first chunk)
 output throughput = output tokens of finished requests / (last token - first scheduled)"""
@@ -25,16 +28,41 @@ output throughput = output tokens of finished requests / (last token - first sch
 
 def render_comparison(comparison: Comparison) -> str:
     """Return one line per metric, the verdict, and the formulas."""
-    verdict = "the prediction holds" if comparison.holds else "the prediction FAILS"
-    runs = "1 run" if comparison.repeats == 1 else f"{comparison.repeats} runs"
-    return "\n".join([comparison_table(comparison), "", f"{verdict} against {runs}", "", LEGEND])
+    lines = [comparison_table(comparison), "", *verdict_in_words(comparison), "", LEGEND]
+    return "\n".join(lines)
+
+
+def verdict_in_words(comparison: Comparison) -> list[str]:
+    """Return the verdict in a sentence, and what would help where the runs cannot tell."""
+    runs = "1 load test" if comparison.repeats == 1 else f"{comparison.repeats} load tests"
+    match comparison.outcome:
+        case "holds":
+            said = [f"The prediction holds: {runs} place every judged error within its limit."]
+        case "refuted":
+            named = ", ".join(map(metric_name, comparison.named("refuted")))
+            said = [f"The prediction is REFUTED: {runs} place the error of {named} out of limits."]
+        case _ if comparison.doubts:
+            said = [f"Cannot tell: {doubt}." for doubt in comparison.doubts]
+        case _:
+            named = ", ".join(map(metric_name, comparison.named("cannot tell"))) or "every metric"
+            said = [
+                f"Cannot tell: after {runs} the interval of the error of {named} is neither within "
+                "the limit nor outside; more load tests, or longer ones, narrow it."
+            ]
+    return [line for sentence in said for line in textwrap.wrap(sentence, WIDTH)]
+
+
+def metric_name(metric: str) -> str:
+    """Return ``TTFT p90`` for ``ttft_s.p90``."""
+    name, _, point = metric.partition(".")
+    return f"{_LABELS[name][0]} {point}".rstrip()
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """Return a line per metric: prediction with interval, measurement, error, noise, limit."""
+    """Return a line per metric: prediction, measurement, error, each with interval; limit."""
     head = (
-        f"{'':18}{'unit':9}{'predicted':>10}{'low':>10}{'high':>10}{'measured':>10}"
-        f"{'error':>9}{'noise':>8}{'limit':>7}"
+        f"{'':18}{'unit':9}{'predicted':>9}{'low':>8}{'high':>8}{'measured':>9}"
+        f"{'error':>7}{'from':>7}{'to':>7}{'limit':>6}"
     )
     return "\n".join([head, *(_line(row) for row in comparison.metrics)])
 
@@ -55,20 +83,27 @@ def render_requests(differences: RequestDifferences) -> str:
 
 
 def _line(row: MetricComparison) -> str:
-    name, _, point = row.metric.partition(".")
-    label, unit, scale = _LABELS[name]
+    name, _, _ = row.metric.partition(".")
+    _, unit, scale = _LABELS[name]
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
-    figures = "".join(_figure(value, scale) for value in (*predicted, row.measured))
-    shares = (
-        f"{_share(row.error, '+.1%'):>9}{_share(row.noise, '.1%'):>8}{_share(row.limit, '.0%'):>7}"
-    )
-    return f"{f'{label} {point}':18}{unit:9}{figures}{shares}  {_VERDICTS[row.holds]}".rstrip()
+    widths = zip((*predicted, row.measured), (9, 8, 8, 9), strict=True)
+    figures = "".join(f"{_figure(value, scale):>{width}}" for value, width in widths)
+    shares = f"{_share(row.error):>7}{_share(row.error_low):>7}{_share(row.error_high):>7}"
+    limit = "-" if row.limit is None else f"{row.limit:.0%}"
+    outcome = (row.outcome or "").replace("refuted", "REFUTED")
+    return f"{metric_name(row.metric):18}{unit:9}{figures}{shares}{limit:>6} {outcome}".rstrip()
 
 
 def _figure(value: float | None, scale: float) -> str:
-    return f"{'-' if value is None else f'{value * scale:.2f}':>10}"
+    if value is None:
+        return "-"
+    shown = value * scale
+    return f"{shown:.{2 if shown < 1_000 else 1 if shown < 10_000 else 0}f}"
 
 
-def _share(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"
+def _share(value: float | None) -> str:
+    """Return per cent with a sign; without decimals from 100 % on, and no more than 999 %."""
+    if value is None:
+        return "-"
+    return f"{100 * value:+.{1 if abs(value) < 1 else 0}f}%" if value < 10 else ">999%"

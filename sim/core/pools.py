@@ -17,7 +17,7 @@ from sim.core.recorder import Recorder
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import as_sequence
 from sim.step_times.acceptance import Acceptance
-from sim.step_times.step_time import FloatArray, StepTime
+from sim.step_times.step_time import NoiseSample, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
 from workloads.plugins import plugin_name
@@ -42,7 +42,7 @@ class Pool:
     step_time: StepTime
     replicas: int = 1
     role: Role = "serve"
-    noise: FloatArray | None = None
+    noise: NoiseSample | None = None
     speed: float = 1.0
     acceptance: Acceptance | None = None
 

@@ -9,7 +9,7 @@ import numpy as np
 from policies.config import PolicyConfig
 from sim.experiments.bisection import bisect_rate
 from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.predict import REPLICATIONS, Interval, run_once
+from sim.experiments.predict import Interval, run_once, runs_over_seeds
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import LATENCIES, SLO, figure
 from sim.records.run import Run
@@ -19,6 +19,7 @@ from workloads.trace import Trace
 from workloads.transform import at_rate
 
 PRECISION = 0.01
+REPLICATIONS = 20
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
 _NEARBY = (0.8, 0.95, 1.05, 1.2)
@@ -139,6 +140,23 @@ def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerMod
     """
     scenario = _admitting_all(Scenario(config, profile))
     return _completions_per_s(run_once(_at_once(trace), scenario), trace.source)
+
+
+def saturation_interval(
+    trace: Trace,
+    config: PolicyConfig,
+    profile: ServerModel,
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+) -> Interval:
+    """Return the rate of ``saturation_rate_per_s`` over draws of the profile, in requests/s.
+
+    Raises ``TraceError`` if fewer than ten requests finish.
+    """
+    scenario, at_once = _admitting_all(Scenario(config, profile)), _at_once(trace)
+    draws = runs_over_seeds(at_once, scenario, seed=seed, replications=replications)
+    return Interval.over([_completions_per_s(run, trace.source) for run in draws])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,26 @@ unmeasured part costs (``sim.step_times.extrapolation``). A generated workload m
 each replication: the interval then includes its randomness.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.experiments.scenario import Scenario, replicate
-from sim.records.metrics import SLO, figure
+from sim.records.metrics import LATENCIES, SLO, figure
 from sim.records.run import Run
 from sim.step_times.provenance import Formula, Source, Sourced, run_provenance
 from sim.step_times.server_model import ServerModel
 from workloads.trace import Trace
 
-REPLICATIONS = 20
+REPLICATIONS = 200
 INTERVAL = (0.05, 0.95)
+_MEANS = ("request_id", *LATENCIES)
 _WORKLOAD_STREAM = 4
 """The stream of a replication's seed that follows the four that ``replicate`` spawns."""
 
@@ -38,29 +41,32 @@ class Interval:
     """A predicted figure: median, 5 % and 95 % quantiles over the replications.
 
     The median, because latency near saturation is a convex function of step time: a few slow draws
-    would pull a mean far away from every single run.
+    would pull a mean far away from every single run. ``standard_error`` is its Monte-Carlo error.
     """
 
     value: float
     low: float
     high: float
+    standard_error: float = 0.0
 
     @classmethod
     def over(cls, values: Sequence[float]) -> "Interval":
         """Return the interval of a figure that had these values in the replications."""
         low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1])).tolist()
-        return cls(middle, low, high)
+        return cls(middle, low, high, _median_error(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The predicted result of a policy on a trace.
 
-    ``run`` is on the fitted coefficients, ``summaries`` are those of the replications.
+    ``run`` is on the fitted coefficients, ``summaries`` are those of the replications, ``requests``
+    has the mean latencies of each request over all (``mean_requests``).
     """
 
     run: Run
     summaries: list[dict[str, Any]]
+    requests: pd.DataFrame
 
     def interval(self, metric: str) -> Interval | None:
         """Return a figure (``ttft_s.p90``) with its interval; None if it is undefined."""
@@ -118,10 +124,20 @@ def predict_scenario(
 ) -> Prediction:
     """Simulate a scenario, with intervals; ``redraw`` as in ``summaries_over_seeds``."""
     run = run_once(trace, scenario, seed=seed)
-    drawn = summaries_over_seeds(
-        trace, scenario, run, seed=seed, replications=replications, redraw=redraw
-    )
-    return Prediction(run, list(drawn))
+    summaries, frames = [], [run.requests[[*_MEANS]]]
+    for drawn in _draws(trace, scenario, seed, replications, _is_outside(run), redraw):
+        summaries.append(drawn.summary())
+        frames.append(drawn.requests[[*_MEANS]])
+    return Prediction(run, summaries, mean_requests(frames))
+
+
+def mean_requests(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the mean latencies of each request over runs of the same trace.
+
+    Columns: ``request_id`` and ``LATENCIES``, in seconds; undefined where no run has them.
+    """
+    rows = pd.concat([frame[[*_MEANS]] for frame in frames])
+    return rows.groupby("request_id", sort=False).mean().reset_index()
 
 
 def summaries_over_seeds(
@@ -161,6 +177,13 @@ def difference(
     pairs = [(figure(x, metric), figure(y, metric)) for x, y in zip(a, b, strict=True)]
     values = [y - x for x, y in pairs if x is not None and y is not None]
     return Interval.over(values) if values else None
+
+
+def _median_error(values: Sequence[float]) -> float:
+    """Return the standard error of the median: half the distance of the ranks one sigma off."""
+    off = 0.5 / math.sqrt(len(values))
+    below, above = np.quantile(values, (max(0.0, 0.5 - off), min(1.0, 0.5 + off)))
+    return float(above - below) / 2
 
 
 def runs_over_seeds(

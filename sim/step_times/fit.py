@@ -2,9 +2,9 @@
 
 Least absolute *relative* deviations by iteratively reweighted non-negative least squares: a step
 that the machine disturbed has no more weight than any other. The uncertainty comes from a bootstrap
-over steps. The simulator draws one of its fits: normal draws, clipped at zero, would lengthen every
-step. The remaining noise (disturbed steps included) is kept as quantiles of measured / fitted, from
-which the simulator draws.
+over whole bursts. The simulator draws one of its fits: normal draws, clipped at zero, would
+lengthen every step. The remaining noise (disturbed steps included) is kept as quantiles of measured
+/ fitted, from which the simulator draws.
 """
 
 from dataclasses import dataclass
@@ -21,32 +21,40 @@ NOISE_QUANTILES = 200
 _ROUNDS = 12
 _BOOTSTRAPS = 40
 _CLIP = 20.0
+_HELD_OUT = 0.25
+_LEAST_BURSTS = 8
+_LEAST_PAIRS = 100
+_MOST_CORRELATION = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One measured step: its shape, its duration, and the calibration round it belongs to."""
+    """One measured step: its shape, its duration, and the calibration round and burst it is of."""
 
     shape: BatchShape
     seconds: float
     round: int = 0
+    burst: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Coefficients (s per unit of ``FEATURES``), their uncertainty, and the remaining noise.
 
-    ``draws`` [bootstraps, features] are fits to resampled steps, ``covariance`` is theirs.
+    ``draws`` [bootstraps, features] are fits to resampled bursts, ``covariance`` is theirs.
 
-    ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``drift`` the relative
+    ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``noise_correlation`` is that
+    of the normal scores of neighbouring steps of a burst, ``drift`` the relative
     standard deviation of whole calibration rounds, ``held_out_error`` the median absolute relative
-    error on steps that were left out of a second fit, ``ranges`` the largest value of each feature.
+    error on bursts that were left out of a second fit, ``ranges`` the largest value of each
+    feature.
     """
 
     coefficients: FloatArray
     covariance: FloatArray
     draws: FloatArray
     noise: FloatArray
+    noise_correlation: float
     drift: float
     held_out_error: float
     ranges: dict[str, float]
@@ -60,13 +68,22 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     """
     matrix = np.array([features(sample.shape) for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
-    return fit_rows(matrix, seconds, np.array([sample.round for sample in samples]), seed)
+    rounds = np.array([sample.round for sample in samples])
+    return fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
 
 
-def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: int = 0) -> Fit:
+def fit_rows(
+    matrix: FloatArray,
+    seconds: FloatArray,
+    rounds: IntArray,
+    seed: int = 0,
+    bursts: IntArray | None = None,
+) -> Fit:
     """Fit ``seconds`` to rows of features (``FEATURES`` first, others may follow).
 
-    Raises ``ProfileError`` if there are fewer than two rows per feature of the model.
+    The rows of a burst share what disturbed the machine at that time: they are drawn again, or held
+    out, together. Without ``bursts`` every row stands for itself. Raises ``ProfileError`` if there
+    are fewer than two rows per feature of the model.
     """
     if len(seconds) < 2 * len(FEATURES):
         raise ProfileError(
@@ -75,15 +92,17 @@ def fit_rows(matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: in
         )
     rng = np.random.default_rng(seed)
     coefficients = _robust_nnls(matrix, seconds)
-    draws = _bootstrap(matrix, seconds, rng)
+    groups = _groups(bursts, len(seconds))
+    draws = _bootstrap(matrix, seconds, groups, rng)
     ratios = seconds / (matrix @ coefficients)
     return Fit(
         coefficients=coefficients,
         covariance=np.cov(draws, rowvar=False),
         draws=draws,
         noise=noise_quantiles(ratios),
+        noise_correlation=_lag_correlation(ratios, groups),
         drift=_drift(ratios, rounds),
-        held_out_error=_held_out_error(matrix, seconds, rng),
+        held_out_error=_held_out_error(matrix, seconds, groups, rng),
         ranges=dict(zip(FEATURES, matrix.max(axis=0).tolist(), strict=False)),
         steps=len(seconds),
     )
@@ -118,10 +137,22 @@ def _least_deviations(matrix: FloatArray, target: FloatArray, least: float) -> F
     return np.asarray(solution, dtype=np.float64)
 
 
-def _bootstrap(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator) -> FloatArray:
-    count = len(seconds)
-    resampled = (rng.integers(count, size=count) for _ in range(_BOOTSTRAPS))
-    return np.array([_robust_nnls(matrix[rows], seconds[rows]) for rows in resampled])
+def _groups(bursts: IntArray | None, count: int) -> list[IntArray]:
+    """Return the rows of each burst; each row alone where there are too few bursts to draw from."""
+    if bursts is None or len(np.unique(bursts)) < _LEAST_BURSTS:
+        return [np.array([row]) for row in range(count)]
+    return [np.flatnonzero(bursts == burst) for burst in np.unique(bursts)]
+
+
+def _bootstrap(
+    matrix: FloatArray, seconds: FloatArray, groups: list[IntArray], rng: np.random.Generator
+) -> FloatArray:
+    fits = []
+    for _ in range(_BOOTSTRAPS):
+        drawn = rng.integers(len(groups), size=len(groups))
+        rows = np.concatenate([groups[number] for number in drawn])
+        fits.append(_robust_nnls(matrix[rows], seconds[rows]))
+    return np.array(fits)
 
 
 def noise_quantiles(ratios: FloatArray) -> FloatArray:
@@ -131,12 +162,32 @@ def noise_quantiles(ratios: FloatArray) -> FloatArray:
     return np.asarray(points * ratios.mean() / points.mean(), dtype=np.float64)
 
 
+def _lag_correlation(ratios: FloatArray, groups: list[IntArray]) -> float:
+    """Return the correlation of the normal scores of neighbouring steps of a burst, at least 0."""
+    from scipy.special import ndtri
+
+    scores = ndtri((ratios.argsort().argsort() + 0.5) / len(ratios))
+    pairs = [(scores[rows[:-1]], scores[rows[1:]]) for rows in groups if len(rows) > 1]
+    if not pairs:
+        return 0.0
+    before, after = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    if len(before) < _LEAST_PAIRS:
+        return 0.0
+    return float(np.clip(np.corrcoef(before, after)[0, 1], 0.0, _MOST_CORRELATION))
+
+
 def _drift(ratios: FloatArray, rounds: IntArray) -> float:
     medians = [float(np.median(ratios[rounds == number])) for number in np.unique(rounds)]
     return float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
 
 
-def _held_out_error(matrix: FloatArray, seconds: FloatArray, rng: np.random.Generator) -> float:
-    held_out = rng.random(len(seconds)) < 0.25
+def _held_out_error(
+    matrix: FloatArray, seconds: FloatArray, groups: list[IntArray], rng: np.random.Generator
+) -> float:
+    held_out = np.zeros(len(seconds), dtype=bool)
+    for rows, chance in zip(groups, rng.random(len(groups)), strict=True):
+        held_out[rows] = chance < _HELD_OUT
+    if held_out.all() or not held_out.any():
+        return 0.0
     fitted = matrix[held_out] @ _robust_nnls(matrix[~held_out], seconds[~held_out])
     return float(np.median(np.abs(fitted / seconds[held_out] - 1)))

@@ -10,7 +10,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.profile import ApiLatencyFit, Profile, load_profile
-from sim.step_times.step_time import FloatArray, StepTime
+from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
 from workloads.errors import ProfileError
 from workloads.plugins import Registry, names_a_file
 
@@ -53,9 +53,9 @@ class PluginServer:
         """Return the same as ``model``."""
         return self.model()
 
-    def noise_factors(self) -> FloatArray:
+    def noise_factors(self) -> NoiseSample:
         """Return the factor 1."""
-        return np.array([1.0])
+        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return True."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
@@ -15,7 +15,7 @@ from sim.records.run import Run
 from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.fit import Fit
 from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
-from sim.step_times.step_time import FEATURES, ApiLatency, FloatArray, LinearStepTime, StepTime
+from sim.step_times.step_time import FEATURES, ApiLatency, LinearStepTime, NoiseSample, StepTime
 from workloads.errors import PolicyError, ProfileError, did_you_mean
 
 DEFAULT_PROFILE = "base-cpu"
@@ -32,6 +32,7 @@ class StepTimeFit(_StrictModel):
     covariance: list[list[float]] = Field(default_factory=list)
     draws: list[list[float]] = Field(default_factory=list)
     noise: list[float] = Field(default_factory=lambda: [1.0])
+    noise_correlation: float = Field(default=0.0, ge=0, lt=1)
     drift: float = 0.0
     held_out_error: float | None = None
     ranges: dict[str, float] = Field(default_factory=dict)
@@ -42,6 +43,41 @@ class StepTimeFit(_StrictModel):
     def _known_features(cls, value: dict[str, float]) -> dict[str, float]:
         LinearStepTime.of(value)
         return value
+
+    @model_validator(mode="after")
+    def _possible_uncertainty(self) -> "StepTimeFit":
+        if negative := [name for name, value in self.coefficients.items() if value < 0]:
+            raise ValueError(
+                f"coefficients.{negative[0]}: {self.coefficients[negative[0]]:g} s is negative; a "
+                "step never gets shorter by more work"
+            )
+        wrong = [n for n, draw in enumerate(self.draws) if len(draw) != len(FEATURES)]
+        if wrong:
+            raise ValueError(
+                f"draws.{wrong[0]}: {len(self.draws[wrong[0]])} values, not {len(FEATURES)}, one "
+                "for each feature of a calibration"
+            )
+        if any(value < 0 for draw in self.draws for value in draw):
+            raise ValueError("draws: a negative value; a step never gets shorter by more work")
+        if not self.noise or min(self.noise) < 0 or self.drift < 0:
+            raise ValueError("noise and drift: at least one factor, and none negative")
+        self._check_covariance()
+        return self
+
+    def _check_covariance(self) -> None:
+        if not self.covariance:
+            return
+        sizes = {len(self.covariance), *map(len, self.covariance)}
+        if len(sizes) > 1:
+            raise ValueError("covariance: not a square matrix")
+        matrix = np.array(self.covariance)
+        spread = np.sqrt(np.abs(np.diag(matrix)))
+        scale = np.outer(spread, spread)
+        scale[scale == 0] = 1.0
+        if not np.allclose(matrix / scale, matrix.T / scale, atol=1e-4):
+            raise ValueError("covariance: not symmetric")
+        if np.linalg.eigvalsh(matrix / scale).min() < -1e-3 or (np.diag(matrix) < 0).any():
+            raise ValueError("covariance: not positive semi-definite")
 
     @field_validator("ranges")
     @classmethod
@@ -59,6 +95,7 @@ class StepTimeFit(_StrictModel):
             covariance=[[_short(value) for value in row] for row in fit.covariance],
             draws=[[_short(value) for value in row] for row in fit.draws],
             noise=[_short(value) for value in fit.noise],
+            noise_correlation=_short(fit.noise_correlation),
             drift=_short(fit.drift),
             held_out_error=_short(fit.held_out_error),
             ranges=fit.ranges,
@@ -68,6 +105,15 @@ class StepTimeFit(_StrictModel):
     def model(self) -> LinearStepTime:
         """Return the model with the fitted coefficients."""
         return LinearStepTime.of(self.coefficients)
+
+    def scaled(self, factor: float) -> "StepTimeFit":
+        """Return the fit of an engine that computes ``factor`` times as slowly."""
+        update = {
+            "coefficients": {name: factor * value for name, value in self.coefficients.items()},
+            "covariance": [[factor**2 * value for value in row] for row in self.covariance],
+            "draws": [[factor * value for value in row] for row in self.draws],
+        }
+        return self.model_copy(update=update)
 
     def drawn(self, rng: np.random.Generator) -> LinearStepTime:
         """Return the model of a random bootstrap fit (or the fitted one), times a random drift."""
@@ -84,18 +130,18 @@ class StepTimeFit(_StrictModel):
         """Return whether all draws are equal: the uncertainty was not measured."""
         return not self.draws and not self.drift and set(self.noise) == {1.0}
 
-    def noise_factors(self) -> FloatArray:
-        """Return quantiles of measured / fitted step durations."""
-        return np.array(self.noise)
+    def noise_factors(self) -> NoiseSample:
+        """Return quantiles of measured / fitted step durations, and their serial correlation."""
+        return NoiseSample(np.array(self.noise), self.noise_correlation)
 
 
 class ApiLatencyFit(_StrictModel):
     """Latency of the HTTP process (``sim.step_times.step_time.ApiLatency``), in seconds."""
 
-    request_s: float = 0.0
-    request_per_token_s: float = 0.0
-    chunk_s: float = 0.0
-    chunk_per_sequence_s: float = 0.0
+    request_s: float = Field(default=0.0, ge=0)
+    request_per_token_s: float = Field(default=0.0, ge=0)
+    chunk_s: float = Field(default=0.0, ge=0)
+    chunk_per_sequence_s: float = Field(default=0.0, ge=0)
 
     def model(self) -> ApiLatency:
         """Return the latency as the simulator uses it."""
@@ -129,6 +175,15 @@ class Profile(_StrictModel):
                 f"{', '.join(self.layouts)}; calibrate that layout"
             )
         return self.layouts[layout]
+
+    def with_policies(self, config: PolicyConfig) -> "Profile":
+        """Return the profile of the same engine under other policies."""
+        return self.model_copy(update={"policies": config.as_dict()})
+
+    def scaled(self, factor: float) -> "Profile":
+        """Return the profile of an engine whose steps take ``factor`` times as long."""
+        layouts = {layout: fit.scaled(factor) for layout, fit in self.layouts.items()}
+        return self.model_copy(update={"layouts": layouts})
 
     def is_certain(self) -> bool:
         """Return whether all draws of every layout are equal."""
@@ -209,7 +264,8 @@ def load_profile(name: str) -> Profile:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "file"
-        raise ProfileError(f"{name}: field {key!r}: {first['msg']}") from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"{name}: field {key!r}: {message}") from error
 
 
 def shipped_profiles() -> list[str]:

@@ -8,7 +8,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance
-from sim.step_times.step_time import ApiLatency, FloatArray, StepTime
+from sim.step_times.step_time import ApiLatency, NoiseSample, StepTime
 
 
 class StepTimeSource(Protocol):
@@ -20,8 +20,8 @@ class StepTimeSource(Protocol):
     def drawn(self, rng: np.random.Generator) -> StepTime:
         """Return a draw from the uncertainty of the estimate."""
 
-    def noise_factors(self) -> FloatArray:
-        """Return a sample of factors on the durations of single steps."""
+    def noise_factors(self) -> NoiseSample:
+        """Return a sample of factors on the durations of single steps, and their correlation."""
 
     def is_certain(self) -> bool:
         """Return whether all draws are equal."""

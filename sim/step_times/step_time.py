@@ -14,6 +14,7 @@ The duration of a step is a sum of non-negative parts, each with a physical caus
 Every part grows with its feature, so the model is monotone, also in extrapolation.
 """
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -207,6 +208,21 @@ class ApiLatency:
         return self.chunk_s + self.chunk_per_sequence_s * sequences
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NoiseSample:
+    """A sample of factors on step durations; ``correlation`` is that of neighbouring steps.
+
+    The correlation is of normal scores: a step draws the factor whose rank is that of a Gaussian
+    autoregressive process (a copula), so its distribution is the sample's whatever the correlation.
+    """
+
+    factors: FloatArray
+    correlation: float = 0.0
+
+
+NO_NOISE = NoiseSample(np.ones(1))
+
+
 class StepNoise:
     """Random factors on step durations, one per step index, independent of macro-stepping.
 
@@ -216,8 +232,13 @@ class StepNoise:
     _CHUNK = 4096
     _KEPT = 16 * _CHUNK
 
-    def __init__(self, factors: FloatArray, rng: np.random.Generator) -> None:
-        self._sample = np.rint(np.asarray(factors) * (1 << _NOISE_BITS)).astype(np.int64)
+    def __init__(self, sample: NoiseSample, rng: np.random.Generator) -> None:
+        self._sample = np.rint(np.asarray(sample.factors) * (1 << _NOISE_BITS)).astype(np.int64)
+        self._correlation = sample.correlation
+        self._score = 0.0
+        if self._correlation:
+            self._sample.sort()
+            self._score = float(rng.standard_normal())
         self._rng = rng
         self._first = 0  # the step of entry 0 of the sums
         self._sums = [0]
@@ -248,7 +269,19 @@ class StepNoise:
 
     def _append(self) -> None:
         known = self._first + len(self._sums) - 1
-        fresh = self._rng.choice(self._sample, self._CHUNK).tolist()
+        fresh = self._fresh().tolist()
         weighted = (factor * step for step, factor in enumerate(fresh, known))
         self._sums += list(accumulate(fresh, initial=self._sums[-1]))[1:]
         self._weighted_sums += list(accumulate(weighted, initial=self._weighted_sums[-1]))[1:]
+
+    def _fresh(self) -> npt.NDArray[np.int64]:
+        if not self._correlation:
+            return self._rng.choice(self._sample, self._CHUNK)
+        from scipy.special import ndtr
+
+        rho = self._correlation
+        shocks = math.sqrt(1 - rho**2) * self._rng.standard_normal(self._CHUNK)
+        scores = list(accumulate(shocks.tolist(), lambda z, e: rho * z + e, initial=self._score))
+        self._score = scores[-1]
+        ranks = ndtr(np.array(scores[1:])) * len(self._sample)
+        return np.asarray(self._sample[ranks.astype(np.int64).clip(0, len(self._sample) - 1)])

@@ -25,7 +25,7 @@ from app.twin.verification import (
     Level,
     Plan,
     Verification,
-    verify,
+    Verifier,
 )
 from loadtest.endpoint import Endpoint, probe
 from loadtest.report.comparison import MetricComparison
@@ -77,7 +77,7 @@ def row(name: str, found: Verification, level: Level) -> str:
         f"{100 * level.utilisation:.0f} %",
         f"{level.trace.rate_per_s:.2f}/s",
         *(_cell(by_name[metric]) for metric in METRICS),
-        "holds" if level.comparison.holds else "fails",
+        level.comparison.outcome,
         ", ".join(found.not_identified) or "-",
     ]
     return f"| {' | '.join(cells)} |"
@@ -87,10 +87,11 @@ def _cell(metric: MetricComparison) -> str:
     assert metric.predicted is not None
     assert metric.measured is not None
     scale = 1e3 if "_s." in metric.metric else 1.0
-    noise = "-" if metric.noise is None else f"{100 * metric.noise:.1f} %"
+    ends = (metric.error_low, metric.error_high)
+    interval = " to ".join("-" if end is None else f"{100 * end:+.1f}" for end in ends)
     error = "-" if metric.error is None else f"{100 * metric.error:+.1f} %"
     values = f"{scale * metric.predicted.value:.1f} / {scale * metric.measured:.1f}"
-    return f"{values} ({error}, {noise})"
+    return f"{values} ({error}, {interval})"
 
 
 def say(line: str) -> None:
@@ -112,7 +113,7 @@ def verify_black_box(
     calibrator = BlackBoxCalibrator(
         endpoint, Allowance(max_s, max_requests), report_progress=progress
     )
-    return verify(calibrator, trace, plan, progress)
+    return Verifier(calibrator, trace, plan, progress).run()
 
 
 def main(

@@ -21,7 +21,7 @@ from policies.prefix.eviction import EVICTION_ORDERS
 from policies.registry import MEMORIES, SCHEDULERS
 from sim.core.simulate import simulate
 from sim.records.run import Run
-from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise
+from sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise
 from tests.support.checked import CheckedScheduler, request
 from workloads.request import Request
 
@@ -108,7 +108,7 @@ Clock = Literal["affine", "noisy", "sampled"]
 def run_checked(
     config: PolicyConfig, requests: list[Request], macro: bool, clock: Clock = "noisy"
 ) -> Run:
-    noise = StepNoise(np.array([0.9, 1.0, 1.3]), np.random.default_rng(0))
+    noise = StepNoise(NoiseSample(np.array([0.9, 1.0, 1.3])), np.random.default_rng(0))
     scheduler = CheckedScheduler(config)
     run = simulate(
         requests,

@@ -3,19 +3,19 @@
 from dataclasses import replace
 from typing import Any
 
+from app.twin.forecast import Forecast, LevelForecast
+from app.twin.power import Refutable
 from app.twin.verification import Level, Verification
-from loadtest.report.comparison import METRICS, Comparison, compare
+from loadtest.report.comparison import METRICS, compare
 from policies.config import PolicyConfig
 from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import Prediction, interval, predict
-from sim.records.run import Run
+from sim.experiments.predict import Interval, interval, predict
 from sim.step_times.profile import Profile, StepTimeFit
 from tests.support.figure_frames import load_test
 from workloads.sample import sample_trace
-from workloads.trace import Trace
 from workloads.transform import limit
 
-REQUESTS = 20
+REQUESTS = 40
 CONFIG = PolicyConfig()
 
 
@@ -27,28 +27,33 @@ def a_profile(config: PolicyConfig, **engine: Any) -> Profile:
     )  # fmt: skip
 
 
-def judged(trace: Trace, off: float = 1.0) -> tuple[Prediction, list[Run], Comparison]:
+def a_level(utilisation: float, off: float = 1.0) -> Level:
     """A prediction and two load tests; ``off`` times what these measured is what is predicted."""
-    prediction = predict(trace, CONFIG, a_profile(CONFIG), replications=2)
+    trace = limit(sample_trace(), REQUESTS)
+    found = predict(trace, CONFIG, a_profile(CONFIG), replications=2)
     measured = [load_test(REQUESTS), load_test(REQUESTS)]
     summaries = [run.summary() for run in measured]
-    found = {metric: interval(summaries, metric) for metric in METRICS}
-    predicted = {
-        name: replace(one, value=off * one.value) for name, one in found.items() if one is not None
-    }
-    return prediction, measured, compare(predicted, measured)
+    figures = {metric: interval(summaries, metric) for metric in METRICS}
+    intervals = {n: replace(i, value=off * i.value) for n, i in figures.items() if i is not None}
+    forecast = LevelForecast(utilisation, trace, found.run, intervals, measured[0].requests)
+    comparison = compare(intervals, measured, requests=measured[0].requests)
+    return Level(forecast, measured, comparison, Refutable(0.06, None))
+
+
+def verification_of(
+    profile: Profile, levels: list[Level], decisions: DecisionCheck | None = None
+) -> Verification:
+    forecasts = tuple(level.prediction for level in levels)
+    forecast = Forecast(profile, Interval(5.0, 4.8, 5.2), forecasts, 0, 0.01, {})
+    return Verification(forecast, levels, decisions)
 
 
 def a_verification(config: PolicyConfig = CONFIG) -> Verification:
     """One that reads a step log, at one load."""
-    trace = limit(sample_trace(), REQUESTS)
-    level = Level(0.7, trace, *judged(trace))
-    return Verification(a_profile(config), 5.0, [level], DecisionCheck(3, 3))
+    return verification_of(a_profile(config), [a_level(0.7)], DecisionCheck(3, 3))
 
 
 def a_black_box_verification(off: float = 1.0, **not_identified: str) -> Verification:
     """One that sees what clients see, at two loads."""
-    trace = limit(sample_trace(), REQUESTS)
-    levels = [Level(utilisation, trace, *judged(trace, off)) for utilisation in (0.5, 0.7)]
     profile = a_profile(CONFIG, identified={"not identified": not_identified})
-    return Verification(profile, 5.0, levels)
+    return verification_of(profile, [a_level(0.5, off), a_level(0.7, off)])

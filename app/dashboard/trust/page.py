@@ -24,6 +24,7 @@ from app.dashboard.trust.profile_fit import (
 )
 from app.dashboard.trust.trials import (
     EXAMPLE,
+    VERDICTS,
     Trials,
     error_rows,
     find_trials,
@@ -36,6 +37,8 @@ from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from app.text.provenance import outside_warning
 from app.text.report_folders import Trial
+from loadtest.report.comparison_report import verdict_in_words
+from loadtest.report.error_interval import CONFIDENCE
 from sim.step_times.profile import Profile, load_profile
 from workloads.errors import ServetwinError
 
@@ -100,10 +103,10 @@ def _trials(root: str, changed: float) -> Trials:
 
 def _verdict(name: str, trial: Trial) -> None:
     comparison = trial.comparison
-    holds = comparison.holds
-    (st.success if holds else st.error)(
-        f"{'✓ The prediction holds' if holds else '✗ The prediction fails'}: "
-        f"{len(trial.predicted.run.requests)} requests, {comparison.repeats} load tests."
+    said = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
+    said[comparison.outcome](
+        f"{VERDICTS[comparison.outcome][0]} {escaped(' '.join(verdict_in_words(comparison)))} "
+        f"{len(trial.predicted.run.requests)} requests."
     )
     st.caption(escaped(f"Measured {when_and_where(trial)}."))
     if (EXAMPLE / name).is_dir():
@@ -112,8 +115,9 @@ def _verdict(name: str, trial: Trial) -> None:
     with st.expander("The errors as a table"):
         st.dataframe(verdict_table(comparison.metrics), hide_index=True)
         st.caption(
-            "Error: (predicted - measured) / measured. Noise floor: (max - min) / mean of the load "
-            "tests. A metric holds within its limit, or twice the noise floor where that is more."
+            f"Error: (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence "
+            "interval. A metric holds when the interval lies within the limit, is refuted when it "
+            "lies outside; else the load tests cannot tell."
         )
 
 

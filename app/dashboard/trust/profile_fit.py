@@ -81,7 +81,7 @@ def _most_rows(fit: StepTimeFit) -> float:
 
 
 def _curve(fit: StepTimeFit, sizes: list[int], shapes: list[BatchShape]) -> pd.DataFrame:
-    model, noise = fit.model(), fit.noise_factors()
+    model, noise = fit.model(), fit.noise_factors().factors
     seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
     low, high = np.quantile(noise, (0.05, 0.95))
     measured = [_is_measured(shape, fit.ranges) for shape in shapes]

@@ -9,11 +9,19 @@ import pandas as pd
 from app.html.tables import metric_label
 from app.text.metric_labels import METRICS
 from app.text.report_folders import Trial, find_runs
-from loadtest.report.comparison import NOISE_MULTIPLE, MetricComparison
+from loadtest.report.comparison import MetricComparison, Outcome
 from workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
 """Written by ``servetwin verify`` on the bundled engine (the bundled sample, two load tests)."""
+
+
+VERDICTS: dict[Outcome | None, str] = {
+    "holds": "✓ holds",
+    "refuted": "✗ refuted",
+    "cannot tell": "? cannot tell",
+    None: "not judged",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +70,14 @@ def requests_of(trial: Trial) -> pd.DataFrame:
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
     """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
     rows = [_error_row(row) for row in metrics if row.predicted and row.measured]
-    columns = ["metric", "error", "low", "high", "noise", "allowed"]
+    columns = ["metric", "error", "low", "high", "allowed"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """Return predicted, measured, error, noise floor and verdict of each metric, in its unit."""
-    verdicts = {True: "✓ holds", False: "✗ fails", None: "not judged"}
+    """Return predicted, measured, error, its interval and verdict of each metric, in its unit."""
     return pd.DataFrame(
-        [{**_figures(row), "verdict": verdicts[row.holds]} for row in metrics if row.predicted]
+        [{**_figures(row), "verdict": VERDICTS[row.outcome]} for row in metrics if row.predicted]
     )
 
 
@@ -85,22 +92,18 @@ def _figures(row: MetricComparison) -> dict[str, object]:
         "to": factor * bounds.high if bounds else None,
         "measured": None if row.measured is None else factor * row.measured,
         "error, %": None if row.error is None else 100 * row.error,
-        "noise floor, %": None if row.noise is None else 100 * row.noise,
+        "error from, %": None if row.error_low is None else 100 * row.error_low,
+        "error to, %": None if row.error_high is None else 100 * row.error_high,
         "limit, %": None if row.limit is None else 100 * row.limit,
     }
 
 
 def _error_row(row: MetricComparison) -> tuple[object, ...]:
-    bounds, measured = row.predicted, row.measured
-    assert bounds is not None
-    assert measured
-    nan = float("nan")
-    noise = nan if row.noise is None else 100 * row.noise
-    allowed = nan
-    if row.limit is not None:
-        allowed = 100 * max(row.limit, NOISE_MULTIPLE * (row.noise or 0.0))
-    off = (100 * (value / measured - 1) for value in (bounds.value, bounds.low, bounds.high))
-    return (metric_label(row.metric), *off, noise, allowed)
+    values = (row.error, row.error_low, row.error_high, row.limit)
+    return (
+        metric_label(row.metric),
+        *(float("nan") if value is None else 100 * value for value in values),
+    )
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:

@@ -60,6 +60,7 @@ class BlackBoxCalibrator:
     """
 
     error_limits = ERROR_LIMITS
+    policy_name = None
 
     def __init__(
         self,
@@ -90,8 +91,10 @@ class BlackBoxCalibrator:
         """What stopped the calibration: Ctrl-C, or an endpoint that is gone."""
         return str(self._ended) if isinstance(self._ended, EndpointLost) else None
 
-    def identify(self, rounds: int) -> None:
+    def identify(self, rounds: int, trace: Trace | None = None) -> None:
         """Run every experiment, ``rounds`` rounds of bursts, and find the memory limit.
+
+        The same for every ``trace``.
 
         Raises ``EndedEarly`` where the endpoint does not even answer a first request.
         """

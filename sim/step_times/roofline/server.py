@@ -14,7 +14,7 @@ from sim.step_times.roofline.bounds import check_bounds
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.operators import STATE_BYTES
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import FloatArray, StepTime
+from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
 from workloads.errors import PolicyError
 
 MAX_SEQS = 256
@@ -38,9 +38,9 @@ class RooflineStepTimes:
         efficiency = self.deployment.efficiency.drawn(rng)
         return roofline_step_time(replace(self.deployment, efficiency=efficiency))
 
-    def noise_factors(self) -> FloatArray:
+    def noise_factors(self) -> NoiseSample:
         """Return 1: no noise was measured."""
-        return np.ones(1)
+        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return whether the efficiencies have no spread."""

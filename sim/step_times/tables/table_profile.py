@@ -12,7 +12,7 @@ from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.provenance import Excess, Provenance
-from sim.step_times.step_time import FloatArray, StepTime
+from sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
 from sim.step_times.tables.interpolate import LEVELS
 from sim.step_times.tables.table import Table
 from workloads.errors import ProfileError
@@ -49,9 +49,9 @@ class TableFit:
         """Return the table times a lognormal factor as large as the held-out error."""
         return ScaledTable(self.table, float(rng.lognormal(0.0, self.log_deviation)))
 
-    def noise_factors(self) -> FloatArray:
+    def noise_factors(self) -> NoiseSample:
         """Return 1: a table has medians, no noise."""
-        return np.array([1.0])
+        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return whether every draw is the same: the table is too small to tell its error."""

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -37,9 +36,7 @@ MOMENTS = figures.TimelineData(
 )  # fmt: skip
 
 
-ERRORS = pd.DataFrame(
-    {"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "noise": np.nan, "allowed": 10.0}
-)
+ERRORS = pd.DataFrame({"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "allowed": 10.0})
 
 
 BANDS = pd.DataFrame(

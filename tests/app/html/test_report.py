@@ -146,12 +146,12 @@ def test_the_scenario_is_included_as_yaml(folders: Path, page: Page) -> None:
     assert written in page.words
 
 
-@pytest.mark.parametrize(("measured", "verdict"), [("alike", "holds"), ("slower", "FAILS on")])
+@pytest.mark.parametrize(("measured", "verdict"), [("alike", "holds:"), ("slower", "is REFUTED:")])
 def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
     folders: Path, measured: str, verdict: str
 ) -> None:
     page = page_of(folders / "predicted", folders / measured)
-    assert f"predicted: the prediction {verdict}" in page.text
+    assert f"predicted: The prediction {verdict}" in page.text
     found = compare(load_run(folders / "predicted"), [load_run(folders / measured)])
     for row in found.metrics:
         assert f"{row.error:+.1%}" in page.text

@@ -22,7 +22,7 @@ from policies.registry import build_scheduler
 from policies.step_record import StepRecord
 from sim.core.simulate import simulate
 from sim.experiments.decision_check import check_decisions
-from sim.step_times.step_time import FloatArray, LinearStepTime, StepNoise, StepTime
+from sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise, StepTime
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, add
 from workloads.request import Request
 
@@ -90,7 +90,7 @@ def served(config: PolicyConfig, step_time: StepTime, script: Script) -> MemoryS
         build_scheduler(config),
         Answers(vocab_size=1000),
         step_time,
-        StepNoise(NOISE, np.random.default_rng(0)),
+        StepNoise(NoiseSample(NOISE), np.random.default_rng(0)),
         clock=clock,
         prefix_cache=config.prefix_cache,
         log=log,
@@ -102,7 +102,7 @@ def served(config: PolicyConfig, step_time: StepTime, script: Script) -> MemoryS
 
 
 def simulated(config: PolicyConfig, step_time: StepTime, asked: list[Request]) -> list[StepRecord]:
-    noise = StepNoise(NOISE, np.random.default_rng(0))
+    noise = StepNoise(NoiseSample(NOISE), np.random.default_rng(0))
     scheduler = build_scheduler(config)
     return simulate(asked, scheduler, step_time, noise=noise, keep_records=True).records
 

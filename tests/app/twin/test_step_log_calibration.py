@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.scenario.engine_options import EngineChoice
@@ -10,8 +11,8 @@ from app.scenario.settings import policies_named
 from app.text.report_folders import find_runs
 from app.text.verdict import as_json, summary_table, verdict_lines
 from app.twin.engines import bundled_engine, engine_at
-from app.twin.step_log_calibration import StepLogCalibrator
-from app.twin.verification import Plan, Rounds, Verification, verify
+from app.twin.step_log_calibration import StepLogCalibrator, representative_load
+from app.twin.verification import Plan, Verification, Verifier
 from loadtest.report.comparison import DEFAULT_LIMITS
 from policies.config import PolicyConfig
 from sim.records.run import load_run
@@ -32,10 +33,11 @@ def found(request: pytest.FixtureRequest) -> Verification:
     config = policies_named(request.param, SMALL, "--policy")
     with bundled_engine(config, EngineChoice("tiny")) as engine:
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
-        plan = Plan(replications=5, rounds=Rounds(before=1, between=0, after=1))
+        plan = Plan(minutes=0.0, replications=5, rounds=1)
         calibrator = StepLogCalibrator(engine, plan.seed, said.append)
-        verification = verify(calibrator, limit(sample_trace(), REQUESTS), plan, said.append)
-    assert len(said) == 2 + plan.repeats
+        trace = limit(sample_trace(), REQUESTS)
+        verification = Verifier(calibrator, trace, plan, said.append).run()
+    assert [line.partition(" ")[0] for line in said] == ["calibrating:"] * 2 + ["load"] * 2
     return verification
 
 
@@ -62,10 +64,12 @@ def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
     for metric, bound in DEFAULT_LIMITS.items():
         row = rows[metric]
         assert row.error is not None
-        assert row.noise is not None
-        assert row.holds == (abs(row.error) <= max(bound, 2 * row.noise))
+        assert row.error_low is not None
+        assert row.error_high is not None
+        assert row.error_low <= row.error <= row.error_high
+        assert (row.outcome == "holds") == (-bound <= row.error_low and row.error_high <= bound)
     lines = "\n".join(verdict_lines(found))
-    assert f"VERDICT: the prediction {'holds' if found.holds else 'FAILED'}" in lines
+    assert f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}; " in lines
     assert max(map(len, lines.splitlines())) <= 100
     assert len(summary_table([found])) == 4
     record = json.loads(as_json([found]))
@@ -82,3 +86,17 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     profile = load_profile(str(tmp_path / "profile.json"))
     assert profile.policy_config() == found.config
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
+
+
+def test_the_load_of_a_calibration_is_like_the_trace_but_other_requests() -> None:
+    trace = sample_trace()
+    load = representative_load(trace, 20.0, 10.0, np.random.default_rng(0))
+    assert len(load) == 200
+    assert load.rate_per_s == pytest.approx(20.0, rel=0.2)
+    ours, theirs = (np.mean([r.prompt_tokens for r in one]) for one in (load, trace))
+    assert ours == pytest.approx(theirs, rel=0.2)
+    assert not {r.request_id for r in load} & {r.request_id for r in trace}
+    lengths = {(r.prompt_tokens, r.output_tokens) for r in trace}
+    assert {(r.prompt_tokens, r.output_tokens) for r in load} <= lengths
+    assert len(representative_load(trace, 0.5, 10.0, np.random.default_rng(0))) == 20
+    assert len(representative_load(trace, 500.0, 10.0, np.random.default_rng(0))) == 400

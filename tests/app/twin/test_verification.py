@@ -1,125 +1,206 @@
 """The loop of a verification, with a calibrator and load tests that take no time."""
 
-from collections.abc import Mapping
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.twin import verification
-from app.twin.verification import (
-    BLACK_BOX_ROUNDS,
-    BLACK_BOX_UTILISATIONS,
-    Plan,
-    Verification,
-    verify,
-)
+from app.twin.verification import Plan, Verification, Verifier
 from loadtest.endpoint import Endpoint
 from sim.experiments.decision_check import DecisionCheck
 from sim.experiments.predict import predict_once
-from sim.records.run import Run
-from sim.step_times.profile import Profile, load_profile
+from sim.records.run import Run, RunError
+from tests.support.fake_calibrator import PROFILE, TRACE, FakeCalibrator, FakeMachine, machine_of
 from tests.support.report_runs import pretended
 from workloads.errors import EndedEarly, LoadTestError
-from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import limit, scale_tokens
 
-PROFILE = load_profile("base-cpu")
-TRACE = limit(sample_trace(), 20)
-
-
-class FakeCalibrator:
-    """Knows its profile before the first round; ``events`` has rounds and load tests."""
-
-    error_limits: Mapping[str, float] = {"tpot_s.mean": 0.05}
-
-    def __init__(self) -> None:
-        self.endpoint = Endpoint("http://host:1/v1", "model", prompt="ids", max_model_len=2048)
-        self.events: list[str] = []
-        self.stops_after = 99
-
-    @property
-    def stopped(self) -> str | None:
-        return "interrupted" if len(self.events) >= self.stops_after else None
-
-    def identify(self, rounds: int) -> None:
-        self.events.append(f"identify, {rounds}")
-
-    def run_round(self, label: str) -> None:
-        self.events.append("round")
-
-    def profile(self, name: str = "calibrated") -> Profile:
-        return PROFILE.model_copy(update={"name": name})
-
-    def as_counted(self, trace: Trace) -> Trace:
-        return trace.replaced(list(trace), "as counted")
-
-    def check_decisions(self) -> DecisionCheck:
-        return DecisionCheck(3, 3)
+PLAN = Plan(replications=4)
 
 
 @pytest.fixture
-def calibrator(monkeypatch: pytest.MonkeyPatch) -> FakeCalibrator:
-    """Its load tests find what a simulation finds."""
-    found = FakeCalibrator()
-
-    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
-        assert trace.notes[-1] == "as counted"
-        found.events.append(f"test {endpoint.salt}")
-        return pretended(predict_once(trace, PROFILE.policy_config(), PROFILE))
-
-    monkeypatch.setattr(verification, "run_load_test", run_load_test)
-    return found
+def calibrator() -> FakeCalibrator:
+    return FakeCalibrator()
 
 
-def verified(calibrator: FakeCalibrator, plan: Plan) -> Verification:
-    return verify(calibrator, TRACE, plan, lambda _: None)
+@pytest.fixture
+def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return machine_of(calibrator, monkeypatch)
 
 
-def test_rounds_and_load_tests_take_turns(calibrator: FakeCalibrator) -> None:
-    found = verified(calibrator, Plan(replications=2))
-    assert calibrator.events == ["identify, 1", "test 1", "round", "test 2", "round"]
-    assert found.levels[0].trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s)
+def verified(
+    calibrator: FakeCalibrator, plan: Plan = PLAN, trace: Trace = TRACE, **more: Any
+) -> Verification:
+    return Verifier(calibrator, trace, plan, lambda _: None, **more).run()
+
+
+def test_the_forecast_is_made_before_the_first_load_test(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
+) -> None:
+    written: list[bool] = []
+
+    def slowness(number: int) -> float:
+        written.append((tmp_path / PROFILE.policy_config().name / "forecast.json").exists())
+        return 1.0
+
+    machine.slowness = slowness
+    found = verified(calibrator, out=tmp_path)
+    assert calibrator.events[0] == "identify, 3 rounds for 40 requests"
+    tests = len(calibrator.events) - 1
+    assert calibrator.events[1:] == [f"test {number}" for number in range(1, tests + 1)]
+    assert written == [True] * tests
+    assert machine.pulses == 3 + 1 + tests, "the baseline, before the first test, after each"
+    assert found.levels[0].trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value)
     assert found.decisions == DecisionCheck(3, 3)
 
 
 def test_every_load_has_its_tests_and_no_two_tests_have_the_same_prompts(
-    calibrator: FakeCalibrator,
+    calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
-    found = verified(
-        calibrator, Plan(BLACK_BOX_UTILISATIONS, replications=2, rounds=BLACK_BOX_ROUNDS)
-    )
-    tests = ["test 1", "test 2", "round", "test 3", "test 4", "round"]
-    assert calibrator.events == ["identify, 2", *tests]
+    found = verified(calibrator, replace(PLAN, utilisations=(0.5, 0.7)))
+    assert calibrator.events[1:] == ["test 1", "test 2", "test 1001", "test 1002"]
     assert [level.utilisation for level in found.levels] == [0.5, 0.7]
     for level in found.levels:
         assert len(level.measured) == level.comparison.repeats == 2
         judged = {row.metric: row.limit for row in level.comparison.metrics if row.limit}
         assert judged == {"tpot_s.mean": 0.05}
-    assert found.holds == all(level.comparison.holds for level in found.levels)
+    assert found.outcome == "holds"
 
 
-@pytest.mark.parametrize("stops_after", [1, 3])
-def test_a_calibration_that_stops_ends_the_verification(
-    calibrator: FakeCalibrator, stops_after: int
+@pytest.mark.parametrize(
+    ("slowness", "outcome"), [(1.0, "holds"), (1.12, "refuted"), (0.88, "refuted")]
+)
+def test_an_engine_that_is_not_the_profile_is_refuted(
+    calibrator: FakeCalibrator, machine: FakeMachine, slowness: float, outcome: str
 ) -> None:
-    calibrator.stops_after = stops_after
+    machine.slowness = lambda number: slowness
+    assert verified(calibrator).outcome == outcome
+
+
+def test_more_load_tests_run_until_they_decide(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    """Two tests that differ by 8 % cannot tell; with more of them the mean becomes known."""
+    machine.slowness = lambda number: 0.96 if number % 2 else 1.04
+    found = verified(calibrator)
+    assert found.outcome == "holds"
+    assert 4 <= len(found.levels[0].measured) <= 20
+
+
+def test_a_spent_budget_ends_the_load_tests(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    machine.slowness = lambda number: 0.7 if number % 2 else 1.3
+    clock = iter(range(0, 10_000, 30))
+    plan = replace(PLAN, minutes=3.0)
+    found = verified(calibrator, plan, clock=lambda: float(next(clock)))
+    assert found.outcome == "cannot tell"
+    assert 2 < len(found.levels[0].measured) <= 6, "of at least 30 s each"
+    again = verified(FakeCalibrator(), replace(PLAN, minutes=0.0))
+    assert len(again.levels[0].measured) == 2, "never fewer than repeats"
+
+
+def test_a_machine_that_drifts_cannot_tell(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    machine.pulse_slowness = lambda number: 1.2 if number > 4 else 1.0
+    found = verified(calibrator)
+    assert found.outcome == "cannot tell"
+    (doubt,) = found.levels[0].comparison.doubts
+    assert doubt.startswith("the machine drifted: a fixed burst was +")
+    assert len(found.levels[0].measured) == 2, "more tests would not help"
+
+
+def test_a_profile_is_judged_without_calibrating(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    wrong = PROFILE.scaled(1.12)
+    found = verified(calibrator, profile=wrong)
+    assert calibrator.events == ["test 1", "test 2"]
+    assert found.profile == wrong
+    assert found.outcome == "refuted"
+
+
+def test_an_interrupted_verification_goes_on(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
+) -> None:
+    def slowness(number: int) -> float:
+        if number == 2:
+            raise KeyboardInterrupt
+        return 1.0
+
+    machine.slowness = slowness
+    with pytest.raises(KeyboardInterrupt):
+        verified(calibrator, out=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    forecast = (folder / "forecast.json").read_bytes()
+    assert (folder / "at-70" / "measured-1" / "summary.json").exists()
+    machine.slowness = lambda number: 1.0
+    calibrator.events.clear()
+    found = verified(calibrator, out=tmp_path, resume=True)
+    assert calibrator.events == ["test 2"], "no calibration, and not the first test"
+    assert found.outcome == "holds"
+    assert len(found.levels[0].measured) == 2
+    found.save(folder)
+    assert (folder / "forecast.json").read_bytes() == forecast
+    assert json.loads((folder / "verdict.json").read_text())["outcome"] == "holds"
+    calibrator.events.clear()
+    assert verified(calibrator, out=tmp_path, resume=True).outcome == "holds"
+    assert calibrator.events == [], "all was done"
+
+
+def test_a_new_forecast_leaves_no_load_test_of_an_older_one(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
+) -> None:
+    verified(calibrator, replace(PLAN, repeats=4), out=tmp_path)
+    found = verified(calibrator, replace(PLAN, repeats=2, minutes=0.0), out=tmp_path)
+    tests = len(list(tmp_path.glob("*/at-70/measured-*")))
+    assert tests == len(found.levels[0].measured) == 2
+
+
+def test_only_what_was_begun_goes_on(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
+) -> None:
+    verified(calibrator, out=tmp_path, resume=True)
+    assert calibrator.events[0].startswith("identify"), "nothing to go on with: it begins"
+    with pytest.raises(RunError, match="made for another trace; give the trace, its part and the"):
+        verified(calibrator, out=tmp_path, resume=True, trace=limit(TRACE, 39))
+    (folder,) = tmp_path.iterdir()
+    folder.rename(tmp_path / "one")
+    verified(calibrator, out=tmp_path)
+    with pytest.raises(LoadTestError, match="has 2 forecasts; give a folder with one"):
+        verified(calibrator, out=tmp_path, resume=True)
+    calibrator.policy_name = PROFILE.policy_config().name
+    assert verified(calibrator, out=tmp_path, resume=True).outcome == "holds"
+
+
+def test_a_calibration_that_stops_ends_the_verification(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    calibrator.stopped = "interrupted"
     with pytest.raises(EndedEarly, match="calibration ended early: interrupted"):
-        verified(calibrator, Plan())
-    assert len(calibrator.events) == stops_after
+        verified(calibrator)
+    assert len(calibrator.events) == 1
 
 
 def test_requests_that_the_endpoint_cannot_take_are_counted_first(
-    calibrator: FakeCalibrator,
+    calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
     long = scale_tokens(TRACE, prompt=100.0)
-    with pytest.raises(LoadTestError, match=r"20 of 20 requests are longer than the 2048 tokens"):
-        verify(calibrator, long, Plan(), lambda _: None)
+    with pytest.raises(LoadTestError, match=r"40 of 40 requests are longer than the 2048 tokens"):
+        verified(calibrator, trace=long)
     assert calibrator.events == []
 
 
 def test_a_load_test_that_is_cut_short_is_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    calibrator: FakeCalibrator,
+    machine: FakeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
         run = pretended(predict_once(trace, PROFILE.policy_config(), PROFILE))
@@ -128,6 +209,7 @@ def test_a_load_test_that_is_cut_short_is_kept(
         return run
 
     monkeypatch.setattr(verification, "run_load_test", run_load_test)
-    with pytest.raises(EndedEarly, match=r"19 of 20 requests finished \(Ctrl-C\); records in"):
-        verify(FakeCalibrator(), TRACE, Plan(), lambda _: None, tmp_path / "kept")
-    assert (tmp_path / "kept" / "requests.parquet").exists()
+    with pytest.raises(EndedEarly, match=r"39 of 40 requests finished \(Ctrl-C\); records in"):
+        verified(calibrator, out=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "at-70" / "interrupted" / "requests.parquet").exists()

@@ -14,7 +14,7 @@ from policies.sequence import Sequence
 from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance, Chain, Diffusion
-from sim.step_times.step_time import StepNoise
+from sim.step_times.step_time import NoiseSample, StepNoise
 from tests.support.checked import CheckedScheduler, request
 from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
 from tests.support.effort import examples
@@ -164,7 +164,7 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
             requests,
             law,
             macro,
-            noise=StepNoise(np.array([0.9, 1.0, 1.3]), np.random.default_rng(0)),
+            noise=StepNoise(NoiseSample(np.array([0.9, 1.0, 1.3])), np.random.default_rng(0)),
         )
         for macro in (False, True)
     )

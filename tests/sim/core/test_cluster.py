@@ -19,7 +19,7 @@ from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.profile import load_profile
-from sim.step_times.step_time import ApiLatency, LinearStepTime
+from sim.step_times.step_time import ApiLatency, LinearStepTime, NoiseSample
 from sim.theory import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import REDUCTION, WIDENING, examples
@@ -40,7 +40,7 @@ ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 SMALL = PolicyConfig(
     kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=3, token_budget=20, prefix_cache=True
 )
-NOISE = np.array([0.9, 1.0, 1.3])
+NOISE = NoiseSample(np.array([0.9, 1.0, 1.3]))
 T_99_9 = 3.85
 """Two-sided 99.9 % quantile of Student's t with 20 degrees of freedom."""
 REPLICATIONS = 21

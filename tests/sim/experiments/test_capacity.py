@@ -12,7 +12,13 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from sim.experiments.bisection import RateBracket, bisect_rate
-from sim.experiments.capacity import Capacity, SLOTarget, find_capacity, saturation_rate_per_s
+from sim.experiments.capacity import (
+    Capacity,
+    SLOTarget,
+    find_capacity,
+    saturation_interval,
+    saturation_rate_per_s,
+)
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
 from sim.step_times.profile import Profile, load_profile
@@ -192,3 +198,14 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
     assert message in refused("capacity", SAMPLE, *options)
+
+
+def test_the_saturation_rate_has_the_interval_of_the_profile() -> None:
+    profile, sample = load_profile("base-cpu"), limit(sample_trace(), 60)
+    config = profile.policy_config()
+    found = saturation_interval(sample, config, profile, seed=1)
+    fitted = saturation_rate_per_s(sample, config, profile)
+    assert found.low < found.value < found.high
+    assert found.value == pytest.approx(fitted, rel=0.05)
+    slow = saturation_interval(sample, config, profile.scaled(2.0), seed=1)
+    assert slow.value == pytest.approx(found.value / 2, rel=0.01)

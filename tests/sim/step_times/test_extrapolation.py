@@ -22,7 +22,14 @@ from sim.step_times.provenance import (
     Calibration,
     MeasuredRange,
 )
-from sim.step_times.step_time import FEATURES, ROW_KNOTS, LinearStepTime, StepNoise, features
+from sim.step_times.step_time import (
+    FEATURES,
+    ROW_KNOTS,
+    LinearStepTime,
+    NoiseSample,
+    StepNoise,
+    features,
+)
 from tests.support.checked import request
 from tests.support.effort import examples
 from workloads.request import Request
@@ -102,7 +109,11 @@ def test_macro_steps_equal_single_steps_outside_the_range_too(
     model = ExtrapolatedStepTime(MODEL, replace(LARGEST, decode_context_tokens=60.3), factor)
 
     def run(macro: bool) -> Run:
-        noise = StepNoise(np.array([0.9, 1.3]), np.random.default_rng(0)) if noisy else None
+        noise = (
+            StepNoise(NoiseSample(np.array([0.9, 1.3])), np.random.default_rng(0))
+            if noisy
+            else None
+        )
         return simulate(requests, build_scheduler(config), model, noise=noise, macro=macro)
 
     macro, single = run(True), run(False)

@@ -1,6 +1,7 @@
 """The fit finds coefficients that made the data, shrugs at disturbed steps, and keeps the noise."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from policies.batch import BatchShape
 from sim.step_times.fit import StepSample, fit_line, fit_step_time
 from sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
-from sim.step_times.step_time import FEATURES, LinearStepTime, StepNoise, features
+from sim.step_times.step_time import FEATURES, LinearStepTime, NoiseSample, StepNoise, features
 from workloads.errors import ProfileError
 
 TRUTH = LinearStepTime.of(
@@ -61,6 +62,22 @@ def test_fit_predicts_unseen_shapes_within_one_percent_despite_disturbed_steps()
     assert fit.noise.mean() == pytest.approx(1.18, abs=0.06), "pauses are time that passes"
 
 
+def test_what_a_burst_shares_is_not_taken_for_knowledge() -> None:
+    """Whole bursts are drawn again: 30 steps that were slow together say as much as one."""
+    rng = np.random.default_rng(5)
+    steps = measured(rng)
+    factors = np.exp(0.1 * rng.standard_normal(len(steps) // 30))
+    disturbed = [
+        replace(one, seconds=one.seconds * factors[number // 30], burst=number // 30)
+        for number, one in enumerate(steps)
+    ]
+    typical = np.mean([features(one.shape) for one in steps], axis=0)
+    together = fit_step_time(disturbed).draws @ typical
+    alone = fit_step_time([replace(one, burst=0) for one in disturbed]).draws @ typical
+    assert together.std() > 3 * alone.std()
+    assert together.std() / together.mean() == pytest.approx(0.1 * np.sqrt(np.pi / 2 / 50), rel=0.5)
+
+
 def test_drawn_models_are_never_negative_and_spread_around_the_fit() -> None:
     fit = StepTimeFit.of(fit_step_time(measured(np.random.default_rng(3))))
     rng = np.random.default_rng(0)
@@ -80,9 +97,39 @@ def test_steps_are_an_arithmetic_series_in_the_growing_context() -> None:
 
 def test_noise_of_a_step_does_not_depend_on_how_steps_are_grouped() -> None:
     sample = np.linspace(0.5, 2, 50)
-    one, other = (StepNoise(sample, np.random.default_rng(7)) for _ in range(2))
+    one, other = (StepNoise(NoiseSample(sample), np.random.default_rng(7)) for _ in range(2))
     singles = np.concatenate([one.factors(i, 1) for i in range(9000)])
     assert singles.tolist() == other.factors(0, 9000).tolist()
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.8])
+def test_correlated_noise_has_the_same_factors_and_remembers(correlation: float) -> None:
+    factors = np.exp(0.2 * np.random.default_rng(0).standard_normal(200))
+    noise = StepNoise(NoiseSample(factors, correlation), np.random.default_rng(1))
+    drawn = noise.factors(0, 60_000)
+    for point in (5, 50, 95):
+        assert np.percentile(drawn, point) == pytest.approx(np.percentile(factors, point), rel=0.03)
+    logs = np.log(drawn)
+    assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(correlation, abs=0.03)
+    again = StepNoise(NoiseSample(factors, correlation), np.random.default_rng(1))
+    parts = [again.factors(first, 4_000) for first in range(0, 12_000, 4_000)]
+    assert np.concatenate(parts).tolist() == drawn[:12_000].tolist(), "across chunks"
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_the_fit_finds_the_correlation_of_neighbouring_steps(correlation: float) -> None:
+    rng = np.random.default_rng(2)
+    steps = list(shapes(rng))
+    noise = StepNoise(NoiseSample(np.exp(0.1 * rng.standard_normal(500)), correlation), rng)
+    factors = noise.factors(0, len(steps))
+    samples = [
+        StepSample(shape, float(TRUTH.seconds(shape)[0]) * factor, burst=number // 100)
+        for number, (shape, factor) in enumerate(zip(steps, factors.tolist(), strict=True))
+    ]
+    fit = fit_step_time(samples)
+    assert fit.noise_correlation == pytest.approx(correlation, abs=0.08)
+    sample = StepTimeFit.of(fit).noise_factors()
+    assert sample.correlation == pytest.approx(fit.noise_correlation, rel=1e-5)
 
 
 def test_rows_fall_into_segments_that_sum_to_the_rows() -> None:

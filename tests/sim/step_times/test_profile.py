@@ -1,11 +1,14 @@
 """Profiles: files that are wrong are named with the field that is."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sim.step_times.profile import load_profile
+from sim.step_times.step_time import FEATURES
 from tests.support.command import refused
 from tests.support.paths import SAMPLE
 
@@ -27,3 +30,48 @@ def test_impossible_ranges_are_named(
     line = refused("replay", SAMPLE, "--profile", path)
     assert "layouts.paged.ranges" in line
     assert message in line
+
+
+def broken(tmp_path: Path, fit: Mapping[str, Any], api: Mapping[str, Any]) -> Path:
+    raw = load_profile("base-cpu").model_dump(by_alias=True)
+    raw["layouts"]["paged"] |= fit
+    raw["api"] |= api
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(raw))
+    return path
+
+
+WIDTH = len(FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("fit", "api", "message"),
+    [
+        ({"coefficients": {"constant": -0.01}}, {}, "paged': coefficients.constant: -0.01 s is "),
+        ({"draws": [[0.01] * (WIDTH - 1)]}, {}, f"draws.0: {WIDTH - 1} values, not {WIDTH}"),
+        ({"draws": [[0.01] * WIDTH, [-0.01] * WIDTH]}, {}, "draws: a negative value"),
+        ({"covariance": [[1.0, 0.0]]}, {}, "covariance: not a square matrix"),
+        ({"covariance": [[1.0, 0.5], [0.0, 1.0]]}, {}, "covariance: not symmetric"),
+        ({"covariance": [[1.0, 2.0], [2.0, 1.0]]}, {}, "covariance: not positive semi-definite"),
+        ({"covariance": [[-1.0]]}, {}, "covariance: not positive semi-definite"),
+        ({"noise": []}, {}, "noise and drift: at least one factor, and none negative"),
+        ({"noise": [1.0, -0.1]}, {}, "noise and drift: at least one factor, and none negative"),
+        ({"drift": -0.1}, {}, "noise and drift: at least one factor, and none negative"),
+        ({}, {"chunk_s": -1.0}, "'api.chunk_s': Input should be greater than or equal to 0"),
+    ],
+)  # fmt: skip
+def test_what_no_engine_can_have_is_refused_with_its_key(
+    tmp_path: Path, fit: dict[str, Any], api: dict[str, Any], message: str
+) -> None:
+    line = refused("replay", SAMPLE, "--profile", broken(tmp_path, fit, api))
+    assert message in line
+
+
+def test_a_scaled_profile_is_another_engine_with_the_same_uncertainty() -> None:
+    fit = load_profile("base-cpu").layouts["paged"]
+    slow = load_profile("base-cpu").scaled(1.25).layouts["paged"]
+    for name, value in fit.coefficients.items():
+        assert slow.coefficients[name] == pytest.approx(1.25 * value)
+    assert slow.draws[3] == pytest.approx([1.25 * value for value in fit.draws[3]])
+    assert slow.covariance[0] == pytest.approx([1.25**2 * value for value in fit.covariance[0]])
+    assert (slow.noise, slow.drift, slow.ranges) == (fit.noise, fit.drift, fit.ranges)

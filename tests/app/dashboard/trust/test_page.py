@@ -26,7 +26,8 @@ def test_the_page_shows_the_bundled_trial_on_a_first_visit(page: Any) -> None:
     assert not page.error
     assert [title.value for title in page.title] == ["Trust"]
     assert page.selectbox(key="trust_trial").value == NAME
-    assert "The prediction holds: 240 requests, 2 load tests." in page.success[-1].value
+    (said,) = (box.value for box in page.warning)
+    assert "after 2 load tests the interval of the error of TPOT mean, TTFT mean" in said
     assert any("computed from data sheets" in info.value for info in page.info)
 
 

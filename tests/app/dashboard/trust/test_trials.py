@@ -83,15 +83,15 @@ def test_the_profile_of_a_verification_lies_beside_its_runs(tmp_path: Path) -> N
 
 
 METRIC = MetricComparison(
-    "ttft_s.mean", Interval(0.11, 0.09, 0.13), 0.10, 0.1, noise=0.08, limit=0.1, holds=True
+    "ttft_s.mean", Interval(0.11, 0.09, 0.13), 0.10, 0.1, -0.1, 0.3, 0.08, 0.16, "cannot tell"
 )
 
 
 def test_errors_are_relative_to_what_was_measured() -> None:
     row = error_rows([METRIC]).iloc[0]
     assert row["metric"] == "TTFT mean"
-    found = row[["error", "low", "high", "noise", "allowed"]].tolist()
-    assert found == pytest.approx([10, -10, 30, 8, 16])  # twice the noise is more than the limit
+    found = row[["error", "low", "high", "allowed"]].tolist()
+    assert found == pytest.approx([10, -10, 30, 16])
     drawn = figures.errors_with_intervals(error_rows([METRIC]))
     point = next(trace for trace in drawn.data if trace.type == "scatter")
     assert [point.error_x.array[0], point.error_x.arrayminus[0]] == pytest.approx([20, 20])
@@ -99,7 +99,7 @@ def test_errors_are_relative_to_what_was_measured() -> None:
 
 
 def test_a_metric_that_is_not_known_is_left_out() -> None:
-    unknown = MetricComparison("tpot_s.mean", None, None, None, None, 0.05, False)
+    unknown = MetricComparison("tpot_s.mean", None, 0.1, None, None, None, None, 0.05, "refuted")
     assert error_rows([unknown]).empty
-    assert verdict_table([METRIC, unknown])["verdict"].tolist() == ["✓ holds"]
+    assert verdict_table([METRIC, unknown])["verdict"].tolist() == ["? cannot tell"]
     assert verdict_table([METRIC])["predicted"].tolist() == pytest.approx([110])

@@ -24,7 +24,7 @@ from sim.step_times.roofline.deployment import (
 )
 from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
 from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime, roofline_step_time
-from sim.step_times.step_time import FloatArray, StepNoise, StepTime
+from sim.step_times.step_time import FloatArray, NoiseSample, StepNoise, StepTime
 from tests.support.checked import CheckedScheduler
 from tests.support.effort import examples
 from tests.support.random_runs import policies, workloads
@@ -162,7 +162,7 @@ def run(
     config: Any, requests: list[Request], model: StepTime, noise: FloatArray, macro: bool
 ) -> Any:
     """One simulation under the eye of the law checker."""
-    drawn = StepNoise(noise, np.random.default_rng(0))
+    drawn = StepNoise(NoiseSample(noise), np.random.default_rng(0))
     return simulate(requests, CheckedScheduler(config), model, noise=drawn, macro=macro)
 
 

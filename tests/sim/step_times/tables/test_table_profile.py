@@ -47,7 +47,7 @@ def test_draws_scatter_as_the_worst_part_predicts_its_unseen_points(
     assert abs(logs.mean()) < 4 * fit.log_deviation / 20
     assert logs.std() == pytest.approx(fit.log_deviation, rel=0.15)
     assert not fit.is_certain()
-    assert fit.noise_factors().tolist() == [1.0]
+    assert fit.noise_factors().factors.tolist() == [1.0]
 
 
 def test_parts_that_last_a_few_ticks_do_not_make_a_table_uncertain() -> None:

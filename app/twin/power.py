@@ -1,0 +1,92 @@
+"""The power of a load test: the smallest change of step time that it would have refuted."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from app.twin.forecast import LevelForecast
+from loadtest.report.comparison import Comparison, MetricComparison
+from sim.experiments.predict import predict
+from sim.step_times.profile import Profile
+
+CHANGES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.10, 0.12, 0.16, 0.25, 0.50)
+"""The relative changes of all step times that are tried."""
+
+REPLICATIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Refutable:
+    """The smallest changes of ``CHANGES`` that are refuted: all steps slower, or faster.
+
+    None where even the largest change is not refuted.
+    """
+
+    slower: float | None
+    faster: float | None
+
+
+def refutable_change(
+    level: LevelForecast,
+    profile: Profile,
+    comparison: Comparison,
+    limits: Mapping[str, float],
+    *,
+    seed: int = 0,
+    replications: int = REPLICATIONS,
+) -> Refutable:
+    """Predict ``level`` with scaled step times, and find the smallest scale that is refuted.
+
+    The measured runs are taken as those of an engine that the profile describes exactly: only the
+    width of their confidence intervals counts, not the error that was found. Both predictions have
+    the same draws (common random numbers), so few replications are enough.
+    """
+    widths = {row.metric: _half_width(row) for row in comparison.metrics if row.metric in limits}
+    if comparison.doubts or not widths:
+        return Refutable(None, None)
+
+    def figures(scale: float) -> Mapping[str, float]:
+        scaled = profile.scaled(scale)
+        found = predict(
+            level.trace, scaled.policy_config(), scaled, seed=seed, replications=replications
+        )
+        intervals = {metric: found.interval(metric) for metric in widths}
+        return {metric: one.value for metric, one in intervals.items() if one is not None}
+
+    exact = figures(1.0)
+
+    def is_refuted(scale: float) -> bool:
+        changed = figures(scale)
+        return any(
+            _is_outside(changed[metric] / exact[metric], half, limits[metric])
+            for metric, half in widths.items()
+            if half is not None and metric in exact and metric in changed
+        )
+
+    return Refutable(
+        _smallest(lambda change: is_refuted(1 + change)),
+        _smallest(lambda change: is_refuted(1 / (1 + change))),
+    )
+
+
+def _half_width(row: MetricComparison) -> float | None:
+    """Return half the width of the error's interval, in logarithms."""
+    if row.error_low is None or row.error_high is None:
+        return None
+    return math.log((1 + row.error_high) / (1 + row.error_low)) / 2
+
+
+def _is_outside(ratio: float, half: float, limit: float) -> bool:
+    return ratio * math.exp(-half) > 1 + limit or ratio * math.exp(half) < 1 - limit
+
+
+def _smallest(is_refuted: Callable[[float], bool]) -> float | None:
+    """Return the smallest of ``CHANGES`` that is refuted, by bisection."""
+    low, high = 0, len(CHANGES)
+    while low < high:
+        middle = (low + high) // 2
+        if is_refuted(CHANGES[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return CHANGES[low] if low < len(CHANGES) else None

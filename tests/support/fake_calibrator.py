@@ -1,0 +1,86 @@
+"""A calibrator and load tests that take no time, for the loop of a verification."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from app.twin import drift, verification
+from app.twin.power import Refutable
+from loadtest.endpoint import Endpoint
+from loadtest.run.client import LoadOptions
+from sim.experiments.decision_check import DecisionCheck
+from sim.experiments.predict import predict_once
+from sim.records.run import Run
+from sim.step_times.profile import Profile, load_profile
+from tests.support.report_runs import pretended
+from workloads.sample import sample_trace
+from workloads.trace import Trace
+from workloads.transform import limit
+
+PROFILE = load_profile("base-cpu")
+TRACE = limit(sample_trace(), 40)
+
+
+class FakeCalibrator:
+    """Knows its profile before the first round; ``events`` has what was done, in order."""
+
+    error_limits: Mapping[str, float] = {"tpot_s.mean": 0.05}
+    policy_name: str | None = None
+
+    def __init__(self) -> None:
+        self.endpoint = Endpoint("http://host:1/v1", "model", prompt="ids", max_model_len=2048)
+        self.events: list[str] = []
+        self.stopped: str | None = None
+
+    def identify(self, rounds: int, trace: Trace) -> None:
+        self.events.append(f"identify, {rounds} rounds for {len(trace)} requests")
+
+    def profile(self, name: str = "calibrated") -> Profile:
+        return PROFILE.model_copy(update={"name": name})
+
+    def as_counted(self, trace: Trace) -> Trace:
+        return trace.replaced(list(trace), "as counted")
+
+    def check_decisions(self) -> DecisionCheck:
+        return DecisionCheck(3, 3)
+
+
+class FakeMachine:
+    """An engine that needs ``slowness(n)`` times the profile's time in its n-th load test.
+
+    Its pulses show ``pulse_slowness(n)``.
+    """
+
+    def __init__(self, calibrator: FakeCalibrator) -> None:
+        self.slowness: Callable[[int], float] = lambda number: 1.0
+        self.pulse_slowness: Callable[[int], float] = lambda number: 1.0
+        self.tests = 0
+        self.pulses = 0
+        self._events = calibrator.events
+
+    def test(self, endpoint: Endpoint, trace: Trace) -> Run:
+        """Find what a simulation finds, on a machine of another speed."""
+        assert trace.notes[-1] == "as counted"
+        self.tests += 1
+        self._events.append(f"test {endpoint.salt}")
+        profile = PROFILE.scaled(self.slowness(self.tests))
+        return pretended(predict_once(trace, PROFILE.policy_config(), profile, seed=self.tests))
+
+    def pulse(self, endpoint: Endpoint, trace: Trace, options: LoadOptions) -> Run:
+        """Find the speed of the machine."""
+        assert options.lead_s < 0.1
+        self.pulses += 1
+        profile = PROFILE.scaled(self.pulse_slowness(self.pulses))
+        return pretended(predict_once(trace, PROFILE.policy_config(), profile))
+
+
+def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """Let the load tests and pulses of a verification meet a machine that takes no time.
+
+    The power of the load tests is left out; ``tests/app/twin/test_power.py`` has it.
+    """
+    machine = FakeMachine(calibrator)
+    monkeypatch.setattr(verification, "run_load_test", machine.test)
+    monkeypatch.setattr(drift, "run_load_test", machine.pulse)
+    monkeypatch.setattr(verification, "refutable_change", lambda *_, **__: Refutable(0.06, None))
+    return machine
