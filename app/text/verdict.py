@@ -84,11 +84,13 @@ def _level_lines(level: Level) -> list[str]:
 
 
 def _power_line(level: Level) -> str:
-    slower, faster = (
-        "no change up to 50 %" if change is None else f"{100 * change:.0f} %"
-        for change in (level.refutable.slower, level.refutable.faster)
-    )
-    return f"power: all steps slower by {slower}, or faster by {faster}, would have been refuted"
+    """Return the smallest change of all step times that would have been refuted, either way."""
+    slower, faster = level.refutable.slower, level.refutable.faster
+    ways = ((slower, "slower"), (faster, "faster"))
+    changes = [f"{100 * change:.0f} % {way}" for change, way in ways if change is not None]
+    if not changes:
+        return "power: no change of the step times would have been refuted"
+    return f"power: steps that are {', or '.join(changes)}, would have been refuted"
 
 
 def _decision_lines(found: Verification) -> list[str]:

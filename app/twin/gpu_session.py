@@ -88,7 +88,7 @@ def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Ses
         yield SessionPart(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
     for shape in shapes:
         for policy in POLICIES:
-            chosen = _command("verify", shape, "--policy", policy, *load, *engine)
+            chosen = _command("verify", shape, "--policy", policy, "--minutes", "1", *load, *engine)
             yield SessionPart(f"verify {shape} {policy}", chosen)
 
 

@@ -36,11 +36,7 @@ def test_every_load_has_its_table_and_the_verdict_its_meaning() -> None:
     assert any("capacity 5.00/s (4.80 to 5.20)" in line for line in one)
     assert any("decides 3 of 3 steps identically" in line for line in one)
     assert not any("steps identically" in line for line in two)
-    assert any(
-        line == "power: all steps slower by 6 %, or faster by no change up to 50 %, would have "
-        "been refuted"
-        for line in one
-    )
+    assert "power: steps that are 6 % slower, would have been refuted" in one
 
 
 def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:

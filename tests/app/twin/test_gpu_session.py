@@ -17,15 +17,16 @@ METRIC = {
     "predicted": {"value": 0.1},
     "measured": 0.098,
     "error": 0.0204,
-    "noise": 0.01,
+    "error_low": -0.01,
+    "error_high": 0.05,
 }
 
 
-def verdict(holds: bool = True) -> dict[str, Any]:
+def verdict(outcome: str = "holds") -> dict[str, Any]:
     metrics = [{**METRIC, "metric": name} for name in gpu_session.METRICS]
     metrics[-1]["error"] = None
     comparison = {"metrics": metrics}
-    return {"holds": holds, "comparison": comparison, "identical_steps": 9, "steps": 10}
+    return {"outcome": outcome, "comparison": comparison, "identical_steps": 9, "steps": 10}
 
 
 def printing(record: dict[str, Any], exit_code: int = 0) -> tuple[str, str]:
@@ -58,7 +59,7 @@ def test_each_part_is_kept_as_it_is_done_and_a_later_session_goes_on(tmp_path: P
     runs, out = tmp_path / "runs", tmp_path / "out"
     parts = [
         SessionPart("GPU tests", counting(runs)),
-        SessionPart("verify tiny continuous+paged", printing(verdict(holds=False), exit_code=1)),
+        SessionPart("verify tiny continuous+paged", printing(verdict("refuted"), exit_code=1)),
         SessionPart("verify tiny static+paged", ("-c", "raise SystemExit('no memory')")),
     ]
 
@@ -107,8 +108,9 @@ def test_the_table_has_predicted_and_measured_figures_in_their_units() -> None:
     ]
     found = table(results).splitlines()
     assert (
-        "| llama-1b | static+paged | 0.1 / 0.098 (+2.0 %, 1.0 %) | 100 / 98 (+2.0 %, 1.0 %) "
-        "| 100 / 98 (+2.0 %, 1.0 %) | - | 9 of 10 | holds |"
+        "| llama-1b | static+paged | 0.1 / 0.098 (+2.0 %, -1.0 to +5.0) "
+        "| 100 / 98 (+2.0 %, -1.0 to +5.0) | 100 / 98 (+2.0 %, -1.0 to +5.0) "
+        "| - | 9 of 10 | holds |"
     ) in found
     assert "| llama-1b | paged | 500 | 2.0 % | 1.0 % |" in found
     assert "| calibrate llama-8b | 124 | 240 |" in found
