@@ -14,7 +14,7 @@ from app.text.progress import report_progress
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
-REQUESTS = 120
+REQUESTS = 100
 MINUTES, ROUNDS = 0.5, 2
 NEXT = (
     "next: servetwin dashboard",
@@ -36,7 +36,7 @@ def demo(
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
     configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
-    report_progress("two policies on the bundled engine; about two minutes")
+    report_progress("two policies on the bundled engine; two to four minutes")
     plan = Plan(minutes=MINUTES, rounds=ROUNDS, seed=seed)
     task = VerifyTask(trace, plan, out)
     found = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
