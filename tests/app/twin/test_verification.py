@@ -53,7 +53,7 @@ def test_the_forecast_is_made_before_the_first_load_test(
     tests = len(calibrator.events) - 1
     assert calibrator.events[1:] == [f"test {number}" for number in range(1, tests + 1)]
     assert written == [True] * tests
-    assert machine.pulses == 3 + 1 + tests, "the baseline, before the first test, after each"
+    assert machine.pulses == 3 * (3 + 1 + tests), "the baseline, before the first test, after each"
     assert found.levels[0].trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value)
     assert found.decisions == DecisionCheck(3, 3)
 
@@ -107,7 +107,7 @@ def test_a_spent_budget_ends_the_load_tests(
 def test_a_machine_that_drifts_cannot_tell(
     calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
-    machine.pulse_slowness = lambda number: 1.2 if number > 4 else 1.0
+    machine.pulse_slowness = lambda number: 1.2 if number > 9 else 1.0
     found = verified(calibrator)
     assert found.outcome == "cannot tell"
     (doubt,) = found.levels[0].comparison.doubts
