@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from app.twin.forecast import level_folder
 from loadtest.report.comparison import Comparison, MetricComparison, compare
 from loadtest.report.server_metrics import load_server_metrics
 from sim.experiments.predict import Interval
@@ -172,7 +173,7 @@ def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
         if "levels" not in record:
             return {folder: _verdict(record["comparison"])}
         return {
-            folder / f"at-{100 * level['utilisation']:.0f}": _verdict(level["comparison"])
+            folder / level_folder(level["utilisation"]): _verdict(level["comparison"])
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from loadtest.endpoint import Endpoint
+from loadtest.run.client import LoadOptions
 from sim.experiments.decision_check import DecisionCheck
 from sim.step_times.profile import Profile
 from workloads.trace import Trace
+
+AT_ONCE = LoadOptions(lead_s=0.02)
+"""A burst: all its requests are due at once, and sent with hardly a lead."""
 
 ReportProgress = Callable[[str], None]
 """Takes one line on what is being done."""

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from app.twin.calibrator import Calibrator
-from loadtest.run.client import LoadOptions, run_load_test
+from app.twin.calibrator import AT_ONCE, Calibrator
+from loadtest.report.comparison import DEFAULT_LIMITS
+from loadtest.run.client import run_load_test
 from workloads.request import Request
 from workloads.trace import Trace
 
-DRIFT_LIMIT = 0.05
+DRIFT_LIMIT = DEFAULT_LIMITS["tpot_s.mean"]
 """A change of speed that makes a verdict impossible: the limit on TPOT."""
 
 _BURST = tuple(Request(f"pulse-{number}", 0.0, 24, 24) for number in range(8))
 _BURSTS = 3
 _BASELINE_PULSES = 3
-_AT_ONCE = LoadOptions(lead_s=0.02)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Pulses:
         self.salt += 1
         endpoint = replace(self.calibrator.endpoint, salt=self.salt)
         trace = self.calibrator.as_counted(Trace(_BURST, "pulse"))
-        run = run_load_test(endpoint, trace, options=_AT_ONCE)
+        run = run_load_test(endpoint, trace, options=AT_ONCE)
         return float(run.requests["tpot_s"].median())
 
 

@@ -6,7 +6,6 @@ digest of itself. Nothing that is measured later can change it unnoticed.
 """
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.comparison import METRICS
+from loadtest.report.comparison import METRICS, check_same_load
 from policies.config import PolicyConfig
 from sim.experiments.capacity import saturation_interval
 from sim.experiments.predict import Interval, predict
@@ -55,7 +54,12 @@ class LevelForecast:
     @property
     def folder(self) -> str:
         """Name of the folder that holds its runs."""
-        return f"at-{100 * self.utilisation:.0f}"
+        return level_folder(self.utilisation)
+
+
+def level_folder(utilisation: float) -> str:
+    """Return the name of the folder of a load: ``at-70`` for 0.7."""
+    return f"at-{100 * utilisation:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +180,15 @@ def _read_level(
 ) -> LevelForecast:
     utilisation = record["utilisation"]
     load = at_rate(trace, utilisation * capacity_per_s.value)
-    run = load_run(folder / f"at-{100 * utilisation:.0f}" / "predicted")
+    at = folder / level_folder(utilisation)
+    run = load_run(at / "predicted")
     _check_trace(folder, run, load)
-    requests = pd.read_parquet(
-        io.BytesIO((folder / f"at-{100 * utilisation:.0f}" / _REQUESTS).read_bytes())
-    )
+    requests = pd.read_parquet(at / _REQUESTS)
     intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
     return LevelForecast(utilisation, load, run, intervals, requests)
 
 
 def _check_trace(folder: Path, predicted: Run, trace: Trace) -> None:
-    from loadtest.report.comparison import check_same_load
-
     try:
         check_same_load(predicted, trace)
     except ServetwinError as error:

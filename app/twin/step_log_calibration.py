@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from app.scenario.engine_options import EngineChoice
-from app.twin.calibrator import ReportProgress
+from app.twin.calibrator import AT_ONCE, ReportProgress
 from app.twin.engines import LiveEngine, bundled_engine
 from engine.core.step_log import read_arrivals, read_step_log
 from loadtest.endpoint import probe
 from loadtest.report.comparison import DEFAULT_LIMITS
-from loadtest.run.client import LoadOptions, run_load_test
+from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from policies.step_record import StepRecord
@@ -56,8 +56,6 @@ _LOAD_SALT = 2_000_000
 
 LAYOUTS = ("paged", "contiguous")
 CALIBRATED_BATCHING = ("continuous", "static")
-
-_AT_ONCE = LoadOptions(lead_s=0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ class StepLogCalibrator:
     def _run_burst(self, burst: list[Request], observed: Observed) -> None:
         seen = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
-        run = run_load_test(self.endpoint, trace, options=_AT_ONCE)
+        run = run_load_test(self.endpoint, trace, options=AT_ONCE)
         _require_finished(run)
         steps = _settled_steps(self._step_log, seen, run)
         observed.samples.extend(step_samples(steps, len(self.rounds), self._next_burst()))
