@@ -13,7 +13,7 @@ from app.scenario.common_options import SLO, Json, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
 from app.scenario.load_options import LoadChoice
 from app.scenario.option_groups import takes_options
-from app.text.load_report import as_json, as_sent, as_text, compared, complaint, exit_code
+from app.text.load_report import as_json, as_sent, as_text, compared, complaint
 from app.text.progress import progress
 from app.text.progress_log import live_file
 from app.text.saving import saved
@@ -83,11 +83,11 @@ def loadtest(
         if predicted and not json:
             typer.echo("\n" + as_sent(predicted, run, requests))
         if wrong := complaint(run, found, kept):
-            typer.echo(f"servetwin: {wrong}", err=True)
+            typer.echo(f"servetwin: {wrong[0]}", err=True)
         if html:
             write_html([kept, *([against] if against else [])], slo, html)
         if wrong:
-            raise typer.Exit(exit_code(run, found))
+            raise typer.Exit(wrong[1])
 
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:

@@ -57,31 +57,24 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     return "simulated again on the recorded send times\n" + render_comparison(again.comparison)
 
 
-def complaint(run: "Run", found: "Compared | None", folder: Path) -> str | None:
-    """Return why the exit code is not 0, or None where all is well."""
+def complaint(run: "Run", found: "Compared | None", folder: Path) -> tuple[str, int] | None:
+    """Return why the exit code is not 0, and the exit code; None where all is well."""
+    from loadtest.report.comparison import EXIT_CODES
     from loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]
     finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
     kept = f"{finished} of {total} requests kept in {folder}"
     if delivered["interrupted"]:
-        return f"interrupted: {kept}"
+        return f"interrupted: {kept}", 1
     if delivered["stopped"]:
-        return f"stopped: {delivered['stopped']}; {kept}"
+        return f"stopped: {delivered['stopped']}; {kept}", 1
     if not finished:
         advice = hint(delivered["first_messages"])
-        return "no request finished" + (f": {advice}" if advice else "")
-    if found and found[0].outcome == "refuted":
-        return "the prediction is refuted"
-    if found and found[0].outcome == "cannot tell":
-        return "this load test cannot tell whether the prediction holds"
-    return None
-
-
-def exit_code(run: "Run", found: "Compared | None") -> int:
-    """Return the exit code of a load test that ``complaint`` complains about."""
-    from loadtest.report.comparison import EXIT_CODES
-
-    finished = (run.requests["status"] == "finished").any()
-    cut_short = run.extra["delivered"]["interrupted"] or run.extra["delivered"]["stopped"]
-    return EXIT_CODES[found[0].outcome] if found and finished and not cut_short else 1
+        return "no request finished" + (f": {advice}" if advice else ""), 1
+    outcome = found[0].outcome if found else "holds"
+    said = {
+        "refuted": "the prediction is refuted",
+        "cannot tell": "this load test cannot tell whether the prediction holds",
+    }
+    return (said[outcome], EXIT_CODES[outcome]) if outcome in said else None
