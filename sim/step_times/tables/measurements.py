@@ -13,6 +13,13 @@ from workloads.errors import ProfileError, did_you_mean
 _PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
 """No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""
 
+MOST_FALL = 0.20
+"""A share that a time may fall by where there is more work.
+
+Kernels have dips where a tile fits: up to 6 % in layer times measured through vLLM on two devices.
+The published table of splitwise-sim has 9 % between answers of different length.
+"""
+
 
 class Measurements:
     """The rows of a CSV file with a header, as text, by line number."""
@@ -120,6 +127,30 @@ def require_milliseconds(path: Path, times_s: FloatArray) -> None:
         raise ProfileError(
             f"{path}: the shortest time is {shortest_s * 1e3:.3g} ms; times must be in ms, these "
             f"look like {other}"
+        )
+
+
+def require_rising(path: Path, column: str, times_s: FloatArray, **axes: FloatArray) -> None:
+    """Raise ``ProfileError`` where a time falls by more than ``MOST_FALL`` as an axis grows.
+
+    ``axes`` are the places of the points by the name of their column; along each, all others stay.
+    """
+    frame = pd.DataFrame({**axes, "s": times_s})
+    for axis in axes:
+        others = [name for name in axes if name != axis]
+        ordered = frame.sort_values(axis, kind="stable")
+        along = ordered.groupby(others)["s"] if others else ordered["s"]
+        fallen = ordered["s"] < (1 - MOST_FALL) * along.cummax()
+        if not fallen.any():
+            continue
+        low = ordered[fallen].iloc[0]
+        line = ordered[(ordered[others] == low[others]).all(axis=1) & (ordered[axis] < low[axis])]
+        high = line.loc[line["s"].idxmax()]
+        where = "".join(f" ({name} {low[name]:g})" for name in others)
+        raise ProfileError(
+            f"{path}: column {column!r}: {high['s'] * 1e3:.4g} ms at {axis} {high[axis]:g}, but "
+            f"{low['s'] * 1e3:.4g} ms at {axis} {low[axis]:g}{where}; a time may fall by at most "
+            f"{MOST_FALL:.0%} where there is more work: measure these rows again, or leave them out"
         )
 
 

@@ -25,7 +25,12 @@ import pandas as pd
 from policies.batch import BatchShape
 from sim.step_times.step_time import FloatArray, Remembered
 from sim.step_times.tables.interpolate import Curve, LevelArray, Surface
-from sim.step_times.tables.measurements import Measurements, points, require_milliseconds
+from sim.step_times.tables.measurements import (
+    Measurements,
+    points,
+    require_milliseconds,
+    require_rising,
+)
 from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from workloads.errors import ProfileError
 
@@ -193,6 +198,7 @@ def _linear(mlp: Measurements) -> Curve:
     operators = {*_NEEDED, *_operators(mlp)} - {_EMBEDDING}
     rows, times_s = points(_total_s(mlp, sorted(operators)), mlp.counts("num_tokens", 1))
     require_milliseconds(mlp.path, times_s)
+    require_rising(mlp.path, _column("*"), times_s, num_tokens=rows)
     return Curve(rows, times_s)
 
 
@@ -207,15 +213,21 @@ def _prefill_attention(attention: Measurements) -> Surface:
     prefill = attention.chosen(chunk > 0)
     _require_rows(prefill, "no prefill rows: prefill_chunk_size above 0")
     prefill = prefill.only("batch_size", 1)
-    axes = prefill.counts("prefill_chunk_size", 1), prefill.counts("kv_cache_size")
-    return Surface(*points(prefill.times_s(_column(_PREFILL)), *axes))
+    return _attention(prefill, _PREFILL, "prefill_chunk_size")
 
 
 def _decode_attention(attention: Measurements) -> Surface:
     decode = attention.chosen(attention.counts("prefill_chunk_size") == 0)
     _require_rows(decode, "no decode rows: prefill_chunk_size 0")
-    axes = decode.counts("batch_size", 1), decode.counts("kv_cache_size")
-    return Surface(*points(decode.times_s(_column(_DECODE)), *axes))
+    return _attention(decode, _DECODE, "batch_size")
+
+
+def _attention(rows: Measurements, operator: str, size: str) -> Surface:
+    """Return the times of an operator by ``size`` and by the context that it finds."""
+    column, context = _column(operator), "kv_cache_size"
+    places = points(rows.times_s(column), rows.counts(size, 1), rows.counts(context))
+    require_rising(rows.path, column, places[-1], **{size: places[0], context: places[1]})
+    return Surface(*places)
 
 
 def _cache_writes(attention: Measurements) -> Curve | None:

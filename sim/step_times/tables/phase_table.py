@@ -20,11 +20,17 @@ mixed       D + (P - D(one decode)), and not less than D or P alone: rows of pro
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from policies.batch import BatchShape
 from sim.step_times.step_time import FloatArray
 from sim.step_times.tables.interpolate import LEVELS, LevelArray, Surface
-from sim.step_times.tables.measurements import Measurements, points, require_milliseconds
+from sim.step_times.tables.measurements import (
+    Measurements,
+    points,
+    require_milliseconds,
+    require_rising,
+)
 from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from workloads.errors import ProfileError
 
@@ -105,17 +111,19 @@ class PhaseTable(Table):
 
 
 def _prefill(table: Measurements) -> Surface:
-    found = points(
-        table.times_s("prompt_time"), table.counts("batch_size", 1), table.counts("prompt_size", 1)
-    )
-    require_milliseconds(table.path, found[-1])
-    return Surface(*found)
+    return _surface(table, "prompt_time", "prompt_size", table.counts("prompt_size", 1))
 
 
 def _decode(table: Measurements) -> Surface:
     context = table.counts("prompt_size", 1)
     if "token_size" in table:
         context = context + table.counts("token_size", 1) / 2
-    found = points(table.times_s("token_time"), table.counts("batch_size", 1), context)
+    return _surface(table, "token_time", "context", context)
+
+
+def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[float]") -> Surface:
+    """Return the times of a column by the size of the batch and by ``tokens``, named ``axis``."""
+    found = points(table.times_s(column), table.counts("batch_size", 1), tokens)
     require_milliseconds(table.path, found[-1])
+    require_rising(table.path, column, found[-1], **{"batch_size": found[0], axis: found[1]})
     return Surface(*found)

@@ -112,6 +112,12 @@ TP = "num_tensor_parallel_workers"
         ("attention", lambda f: f[f["prefill_chunk_size"] > 0], "attention.csv: no decode rows"),
         ("attention", lambda f: f[f["prefill_chunk_size"] == 0], "attention.csv: no prefill rows"),
         ("attention", put("time_stats.attn_prefill.median", 4, None), "attention.csv:4: column"),
+        ("mlp", lambda f: f.assign(num_tokens=f["num_tokens"].to_numpy()[::-1]),
+         r"mlp.csv: column 'time_stats.\*.median': .* ms at num_tokens 1, but .*; a time may fall"),
+        ("attention", put("time_stats.attn_prefill.median", 9, 0.001),
+         r"attn_prefill.median': .* kv_cache_size .* \(prefill_chunk_size 32\); a time may fall"),
+        ("attention", lambda f: f.assign(**{"time_stats.attn_decode.median": 1 / f["batch_size"]}),
+         r"attn_decode.median': 1 ms at batch_size 1, but 0.5 ms at batch_size 2 \(kv_cache"),
         ("attention", lambda f: f.assign(n_embd=5120), "attention.csv: .* no row has '4096', only"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from policies.batch import BatchShape
@@ -62,6 +63,16 @@ def test_a_mixed_step_is_between_the_longer_part_and_both(tmp_path: Path) -> Non
         assert max(decode_s, prefill_s) <= mixed_s <= decode_s + prefill_s
 
 
+def quicker(column: str) -> Change:
+    """The largest batch takes an eighth of its time, as where most of it never ran."""
+
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        factor = np.where(frame["batch_size"] == 16, 1 / 8, 1.0)
+        return frame.assign(**{column: frame[column] * factor})
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "settings", "message"),
     [
@@ -72,6 +83,8 @@ def test_a_mixed_step_is_between_the_longer_part_and_both(tmp_path: Path) -> Non
         (lambda f: f, {"overhead_s": float("nan")}, "overhead_s: nan"),
         (lambda f: f.assign(token_time=5e6), {}, "look like microseconds or nanoseconds"),
         (lambda f: f.assign(token_time=5e-5), {}, "look like seconds"),
+        (quicker("prompt_time"), {}, r"'prompt_time': .* batch_size 8, .* at batch_size 16 "),
+        (quicker("token_time"), {}, r"'token_time': .* at batch_size 16 \(context 192\); a time"),
     ],
 )
 def test_a_bad_phase_table_is_refused_with_its_place(
