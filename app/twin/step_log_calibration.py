@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from app.scenario.engine_options import EngineChoice
+from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
 from app.twin.calibrator import AT_ONCE, ReportProgress
 from app.twin.engines import LiveEngine, bundled_engine
 from engine.core.step_log import read_arrivals, read_step_log
@@ -28,7 +29,6 @@ from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from policies.step_record import StepRecord
-from sim.experiments.capacity import saturation_rate_per_s
 from sim.experiments.decision_check import DecisionCheck, check_decisions
 from sim.records.run import Run, machine_facts
 from sim.step_times.fit import StepSample, fit_line, fit_step_time
@@ -47,11 +47,6 @@ GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
 
-LOAD_UTILISATION = 0.85
-LOAD_S = 10.0
-"""Share of the capacity that the load of a calibration round offers, and its length in seconds."""
-LOAD_REQUESTS = (20, 400)
-"""The fewest and the most requests of such a load."""
 _LOAD_SALT = 2_000_000
 
 LAYOUTS = ("paged", "contiguous")
@@ -84,29 +79,6 @@ def bursts(config: PolicyConfig, longest: int, rng: np.random.Generator) -> list
         [Request(f"burst-{tag}-{b}-{i}", 0.0, p, o) for i, (p, o) in enumerate(shapes)]
         for b, shapes in enumerate(round_)
     ]
-
-
-def representative_load(
-    trace: Trace, rate_per_s: float, seconds: float, rng: np.random.Generator
-) -> Trace:
-    """Return a Poisson load of other requests whose lengths and prefixes are drawn from ``trace``.
-
-    It lasts about ``seconds``, within ``LOAD_REQUESTS``. No follow-up waits for its parent.
-    """
-    fewest, most = LOAD_REQUESTS
-    count = int(np.clip(rate_per_s * seconds, fewest, most))
-    arrivals_s = np.cumsum(rng.exponential(1 / rate_per_s, count))
-    tag = int(rng.integers(1 << 62))  # new names: prompts that no prefix cache has seen
-    requests = [
-        replace(
-            trace.requests[int(row)], request_id=f"load-{tag}-{number}", arrival_s=float(at_s),
-            parent_id=None, delay_s=None,
-        )
-        for number, (row, at_s) in enumerate(
-            zip(rng.integers(len(trace), size=count), arrivals_s, strict=True)
-        )
-    ]  # fmt: skip
-    return Trace(tuple(requests), "calibration load")
 
 
 def _group(size: int, longest: int, rng: np.random.Generator) -> list[tuple[int, int]]:
@@ -171,8 +143,7 @@ class StepLogCalibrator:
 
         Their API latency is left out: chunks of different steps may reach a client together.
         """
-        profile = self.profile()
-        rate_per_s = LOAD_UTILISATION * saturation_rate_per_s(trace, self.config, profile)
+        rate_per_s = load_rate_per_s(trace, self.profile())
         load = representative_load(trace, rate_per_s, LOAD_S, self._rng)
         self._report_progress(
             f"calibrating: {len(load)} requests like those of the trace, at {rate_per_s:.2f}/s"

@@ -92,12 +92,18 @@ class BurstSender:
         self._intervals: dict[int, list[float]] = {}
 
     def send(self, requests: Sequence[BurstRequest], keep: bool = True) -> list[ObservedRequest]:
-        """Send a burst and return the answers in its order; ``keep``: the fit may read them.
+        """Send a burst of new prompts as ``send_requests`` does."""
+        return self.send_requests(self._named(requests), keep)
+
+    def send_requests(
+        self, requests: Sequence[Request], keep: bool = True
+    ) -> list[ObservedRequest]:
+        """Send requests and return the answers in their order; ``keep``: the fit may read them.
 
         Raises ``ProbeStopped`` when the allowance is used up, the server fails or Ctrl-C was
         pressed.
         """
-        burst = self._patiently(self._named(requests))
+        burst = self._patiently(requests)
         self.shorter += burst.shorter
         self.without_usage += burst.without_usage
         self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
@@ -146,7 +152,7 @@ class BurstSender:
             for number, one in enumerate(requests)
         ]
 
-    def _patiently(self, requests: list[Request]) -> Burst:
+    def _patiently(self, requests: Sequence[Request]) -> Burst:
         for attempt in range(REFUSALS + 1):
             burst = self._once(requests)
             if "http_429" not in burst.messages:
@@ -157,7 +163,7 @@ class BurstSender:
             f"the server refused it {REFUSALS + 1} times ({burst.messages['http_429']})"
         )
 
-    def _once(self, requests: list[Request]) -> Burst:
+    def _once(self, requests: Sequence[Request]) -> Burst:
         allowance = self.allowance
         if len(requests) > allowance.left_requests:
             raise ProbeStopped(

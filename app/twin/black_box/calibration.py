@@ -1,12 +1,15 @@
 """Calibrate an endpoint as a black box: its policies, its limits, its step times.
 
 First the experiments that identify what kind of server it is, then rounds of bursts for the step
-times, then the memory limit, which needs them. Whatever stops early (time, requests, Ctrl-C, a
+times, each with a load like that of the forecast, then the memory limit, which needs the step
+times. Whatever stops early (time, requests, Ctrl-C, a
 refusal) leaves what was learned until then.
 """
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 import httpx
 import numpy as np
@@ -32,6 +35,7 @@ from app.twin.black_box.experiments import (
 from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.rounds import bursts
 from app.twin.black_box.sender import LiveSender, Sender
+from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
 from app.twin.calibrator import ReportProgress
 from loadtest.endpoint import Endpoint
 from policies.registry import build_scheduler
@@ -42,6 +46,8 @@ from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from workloads.errors import EndedEarly, ProfileError
 from workloads.trace import Trace
 
+LOAD_SHARE = 0.2
+"""Of the time and the requests left, for the load of a round."""
 INEXACT_SHARE = 0.9
 """Of the context, where prompt lengths are known only when the server has counted them."""
 ERROR_LIMITS: Mapping[str, float] = {
@@ -94,7 +100,7 @@ class BlackBoxCalibrator:
     def identify(self, rounds: int, trace: Trace | None = None) -> None:
         """Run every experiment, ``rounds`` rounds of bursts, and find the memory limit.
 
-        The same for every ``trace``.
+        After its bursts a round sends a load of other requests with the lengths of ``trace``.
 
         Raises ``EndedEarly`` where the endpoint does not even answer a first request.
         """
@@ -108,6 +114,8 @@ class BlackBoxCalibrator:
         self._try("the prefix cache", lambda: find_prefix_cache(sender, limits), "prefix_cache")
         for number in range(rounds):
             self.run_round(f"step times, round {number + 1} of {rounds}")
+            if trace is not None:
+                self._try("requests like those of the trace", partial(self._send_load, trace))
         self._try("the memory limit", self._find_kv, "kv_tokens")
         self._note_what_was_odd()
 
@@ -176,6 +184,19 @@ class BlackBoxCalibrator:
     def _run_bursts(self) -> None:
         for requests in bursts(self._sender, self.limits):
             self._sender.send(requests)
+
+    def _send_load(self, trace: Trace) -> None:
+        """Send requests drawn from ``trace`` near its capacity, as far as the allowance goes.
+
+        They share no prefixes: not every server says what its cache held of a prompt.
+        """
+        allowance = self._sender.allowance
+        rate_per_s = load_rate_per_s(trace, self.profile())
+        seconds = min(
+            LOAD_S, LOAD_SHARE * min(allowance.left_s, allowance.left_requests / rate_per_s)
+        )
+        load = representative_load(trace, rate_per_s, seconds, self._sender.rng)
+        self._sender.send_requests([replace(request, prefix_block_ids=()) for request in load])
 
     def _find_kv(self) -> None:
         model = StepTimeFit.of(self._fit().fit).model()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,9 @@ SMALL_PROMPT = 16
 BISECTIONS = 6
 _LONE_SHARE = 0.05
 """No lone prompt may take more of the time left."""
+_KV_SHARE = 0.97
+"""Of the length at which a limit on the number of requests would look like one on tokens."""
+_OVERLAP = 0.7
 
 
 def find_context(sender: BurstSender, limits: IdentifiedLimits) -> None:
@@ -119,8 +123,12 @@ def find_budget(sender: BurstSender, limits: IdentifiedLimits) -> None:
             why = f"a prompt of {prompt} tokens took one step beside {runners} decodes"
             raise ProbeStopped(f"{why}: the budget is {prompt + runners} or more")
         bounds = prompt / pieces + runners, prompt / (pieces - 1) + runners
-        if max(low, bounds[0]) < min(high, bounds[1]):
-            low, high = max(low, bounds[0]), min(high, bounds[1])
+        if max(low, bounds[0]) >= min(high, bounds[1]):
+            raise ProbeStopped(
+                f"prompts contradict each other: the budget lies between {low:.0f} and {high:.0f}, "
+                f"and between {bounds[0]:.0f} and {bounds[1]:.0f}"
+            )
+        low, high = max(low, bounds[0]), min(high, bounds[1])
     limits.found(token_budget=roundest(low, high))
     limits.notes.append(f"token_budget lies between {ceil(low)} and {ceil(high) - 1}")
 
@@ -196,10 +204,14 @@ def find_max_seqs(sender: BurstSender, limits: IdentifiedLimits) -> None:
         slower = 2 if ran else 1  # than the last batch, which was half as large
         seconds = slower * outputs * sender.itl_s(size)
         sender.require_s(seconds, 0.25, f"{size} requests at once")
-        answers = sender.send([BurstRequest(8, outputs)] * size)
+        burst = [BurstRequest(8, outputs)] * size
+        answers = sender.send(burst)
         ran = at_once(answers)
         if ran < size and waited_for_others(answers):
-            limits.found(max_seqs=ran)
+            if (again := at_once(sender.send(burst))) == ran:
+                limits.found(max_seqs=ran)
+            else:
+                limits.unknown(f"{ran} of {size} requests ran at once, then {again}", "max_seqs")
             return
         size *= 2
     limits.unknown(f"{ran} requests ran at once and none waited", "max_seqs")
@@ -250,48 +262,84 @@ def _affordable(sender: BurstSender, longest: int, seconds: float) -> int:
 
 
 def find_kv_tokens(sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime) -> None:
-    """Send long requests at once: if memory binds, fewer run than in a simulation without limit."""
+    """Send long requests at once: if memory binds, fewer run than in a simulation without limit.
+
+    A limit is identified only if bursts of other lengths show it too, and no burst held more.
+    """
     if "max_seqs" not in limits.identified:
         raise ProbeStopped("without a known max_seqs, a memory limit looks the same")
-    policies = limits.policies()
-    size = policies.max_seqs
+    size = limits.policies().max_seqs
     if size < 2:
         raise ProbeStopped("one request at a time: memory never binds before the context does")
-    requests = _filling(sender, limits, step_time, size)
-    prompt, outputs = requests[0].prompt_tokens, requests[0].output_tokens
-    answers = sender.send([BurstRequest(prompt, outputs)] * size)
-    ran, expected = at_once(answers), _expected_at_once(requests, limits, step_time)
-    if ran >= expected:
-        held = most_held(answers)
-        why = f"{ran} requests held {held} tokens at once and none waited for memory"
-        if expected == size and prompt + outputs >= limits.longest - 1:
+    whole = _filling(sender, limits, step_time, size)
+    first = _kv_bounds(sender, whole)
+    if first.high is None:
+        why = f"{size} requests held {first.low} tokens at once and none waited for memory"
+        if whole[0].total_tokens >= limits.longest - 1:
             why += ": it never binds before max_seqs does"
         raise ProbeStopped(why)
-    held = most_held(answers)
-    limits.found(kv_tokens=held)
-    limits.notes.append(
-        f"kv_tokens: {ran} of {size} requests of {prompt} prompt tokens ran at once; "
-        f"it lies between {held} and {held + prompt}"
-    )
+    share = _KV_SHARE * first.ran / (first.ran + 1)
+    bounds = (first, _kv_bounds(sender, _shortened(whole, share)), _kv_bounds(sender, whole))
+    low = max(one.low for one in bounds)
+    high = min(one.high for one in bounds if one.high is not None)
+    most = max(most_held(answers) for round_ in sender.rounds for answers in round_)
+    if max(low, most) >= high or bounds[-1].high is None:
+        seen = ", ".join(str(one) for one in bounds)
+        raise ProbeStopped(f"bursts contradict each other: it is {seen}, and {most} were held")
+    limits.found(kv_tokens=low)
+    limits.notes.append(f"kv_tokens lies between {low} and {high - 1}, in {len(bounds)} bursts")
+
+
+class _KVBounds(NamedTuple):
+    """How many requests of a burst ran at once, the tokens they held, and one request more.
+
+    ``high`` is None where no request waited.
+    """
+
+    ran: int
+    low: int
+    high: int | None
+
+    def __str__(self) -> str:
+        return f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
+
+
+def _kv_bounds(sender: BurstSender, requests: Sequence[Request]) -> _KVBounds:
+    """Send equal requests at once and return the bounds of the memory that they show."""
+    answers = sender.send([BurstRequest(r.prompt_tokens, r.output_tokens) for r in requests])
+    ran, held = at_once(answers), most_held(answers)
+    above = held + max(answer.prompt_tokens for answer in answers) + 1
+    return _KVBounds(ran, held, above if ran < len(requests) else None)
+
+
+def _shortened(requests: Sequence[Request], share: float) -> list[Request]:
+    return [replace(r, prompt_tokens=int(share * r.prompt_tokens)) for r in requests]
 
 
 def _filling(
     sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime, size: int
 ) -> list[Request]:
-    """Return equal requests, as long as the time allows, that all run at once in free memory."""
-    longest = limits.longest
+    """Return equal requests, as long as the time allows, that all run at once in free memory.
+
+    They would even with ``_OVERLAP`` of their answers, so that a slow start looks like no limit.
+    """
     for share in (1.0, 0.5, 0.25, 0.125):
-        total = int(share * longest)
+        total = int(share * limits.longest)
         for outputs in (16, 64, 256, 1024):
             if 2 * outputs > total:
                 break
-            requests = [Request(str(i), 0.0, total - outputs, outputs) for i in range(size)]
-            if _expected_at_once(requests, limits, step_time) == size:
+            shorter = _equal(size, total - outputs, int(_OVERLAP * outputs))
+            if _expected_at_once(shorter, limits, step_time) == size:
+                requests = _equal(size, total - outputs, outputs)
                 seconds = _makespan_s(requests, limits, step_time)
                 if seconds < 0.35 * sender.allowance.left_s:
                     return requests
                 break
     raise ProbeStopped(f"filling the memory with {size} long requests would take too long")
+
+
+def _equal(size: int, prompt_tokens: int, output_tokens: int) -> list[Request]:
+    return [Request(str(i), 0.0, prompt_tokens, output_tokens) for i in range(size)]
 
 
 def _expected_at_once(

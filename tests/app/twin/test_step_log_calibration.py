@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from app.scenario.engine_options import EngineChoice
@@ -11,7 +10,7 @@ from app.scenario.settings import policies_named
 from app.text.report_folders import find_runs
 from app.text.verdict import as_json, summary_table, verdict_lines
 from app.twin.engines import bundled_engine, engine_at
-from app.twin.step_log_calibration import StepLogCalibrator, representative_load
+from app.twin.step_log_calibration import StepLogCalibrator
 from app.twin.verification import Plan, Verification, Verifier
 from loadtest.report.comparison import DEFAULT_LIMITS
 from policies.config import PolicyConfig
@@ -86,17 +85,3 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     profile = load_profile(str(tmp_path / "profile.json"))
     assert profile.policy_config() == found.config
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
-
-
-def test_the_load_of_a_calibration_is_like_the_trace_but_other_requests() -> None:
-    trace = sample_trace()
-    load = representative_load(trace, 20.0, 10.0, np.random.default_rng(0))
-    assert len(load) == 200
-    assert load.rate_per_s == pytest.approx(20.0, rel=0.2)
-    ours, theirs = (np.mean([r.prompt_tokens for r in one]) for one in (load, trace))
-    assert ours == pytest.approx(theirs, rel=0.2)
-    assert not {r.request_id for r in load} & {r.request_id for r in trace}
-    lengths = {(r.prompt_tokens, r.output_tokens) for r in trace}
-    assert {(r.prompt_tokens, r.output_tokens) for r in load} <= lengths
-    assert len(representative_load(trace, 0.5, 10.0, np.random.default_rng(0))) == 20
-    assert len(representative_load(trace, 500.0, 10.0, np.random.default_rng(0))) == 400

@@ -90,6 +90,58 @@ def test_a_memory_that_binds_is_bounded_from_both_sides() -> None:
     assert any(f"between {found} and" in note for note in black_box.limits.notes)
 
 
+class LateSender(SimulatedSender):
+    """In every burst of ``of`` requests, the last begins only when the first has ended.
+
+    With ``once`` in the first such burst alone.
+    """
+
+    def __init__(
+        self, of: int, longer_than: int, once: bool = False, config: PolicyConfig = BASE
+    ) -> None:
+        super().__init__(config, TRUTH)
+        self.of, self.longer_than, self.once = of, longer_than, once
+
+    def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
+        burst = super().__call__(requests, timeout_s)
+        if len(requests) == self.of and requests[0].prompt_tokens > self.longer_than:
+            self.of = 0 if self.once else self.of
+            end_s = burst.answers[0].stamps_s[-1]
+            late_s = max(0.0, 1e-3 + end_s - burst.answers[-1].stamps_s[0])
+            late = tuple(stamp_s + late_s for stamp_s in burst.answers[-1].stamps_s)
+            burst.answers[-1] = replace(burst.answers[-1], stamps_s=late)
+        return burst
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_memory_limit_that_other_bursts_contradict_is_not_identified(once: bool) -> None:
+    black_box = calibrator(LateSender(16, 1500, once))
+    black_box.identify(rounds=1)
+    assert "kv_tokens" not in black_box.limits.identified
+    assert "contradict each other" in black_box.limits.not_identified["kv_tokens"]
+
+
+def test_a_batch_limit_that_is_not_seen_again_is_not_identified() -> None:
+    wide = replace(BASE, max_seqs=64)
+    black_box = calibrator(LateSender(32, 0, once=True, config=wide))
+    black_box.identify(rounds=0)
+    assert "31 of 32 requests ran at once, then 32" in black_box.limits.not_identified["max_seqs"]
+
+
+def test_a_load_like_that_of_the_forecast_follows_the_bursts() -> None:
+    """Without it the shares of the load's batches that no burst had are extrapolated."""
+    send, trace = SimulatedSender(BASE, TRUTH), sample_trace()
+    black_box = calibrator(send)
+    black_box.identify(1, trace)
+    without = calibrated(batching=BASE.batching)[0].profile().step_time("paged").steps
+    assert black_box.profile().step_time("paged").steps > 1.1 * without
+    load = max(black_box._sender.rounds[-1], key=len)
+    lengths = {request.prompt_tokens for request in trace}
+    assert len(load) > 16
+    assert {answer.prompt_tokens for answer in load} <= lengths
+    assert not any(answer.cached_tokens for answer in load)
+
+
 def test_what_is_learned_predicts_what_the_server_does() -> None:
     black_box, config = calibrated(rounds=2, batching="chunked")
     profile = black_box.profile("learned")
