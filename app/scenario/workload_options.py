@@ -145,8 +145,7 @@ class ServeGenOptions:
 
     def generate(self, folder: Path, seed: int) -> "Trace":
         """Return a trace of the clients in ``folder``."""
-        from workloads.generators.servegen import generate_servegen
-        from workloads.generators.servegen_files import read_clients
+        from workloads.generators.servegen import generate_servegen, read_clients
 
         clients = read_clients(folder, list(self.client))
         return generate_servegen(clients, seed, self.start, self.span, self.rate_scale)

@@ -1,1 +1,1 @@
-"""How requests are said to servers of each kind, and how their answers are read: one file each."""
+"""How requests are said to servers of each kind, and how their answers are read."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from loadtest.dialects.native_event import count
+from loadtest.dialects.native_event import NativeEvent, count
 from loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "native"]
@@ -34,7 +34,7 @@ class Dialect:
     ``owners`` are the names in ``owned_by`` of these servers' models. With ``guesses_vocab`` token
     ids are sent although the vocabulary is unknown, since these servers surely accept ids.
     ``usual_model`` is the model where a server lists none. With ``loads_unlisted`` servers also
-    serve models that they do not list.
+    serve models that they do not list. ``mark`` is a field that only events of the native API have.
     """
 
     name: ClassVar[str]
@@ -45,6 +45,7 @@ class Dialect:
     forces_length: ClassVar[bool] = False
     usual_model: ClassVar[str | None] = None
     loads_unlisted: ClassVar[bool] = False
+    mark: ClassVar[str] = ""
 
     def recognises(self, server: ServerProbe) -> bool:
         """Return whether a page shows that the server is of this kind."""
@@ -64,4 +65,8 @@ class Dialect:
 
     def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
         """Return the JSON body of a request for a streamed answer, sampled greedily."""
+        raise NotImplementedError
+
+    def read(self, event: dict[str, Any]) -> NativeEvent:
+        """Read an event of the native API."""
         raise NotImplementedError

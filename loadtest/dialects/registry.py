@@ -1,28 +1,19 @@
 """All dialects: found by name, by the server that speaks them, by the events of their streams."""
 
-from collections.abc import Callable
 from typing import Any
 
-from loadtest.dialects import llamacpp, ollama, sglang, tgi, triton
 from loadtest.dialects.dialect import Dialect
-from loadtest.dialects.llamacpp import LlamaCpp
 from loadtest.dialects.native_event import NativeEvent
-from loadtest.dialects.ollama import Ollama
-from loadtest.dialects.openai import OpenAI
-from loadtest.dialects.openai_servers import Mlc, TensorRTLLM, Transformers, Vllm
+from loadtest.dialects.native_servers import LlamaCpp, Ollama, SGLang, Tgi, Triton
+from loadtest.dialects.openai_servers import Mlc, OpenAI, TensorRTLLM, Transformers, Vllm
 from loadtest.dialects.server_probe import ServerProbe
-from loadtest.dialects.sglang import SGLang
-from loadtest.dialects.tgi import Tgi
-from loadtest.dialects.triton import Triton
 from workloads.errors import LoadTestError, did_you_mean
 
 # Ollama comes last: others answer on its pages too.
 _KINDS = (OpenAI, Vllm, SGLang, Tgi, LlamaCpp, TensorRTLLM, Triton, Mlc, Transformers, Ollama)
 DIALECTS: dict[str, Dialect] = {kind.name: kind() for kind in _KINDS}
 
-_READERS: dict[str, Callable[[dict[str, Any]], NativeEvent]] = {
-    module.MARK: module.read for module in (sglang, tgi, llamacpp, triton, ollama)
-}
+_NATIVE = {dialect.mark: dialect for dialect in DIALECTS.values() if dialect.mark}
 
 
 def dialect_named(name: str) -> Dialect:
@@ -57,5 +48,4 @@ def read_native(event: dict[str, Any]) -> NativeEvent | None:
     """
     if "choices" in event:
         return None
-    read = next((_READERS[mark] for mark in _READERS if mark in event), None)
-    return read(event) if read else None
+    return next((_NATIVE[mark].read(event) for mark in _NATIVE if mark in event), None)

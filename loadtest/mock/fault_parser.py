@@ -7,18 +7,14 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from loadtest.mock.failures import FAILURES
-from loadtest.mock.fault import Fault
+from loadtest.mock.faults import FAULTS, Fault
 from loadtest.mock.plan import MockPlan
-from loadtest.mock.stream_faults import STREAM_FAULTS
 from sim.shapes.frozen_model import FrozenModel
 from workloads.errors import MockError, did_you_mean
 from workloads.key_values import key_values
 from workloads.plugins import split_settings
 
 _Part = TypeVar("_Part", bound=FrozenModel)
-
-FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in (*FAILURES, *STREAM_FAULTS)}
 
 
 def parse_fault(text: str, where: str = "--fault") -> Fault:

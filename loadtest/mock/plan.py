@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from loadtest.mock.failures import Freeze, Refuse
-from loadtest.mock.fault import Fault, NotNegative
+from loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
 from loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,

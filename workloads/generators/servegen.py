@@ -1,22 +1,215 @@
-"""Requests of ServeGen clients, as ``workloads.generators.servegen_files`` reads them."""
+"""ServeGen client models: how each client of a model behaved, window by window, and its requests.
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+A folder holds two files per client, plain or gzipped. ``chunk-N-trace.csv`` (no header) has the
+windows: start in seconds, requests per second, CV, family (Gamma, Weibull, or empty where the
+client is idle), shape, scale. ``chunk-N-dataset.json`` has the lengths, by the start of coarser
+windows: for each field a dictionary {value: probability}, written as a string.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import chain, pairwise
+from math import isfinite
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from workloads.errors import TraceError
-from workloads.generators.arrivals import FloatArray, arrivals_within, check_positive
+from workloads.files import open_text
+from workloads.generators.arrivals import (
+    FloatArray,
+    GammaArrivals,
+    RenewalProcess,
+    WeibullArrivals,
+    arrivals_within,
+    check_positive,
+)
 from workloads.generators.generate import random_streams
 from workloads.generators.lengths import IntArray
-from workloads.generators.servegen_files import Lengths, ServeGenClient, Window
 from workloads.request import Request
 from workloads.rows import counted
 from workloads.trace import Trace
 
 SOURCE = "servegen"
+_TRACE_NAME = re.compile(r"chunk-\d+-trace\.csv(\.gz)?")
+
+DEFAULT_WINDOW_S = 600.0
+"""How long a window lasts where it is the only one; else until the next one starts."""
+
+FAMILIES: Mapping[str, Callable[[float, float], RenewalProcess]] = {
+    "Gamma": lambda rate_per_s, shape: GammaArrivals(rate_per_s, shape**-0.5),
+    "Weibull": WeibullArrivals.of_shape,
+}
+"""The distributions of gaps. Their shape is taken as fitted, their scale from the window's rate."""
 
 Modal = Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One client from ``start_s`` to ``end_s``; idle where ``process`` is None."""
+
+    start_s: float
+    end_s: float
+    process: RenewalProcess | None
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Values and their probabilities."""
+
+    values: FloatArray
+    probabilities: FloatArray
+
+    def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return ``count`` of the values."""
+        return rng.choice(self.values, count, p=self.probabilities)
+
+
+Lengths = Mapping[str, Distribution]
+"""The distributions of one length window by the name of their field."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeGenClient:
+    """A client's windows, and the lengths it asks for by the start of their windows."""
+
+    name: str
+    windows: tuple[Window, ...]
+    lengths: Mapping[float, Lengths]
+
+
+def read_clients(folder: Path, names: Sequence[str] = ()) -> list[ServeGenClient]:
+    """Read the clients of a folder, or the named ones (``chunk-12`` or ``12``), in order of
+    numbers.
+
+    Raises TraceError naming file, line and field where something is missing or malformed.
+    """
+    paths = [path for path in sorted(folder.glob("*")) if _TRACE_NAME.fullmatch(path.name)]
+    files = {_name(path): path for path in paths}
+    if not files:
+        raise TraceError(f"{folder}: no ServeGen clients here: wants chunk-N-trace.csv files")
+    chosen = [_known(name, files) for name in names] or list(files)
+    chosen = sorted(set(chosen), key=lambda name: (len(name), name))
+    return [_client(name, files[name]) for name in chosen]
+
+
+def _client(name: str, path: Path) -> ServeGenClient:
+    windows, lengths = _windows(path), _lengths(_dataset(path))
+    if not lengths and any(window.process for window in windows):
+        raise TraceError(f"{_dataset(path)}: no window has lengths")
+    return ServeGenClient(name, windows, lengths)
+
+
+def _name(path: Path) -> str:
+    return path.name.split("-trace.csv")[0]
+
+
+def _known(name: str, files: Mapping[str, Path]) -> str:
+    full = name if name.startswith("chunk-") else f"chunk-{name}"
+    if full in files:
+        return full
+    nearest = get_close_matches(full, files, 1, 0)[0]
+    raise TraceError(f"no ServeGen client {name!r}: did you mean {nearest!r}?")
+
+
+def _dataset(trace_path: Path) -> Path:
+    """Return the file of lengths beside a file of windows, gzipped or not."""
+    plain = trace_path.with_name(f"{_name(trace_path)}-dataset.json")
+    zipped = plain.with_name(f"{plain.name}.gz")
+    return zipped if zipped.exists() else plain
+
+
+def _windows(path: Path) -> tuple[Window, ...]:
+    with open_text(path) as lines:
+        rows = [_window_row(path, line, row) for line, row in enumerate(csv.reader(lines), 1)]
+    if not rows:
+        raise TraceError(f"{path}: empty, a client has at least one window")
+    starts_s = [start_s for start_s, _ in rows]
+    lasts_s = starts_s[-1] - starts_s[-2] if len(rows) > 1 else DEFAULT_WINDOW_S
+    for line, (before_s, after_s) in enumerate(pairwise(starts_s), 2):
+        if after_s <= before_s:
+            raise TraceError(f"{path}:{line}: a window starts at {after_s:g} s, after {before_s:g}")
+    ends_s = [*starts_s[1:], starts_s[-1] + lasts_s]
+    return tuple(
+        Window(start_s, end_s, process)
+        for (start_s, process), end_s in zip(rows, ends_s, strict=True)
+    )
+
+
+def _window_row(path: Path, line: int, row: list[str]) -> tuple[float, RenewalProcess | None]:
+    if len(row) != 6:
+        raise TraceError(f"{path}:{line}: {len(row)} cells, not start,rate,cv,family,shape,scale")
+    where, family = f"{path}:{line}", row[3]
+    start_s = _number(f"{where}: start", row[0])
+    rate_per_s = _number(f"{where}: rate", row[1])
+    if not rate_per_s:
+        return start_s, None
+    if family not in FAMILIES:
+        raise TraceError(f"{where}: family: must be {' or '.join(FAMILIES)} ({family!r})")
+    shape = _number(f"{where}: shape", row[4])
+    try:
+        return start_s, FAMILIES[family](rate_per_s, shape)
+    except (TraceError, ZeroDivisionError):
+        raise TraceError(f"{where}: shape: impossible for {family} gaps ({row[4]!r})") from None
+
+
+def _number(where: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = -1.0
+    if not (isfinite(value) and value >= 0):
+        raise TraceError(f"{where}: not a number from 0 on ({cell!r})")
+    return value
+
+
+def _lengths(path: Path) -> dict[float, Lengths]:
+    """Return the lengths by window start, without the windows in which the client sent nothing."""
+    with open_text(path) as text:
+        try:
+            record = json.load(text)
+        except ValueError as error:
+            raise TraceError(f"{path}: not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise TraceError(f"{path}: not a JSON object of windows")
+    windows = {
+        _number(f"{path}: window", start): _distributions(path, start, fields)
+        for start, fields in record.items()
+    }
+    return {start: fields for start, fields in sorted(windows.items()) if fields}
+
+
+def _distributions(path: Path, start: str, fields: Any) -> Lengths:
+    where = f"{path}: window {start!r}"
+    if not isinstance(fields, dict):
+        raise TraceError(f"{where}: not a JSON object of fields")
+    for names in ({"output_tokens"}, {"input_tokens", "text_tokens"}):
+        if not names & fields.keys():
+            raise TraceError(f"{where}: field {' or '.join(sorted(names))} is missing")
+    found = {name: _distribution(f"{where}: {name}", text) for name, text in fields.items()}
+    return {name: known for name, known in found.items() if known} if all(found.values()) else {}
+
+
+def _distribution(where: str, text: Any) -> Distribution | None:
+    """Parse the dictionary of numbers in a string; None where it is empty."""
+    if not (isinstance(text, str) and text[:1] == "{" and text[-1:] == "}"):
+        raise TraceError(f"{where}: not a dictionary written as a string ({str(text)[:40]!r})")
+    if not text[1:-1].strip():
+        return None
+    try:
+        pairs = np.array(text[1:-1].replace(":", ",").split(","), np.float64).reshape(-1, 2)
+    except ValueError:
+        raise TraceError(f"{where}: not a dictionary of numbers ({text[:40]!r})") from None
+    values, weights = pairs.T
+    if not (np.isfinite(pairs).all() and pairs.min() >= 0 and weights.sum() > 0):
+        raise TraceError(f"{where}: values and probabilities must be 0 or positive")
+    return Distribution(values, weights / weights.sum())
 
 
 def generate_servegen(

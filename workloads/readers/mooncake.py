@@ -3,13 +3,14 @@
 Also the dialects of NVIDIA Dynamo and AIPerf, which add sessions.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workloads import fields as check
-from workloads.readers.incremental import WHOLE_PROMPTS, Turn, whole_prompts
+from workloads.generators.chaining import ROOT, Chaining
 from workloads.request import Request
 from workloads.rows import RowError, Rows, counted
 from workloads.trace import Trace
@@ -17,6 +18,9 @@ from workloads.trace import Trace
 BLOCK_TOKENS = 512
 COARSE_CLOCK_TIES = 0.2
 """A clock counts as coarse where more than this share of the gaps is 0."""
+
+WHOLE_PROMPTS = "message_array_with_responses"
+"""AIPerf's name of the context mode in which a row's prompt is whole although it has a delay."""
 
 _FIELDS: dict[str, check.Check] = {
     "timestamp": check.integer(0),
@@ -32,6 +36,14 @@ _FIELDS: dict[str, check.Check] = {
     "priority": check.integer(),
 }
 _TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")
+
+
+class Turn(NamedTuple):
+    """A row as it stands, whether it has a time of its own, and whether its prompt is whole."""
+
+    request: Request
+    stamped: bool
+    whole: bool
 
 
 def recognises(row: str) -> bool:
@@ -105,3 +117,62 @@ def _clock_s(arrivals_s: Sequence[float]) -> float | None:
         return None
     values, counts = np.unique(gaps_ms[gaps_ms > 0], return_counts=True)
     return float(values[counts.argmax()] / 1000)
+
+
+def whole_prompts(turns: Iterable[Turn]) -> Iterator[Request]:
+    """Give each request its whole prompt, and the row before it in its session as parent.
+
+    A row that only adds has the parent's prompt and answer before its own tokens; the answer's
+    blocks have no ids in the file, so they get ids that nothing else shares. Without a time of its
+    own a row arrives its delay (0 if unsaid) after its parent did: a lower bound.
+    """
+    chaining = Chaining()
+    latest: dict[str | None, Request] = {}
+    for turn in turns:
+        session_id = turn.request.session_id
+        parent = latest.get(session_id)
+        request = _following(parent, turn, chaining) if parent else _first(turn.request, chaining)
+        if session_id is not None:
+            latest[session_id] = request
+        yield request
+
+
+def _first(request: Request, chaining: Chaining) -> Request:
+    ids = chaining.chained(request.prefix_block_ids)
+    turn = None if request.session_id is None else 0
+    return replace(request, prefix_block_ids=ids, turn=turn, delay_s=None)
+
+
+def _following(parent: Request, turn: Turn, chaining: Chaining) -> Request:
+    request = turn.request
+    if turn.whole:
+        prompt_tokens = request.prompt_tokens
+        ids = chaining.chained(request.prefix_block_ids)
+    else:
+        prompt_tokens = parent.total_tokens + request.prompt_tokens
+        ids = _appended(parent, request, prompt_tokens, chaining)
+    delay_s = request.delay_s if turn.stamped else request.delay_s or 0.0
+    return replace(
+        request,
+        arrival_s=request.arrival_s if turn.stamped else parent.arrival_s + (delay_s or 0.0),
+        prompt_tokens=prompt_tokens,
+        prefix_block_ids=ids,
+        parent_id=parent.request_id,
+        turn=(parent.turn or 0) + 1,
+        delay_s=delay_s,
+    )
+
+
+def _appended(
+    parent: Request, request: Request, prompt_tokens: int, chaining: Chaining
+) -> tuple[int, ...]:
+    """Join the parent's ids, new ids for its answer and the row's ids: one per started block."""
+    block_tokens = request.block_tokens or 1
+    started = -(-prompt_tokens // block_tokens)
+    known = parent.prefix_block_ids
+    if not (known or request.prefix_block_ids):
+        return ()
+    missing = max(0, started - len(known) - len(request.prefix_block_ids))
+    known += chaining.private(missing, known[-1] if known else ROOT)
+    added = chaining.chained(request.prefix_block_ids, known[-1] if known else ROOT)
+    return (known + added)[:started]

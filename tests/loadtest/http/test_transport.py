@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from loadtest.http.connection import StampedResponse
 from loadtest.http.exchange import Exchange, run_exchange
-from loadtest.http.stamped_response import StampedResponse
 from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
 from loadtest.stream.stream_reader import read_stream
 from tests.support.loadtest_server import DONE, text

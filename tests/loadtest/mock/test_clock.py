@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.mock.clock import ServerClock, Timeline
-from loadtest.mock.failures import Freeze
+from loadtest.mock.faults import Freeze
 
 S = 10**9
 

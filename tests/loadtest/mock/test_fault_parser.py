@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.mock.failures import Cut, Freeze, Status
-from loadtest.mock.fault_parser import FAULTS, parse_fault, read_plan
+from loadtest.mock.fault_parser import parse_fault, read_plan
+from loadtest.mock.faults import FAULTS, Cut, Freeze, Status
 from loadtest.mock.plan import MockPlan
 from tests.support.command import refused
 from tests.support.paths import DOCS
@@ -34,7 +34,7 @@ def shown(default: object) -> str:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_has_settings_that_need_not_be_given(name: str) -> None:
-    assert parse_fault(name).name == name
+    assert type(parse_fault(name)) is FAULTS[name]
 
 
 @pytest.mark.parametrize(

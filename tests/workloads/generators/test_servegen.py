@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.paths import TRACES
 from workloads.errors import TraceError
-from workloads.generators.servegen import generate_servegen
-from workloads.generators.servegen_files import read_clients
+from workloads.generators.servegen import generate_servegen, read_clients
 from workloads.request import Request
 from workloads.statistics.statistics import coefficient_of_variation
 

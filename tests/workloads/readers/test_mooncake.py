@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.trace_rows import Write, lines, turn
-from workloads.readers.incremental import Turn, whole_prompts
+from workloads.readers.mooncake import Turn, whole_prompts
 from workloads.reading import read_trace
 from workloads.request import Request
 
