@@ -122,7 +122,7 @@ def _report(
 ) -> list[str]:
     from app.text.provenance import rests_line
     from app.text.sparkline import sparkline_lines
-    from app.text.tables import counts_line, error_lines, latency_table, note_lines
+    from app.text.tables import counts_line, error_lines, latency_table, note_lines, steady_lines
 
     speed, config = summary["simulation"], scenario.policies
     lines = [
@@ -134,6 +134,8 @@ def _report(
         *error_lines(run.requests["error"]),
         "",
         *latency_table(summary, intervals),
+        "",
+        *steady_lines(summary["steady"]),
         "",
         *sparkline_lines(run.requests),
         "",

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
+from sim.records.steady_part import describe_steady
+
 WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 _ROWS = (
@@ -48,6 +50,18 @@ def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> l
         cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
         lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
     return lines
+
+
+def steady_lines(steady: Mapping[str, Any]) -> list[str]:
+    """Return the steady part of a summary: a sentence, and the same metrics as rows."""
+    if steady["unsettled"]:
+        return [describe_steady(steady)]
+    throughput = steady["output_throughput_tokens_per_s"]
+    return [
+        describe_steady(steady),
+        *latency_table(steady, {})[1:],
+        f"output throughput {number(throughput, 1.0)} tokens/s",
+    ]
 
 
 def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:

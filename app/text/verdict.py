@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from app.text.provenance import rests_line
-from app.twin.verification import Level, Verification
+from app.twin.verification import JUDGED, Level, Verification
 from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
 from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
 from loadtest.report.error_interval import CONFIDENCE
@@ -77,9 +77,22 @@ def _level_lines(level: Level) -> list[str]:
         f"at {_share(level)} of capacity: {len(level.trace)} requests at "
         f"{level.trace.rate_per_s:.2f}/s, {len(level.measured)} load tests",
         comparison_table(level.comparison),
+        *_steady_lines(level),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         rests_line(level.provenance),
         _power_line(level),
+    ]
+
+
+def _steady_lines(level: Level) -> list[str]:
+    """Return the steady part beside the whole run, and which of the two is judged."""
+    steady, part = level.steady, level.prediction.steady
+    if steady is None:
+        return [f"judged: the {JUDGED}; steady part: none; {part.unsettled}"]
+    return [
+        f"judged: the {JUDGED}; beside it the predicted steady part, the same "
+        f"{len(part.requests)} requests on both sides",
+        *comparison_table(steady).splitlines()[1:],
     ]
 
 

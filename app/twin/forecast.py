@@ -20,6 +20,7 @@ from sim.experiments.capacity import saturation_interval
 from sim.experiments.predict import Interval, predict
 from sim.records.run import Run, RunError, load_run, machine_facts
 from sim.records.run_folder import Files, within
+from sim.records.steady_part import SteadyPart, steady_part
 from sim.step_times.profile import Profile, load_profile
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
@@ -50,6 +51,11 @@ class LevelForecast:
         """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
         found: dict[str, Any] = self.run.extra["provenance"]
         return found
+
+    @property
+    def steady(self) -> SteadyPart:
+        """The steady part of the predicted run, and so of every load test of it."""
+        return steady_part(self.run.requests)
 
     @property
     def folder(self) -> str:

@@ -18,7 +18,7 @@ from app.twin.drift import Pulses, drift_doubt
 from app.twin.forecast import FORECAST, Forecast, LevelForecast, make_forecast, read_forecast
 from app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
 from app.twin.power import Refutable, refutable_change
-from loadtest.report.comparison import Comparison, Outcome, compare, worst
+from loadtest.report.comparison import Comparison, Outcome, compare, compare_steady, worst
 from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
 from sim.experiments.decision_check import DecisionCheck
@@ -30,6 +30,9 @@ from workloads.errors import EndedEarly, LoadTestError
 from workloads.trace import Trace
 
 VERDICT = "verdict.json"
+JUDGED = "whole run"
+"""What is judged: both sides begin empty and drain, so that is no error of the prediction, and the
+whole run has more requests than its steady part."""
 STEP_LOG_ROUNDS = 3
 BLACK_BOX_ROUNDS = 3
 STEP_LOG_UTILISATIONS = (0.7,)
@@ -72,6 +75,12 @@ class Level:
         return self.prediction.utilisation
 
     @property
+    def steady(self) -> Comparison | None:
+        """The steady part of the prediction, not judged; None if it never settles."""
+        forecast = self.prediction
+        return compare_steady(forecast.steady, forecast.requests, self.measured)
+
+    @property
     def trace(self) -> Trace:
         """The requests that were sent."""
         return self.prediction.trace
@@ -83,11 +92,14 @@ class Level:
 
     def as_dict(self) -> dict[str, Any]:
         """The level's verdict and what it rests on, for JSON."""
+        steady = self.steady
         return {
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,
             "provenance": self.provenance,
+            "judged": JUDGED,
             "comparison": self.comparison.as_dict(),
+            "steady": steady and asdict(steady),
             "refutable_step_time_change": asdict(self.refutable),
         }
 

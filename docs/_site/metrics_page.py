@@ -3,7 +3,7 @@
 from markdown_table import table
 
 from app.text.metric_labels import METRICS
-from sim.records.metrics import PERCENTILES
+from sim.records.metrics import PERCENTILES, STEADY_MEANINGS
 
 _PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)
 _INTRODUCTION = f"""# Metrics
@@ -14,9 +14,18 @@ the unit. Latencies have `count`, `mean`, {_PERCENTILES} and `max`, over the fin
 percentiles are numpy's linear estimator.
 
 """
+_STEADY = """
+## The steady part
+
+`steady` has figures of the requests between filling and draining
+([how it is found](../simulation-practice.md#the-steady-part)), under the same keys:
+
+"""
 
 
 def metrics_page() -> str:
     """Return the page as Markdown."""
     rows = [(f"`{key}`", m.label, m.unit, m.definition) for key, m in METRICS.items()]
-    return _INTRODUCTION + table(("key", "metric", "shown in", "definition"), rows)
+    steady = [(f"`{key}`", meaning) for key, meaning in STEADY_MEANINGS.items()]
+    glossary = table(("key", "metric", "shown in", "definition"), rows)
+    return _INTRODUCTION + glossary + _STEADY + table(("key of `steady`", "meaning"), steady)

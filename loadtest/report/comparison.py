@@ -7,7 +7,7 @@ Nothing widens a limit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from loadtest.report.error_interval import (
 from sim.experiments.predict import Interval, mean_requests
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run
+from sim.records.steady_part import SteadyPart
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
@@ -139,6 +140,28 @@ def compare(
         for metric in METRICS
     ]
     return Comparison(tuple(rows), len(measured), (*_doubts(measured), *doubts))
+
+
+def compare_steady(
+    steady: SteadyPart, requests: pd.DataFrame, measured: Sequence[Run]
+) -> Comparison | None:
+    """Compare the mean latencies of a predicted steady part with the same requests as measured.
+
+    ``requests`` are the predicted latencies of each request. Nothing is judged: no metric has a
+    limit. None if the prediction never settles.
+    """
+    if steady.unsettled:
+        return None
+    ids = steady.requests["request_id"]
+    of_part = requests[requests["request_id"].isin(ids)]
+    means = {f"{name}.mean": float(of_part[name].mean()) for name in LATENCIES}
+    parts = [
+        replace(run, requests=run.requests[run.requests["request_id"].isin(ids)])
+        for run in measured
+    ]
+    predicted = {metric: Interval(mean, mean, mean) for metric, mean in means.items()}
+    found = compare(predicted, parts, {}, requests=of_part)
+    return replace(found, metrics=tuple(row for row in found.metrics if row.metric in means))
 
 
 def _interval_per_metric(runs: Sequence[Run]) -> Prediction:

@@ -10,10 +10,12 @@ import pandas as pd
 from loadtest.report.load_notes import load_notes, wrapped
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
+from sim.records.steady_part import describe_steady
 from workloads.rows import counted
 
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100
+_LATENCY_ROWS = {"ttft_s": "TTFT, ms", "tpot_s": "TPOT, ms", "e2e_s": "E2E latency, ms"}
 _LEGEND = """\
 TTFT = first token - scheduled; TTFT from sent = first token - sent; E2E = last token - scheduled
 TTFO = first token that is not reasoning - sent, where some are reasoning
@@ -33,6 +35,8 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         "",
         _table(measured(run.requests), summary),
         _totals(summary),
+        "",
+        *_steady(summary["steady"]),
         "",
         _outcome(run, summary),
         *([_slo_line(slo, summary)] if slo else []),
@@ -100,12 +104,12 @@ def _cut_off(delivered: Mapping[str, Any]) -> str | None:
 def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
     finished = requests[requests["status"] == "finished"]
     rows = [
-        ("TTFT, ms", summary["ttft_s"], 1e3),
+        (_LATENCY_ROWS["ttft_s"], summary["ttft_s"], 1e3),
         ("TTFT from sent, ms", describe(finished["ttft_sent_s"]), 1e3),
         *([("TTFO, ms", describe(finished["ttfo_s"]), 1e3)] if _has_reasoning(finished) else []),
-        ("TPOT, ms", summary["tpot_s"], 1e3),
+        (_LATENCY_ROWS["tpot_s"], summary["tpot_s"], 1e3),
         ("chunk gap (ITL), ms", describe(_gaps_s(finished["chunk_s"])), 1e3),
-        ("E2E latency, ms", summary["e2e_s"], 1e3),
+        (_LATENCY_ROWS["e2e_s"], summary["e2e_s"], 1e3),
         ("decode TPS, tokens/s", summary["decode_tps"], 1.0),
         ("request TPS, tokens/s", summary["request_tps"], 1.0),
     ]
@@ -128,6 +132,18 @@ def _title(requests: pd.DataFrame, delivered: Mapping[str, Any]) -> str:
         return "(client limited)"
     retried = int((requests["attempts"] > 1).sum()) if "attempts" in requests else 0
     return f"({retried} retried)" if retried else ""
+
+
+def _steady(steady: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the steady part: a sentence, and its latencies and throughput where there is one."""
+    yield describe_steady(steady)
+    if not steady["unsettled"]:
+        for name in LATENCIES:
+            yield _row(_LATENCY_ROWS[name], steady[name], 1e3)
+        yield (
+            f"output throughput {_number(steady['output_throughput_tokens_per_s'])} tokens/s, "
+            f"{_number(steady['request_throughput_per_s'])} requests/s"
+        )
 
 
 def _row(name: str, figures: Mapping[str, Any], scale: float) -> str:

@@ -15,11 +15,7 @@ import pandas as pd
 
 from sim.explain.queue_cause import QueueCause, causes
 from sim.records.run import Run
-
-GROWING_SHARE = 0.05
-"""Growth above this share of the arrivals is no fluctuation of a stable queue."""
-_LEAST_RISE = 10.0
-"""A queue that is longer by fewer requests at the end may be one burst."""
+from sim.records.steady_part import is_growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +87,7 @@ def _growth_per_s(steps: pd.DataFrame, first_s: float, span_s: float, requests: 
         _mean_waiting(steps, first_s + place * quarter_s, quarter_s) for place in (1, 3)
     )
     rise = after - before
-    steady = rise < _LEAST_RISE or rise < GROWING_SHARE * requests / 2
-    return 0.0 if steady else rise / (2 * quarter_s)
+    return rise / (2 * quarter_s) if is_growth(rise, requests) else 0.0
 
 
 def _mean_waiting(steps: pd.DataFrame, start_s: float, lasted_s: float) -> float:

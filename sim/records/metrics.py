@@ -17,7 +17,8 @@ attainment   the same requests / all scheduled, failures included, without those
              test cancelled on purpose
 ===========  ==================================================================================
 
-Percentiles are numpy's linear estimator. Warm-up requests are in no figure.
+Percentiles are numpy's linear estimator. Warm-up requests are in no figure. The figures of the
+steady part (``sim.records.steady_part``) stand beside those of the whole run.
 """
 
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sim.records.steady_part import SteadyPart, steady_part
 from workloads.request import CANCELLED_BY_TEST
 
 REQUEST_MEANINGS = {
@@ -49,6 +51,16 @@ REQUEST_MEANINGS = {
 }
 """The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
+STEADY_MEANINGS = {
+    "unsettled": "why the run has no steady part, and so none of these figures; else empty",
+    "start_s": "arrival of its first request, in seconds",
+    "end_s": "arrival of its last request, which is the last of the run, in seconds",
+    "requests": "how many arrive in it",
+    "ttft_s": "of these requests, as `tpot_s`, `e2e_s`, `decode_tps` and `request_tps`",
+    "output_throughput_tokens_per_s": "tokens of the requests that finish in it, per second of it",
+    "request_throughput_per_s": "requests that finish in it, per second of it",
+}
+"""The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 STATUSES = ("finished", "refused", "cancelled", "failed")
@@ -93,7 +105,11 @@ def measured(requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
-    """Return the figures of a run; with ``slo`` also goodput and attainment."""
+    """Return the figures of a run; with ``slo`` also goodput and attainment.
+
+    ``steady`` has those of its steady part (``steady_figures``).
+    """
+    steady = steady_figures(requests, steady_part(requests))
     requests = measured(requests)
     finished = requests[requests["status"] == "finished"]
     makespan_s = _makespan_s(requests, finished)
@@ -102,9 +118,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     cached_tokens = int(finished["cached_tokens"].sum())
     return {
         "requests": _counts(requests),
-        **{name: describe(finished[name]) for name in LATENCIES},
-        "decode_tps": describe(1 / finished["tpot_s"]),
-        "request_tps": describe(finished["output_tokens"] / finished["e2e_s"]),
+        **_latencies(finished),
         "output_throughput_tokens_per_s": _ratio(output_tokens, makespan_s),
         "request_throughput_per_s": _ratio(len(finished), makespan_s),
         "makespan_s": makespan_s,
@@ -113,6 +127,31 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
         "prefix_hit_rate_tokens": _ratio(cached_tokens, prompt_tokens),
         "preemptions": int(requests["preemptions"].sum()),
         **(_attainment(requests, slo, makespan_s) if slo else {}),
+        "steady": steady,
+    }
+
+
+def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]:
+    """Return the figures of the steady part of a run.
+
+    Latencies are of the requests that arrive in it, throughputs of what finishes in it, per second
+    from its first arrival to its last. ``unsettled`` says why a run has none, or is None; the
+    figures are then undefined.
+    """
+    ends_s = requests["last_token_s"]
+    inside = (requests["status"] == "finished") & ends_s.between(steady.start_s, steady.end_s)
+    span_s = steady.end_s - steady.start_s
+    arriving = measured(steady.requests)
+    return {
+        "unsettled": steady.unsettled,
+        "start_s": None if steady.unsettled else steady.start_s,
+        "end_s": None if steady.unsettled else steady.end_s,
+        "requests": len(arriving),
+        **_latencies(arriving[arriving["status"] == "finished"]),
+        "output_throughput_tokens_per_s": _ratio(
+            int(requests["output_tokens"][inside].sum()), span_s
+        ),
+        "request_throughput_per_s": _ratio(int(inside.sum()), span_s),
     }
 
 
@@ -137,6 +176,14 @@ def figure(summary: Mapping[str, Any], metric: str) -> float | None:
     for part in metric.split("."):
         value = value[part]
     return value if value is None else float(value)
+
+
+def _latencies(finished: pd.DataFrame) -> dict[str, Any]:
+    return {
+        **{name: describe(finished[name]) for name in LATENCIES},
+        "decode_tps": describe(1 / finished["tpot_s"]),
+        "request_tps": describe(finished["output_tokens"] / finished["e2e_s"]),
+    }
 
 
 def _counts(requests: pd.DataFrame) -> dict[str, int]:

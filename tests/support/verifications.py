@@ -27,11 +27,12 @@ def a_profile(config: PolicyConfig, **engine: Any) -> Profile:
     )  # fmt: skip
 
 
-def a_level(utilisation: float, off: float = 1.0) -> Level:
+def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Level:
     """A prediction and two load tests; ``off`` times what these measured is what is predicted."""
-    trace = limit(sample_trace(), REQUESTS)
+    trace = limit(sample_trace(), count)
     found = predict(trace, CONFIG, a_profile(CONFIG), replications=2)
-    measured = [load_test(REQUESTS), load_test(REQUESTS)]
+    names = [request.request_id for request in trace]
+    measured = [load_test(count, request_id=names), load_test(count, request_id=names)]
     summaries = [run.summary() for run in measured]
     figures = {metric: interval(summaries, metric) for metric in METRICS}
     intervals = {n: replace(i, value=off * i.value) for n, i in figures.items() if i is not None}

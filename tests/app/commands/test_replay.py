@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sim.records.metrics import LATENCIES, STEADY_MEANINGS
 from tests.support.command import servetwin
 from tests.support.effort import FULL, only_in_ci
 from tests.support.paths import SAMPLE, TRACES
@@ -32,6 +33,8 @@ def test_json_has_the_promised_keys_and_every_request_finishes() -> None:
     assert {"wall_s", "requests_per_s", "steps"} <= set(summary["simulation"])
     assert summary["output_throughput_tokens_per_s"] > 0
     assert summary["prefix_hit_rate_tokens"] == summary["preemptions"] == 0
+    assert set(summary["steady"]) == {*STEADY_MEANINGS, *LATENCIES, "decode_tps", "request_tps"}
+    assert summary["steady"]["unsettled"] is None
 
 
 def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
@@ -45,7 +48,17 @@ def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
     assert max(map(len, done.out.splitlines())) <= 100
     assert "240 requests: 240 finished" in done.out
     assert "profile base-cpu (measured: base on" in done.out
+    whole, _, steady = done.out.partition("\nsteady part: from ")
+    assert whole.count("\nTTFT ms") == 1
+    assert "\nTTFT ms" in steady
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_an_overloaded_run_never_settles() -> None:
+    done = servetwin("replay", str(SAMPLE), "--rate", "15", "--replications", "0")
+    assert (
+        "\nsteady part: none; never settles: the number in the system grows to the end" in done.out
+    )
 
 
 @pytest.mark.parametrize(

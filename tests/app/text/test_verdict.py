@@ -39,6 +39,20 @@ def test_every_load_has_its_table_and_the_verdict_its_meaning() -> None:
     assert "power: steps that are 6 % slower, would have been refuted" in one
 
 
+def test_the_verdict_says_what_it_judged_and_has_the_steady_part_beside_it() -> None:
+    """The load tests of a level have the latencies that are predicted for each request."""
+    found = verification_of(a_profile(CONFIG), [a_level(0.7, count=60)])
+    _, _, told = "\n".join(verdict_lines(found)).partition(
+        "judged: the whole run; beside it the predicted steady part, "
+    )
+    said, *rows = told.splitlines()[:4]
+    assert said == "the same 60 requests on both sides"
+    assert [row[:9] for row in rows] == ["TPOT mean", "TTFT mean", "E2E laten"]
+    assert all("+0.0%" in row for row in rows)
+    short = verdict_lines(a_verification())
+    assert "judged: the whole run; steady part: none; fewer than 50 requests" in short
+
+
 def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:
     lines = verdict_lines(a_black_box_verification(off=1.5, **OPEN))
     verdict = verdict_of([line for part in lines for line in part.splitlines()])

@@ -16,6 +16,7 @@ from sim.records.run import Run, RunError
 from tests.support.fake_calibrator import PROFILE, TRACE, FakeCalibrator, FakeMachine, machine_of
 from tests.support.report_runs import pretended
 from workloads.errors import EndedEarly, LoadTestError
+from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import limit, scale_tokens
 
@@ -69,6 +70,32 @@ def test_every_load_has_its_tests_and_no_two_tests_have_the_same_prompts(
         judged = {row.metric: row.limit for row in level.comparison.metrics if row.limit}
         assert judged == {"tpot_s.mean": 0.05}
     assert found.outcome == "holds"
+
+
+def test_the_steady_part_is_that_of_the_prediction_on_both_sides(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    """The measured runs, a tenth slower, need not settle where the prediction does."""
+    machine.slowness = lambda number: 1.1
+    found = verified(calibrator, trace=limit(sample_trace(), 120))
+    level = found.levels[0]
+    steady, ids = level.steady, level.prediction.steady.requests["request_id"]
+    assert steady is not None
+    assert 60 <= len(ids) <= 120
+    assert {row.metric for row in steady.metrics} == {"ttft_s.mean", "tpot_s.mean", "e2e_s.mean"}
+    for row in steady.metrics:
+        name = row.metric.partition(".")[0]
+        runs = [run.requests.set_index("request_id").loc[ids, name] for run in level.measured]
+        predicted = level.prediction.requests.set_index("request_id").loc[ids, name]
+        assert row.measured == pytest.approx(sum(one.mean() for one in runs) / len(runs))
+        assert row.predicted is not None
+        assert row.predicted.value == pytest.approx(predicted.mean())
+        assert row.outcome is None
+    assert level.as_dict()["judged"] == "whole run"
+    assert [row["metric"] for row in level.as_dict()["steady"]["metrics"]] == [
+        row.metric for row in steady.metrics
+    ]
+    assert verified(FakeCalibrator()).levels[0].as_dict()["steady"] is None, "40 are too few"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def run_of(count: int, statuses: Sequence[str] = (), **delivered: Any) -> Run:
 
 def test_the_whole_report() -> None:
     lines = render_report(run_of(100), SLO(ttft_s=0.5), Path("runs/one")).splitlines()
-    assert lines[:19] == [
+    assert lines[:25] == [
         "load test of base at http://h/v1",
         "100 requests of sample.jsonl at 1/s; openai completions, prompts as token ids, "
         "output length forced",
@@ -83,6 +83,11 @@ def test_the_whole_report() -> None:
         ),
         "output throughput 5.03 tokens/s, 1.006 requests/s over 99.40 s; 500 tokens out, 1000 in",
         "",
+        "steady part: from 0.0 s, when the server has filled, to the last arrival at 99.0 s; "
+        "100 requests",
+        *(line for line in lines[5:10] if line.split(",")[0] in ("TTFT", "TPOT", "E2E latency")),
+        "output throughput 5 tokens/s, 1 requests/s",
+        "",
         "100 requests: 100 finished",
         "SLO ttft <= 500 ms: met by 100.0% of all scheduled requests, goodput 1.006/s",
         "note: rate scaled",
@@ -96,6 +101,14 @@ def test_a_p99_of_few_values_is_marked() -> None:
     lines = render_report(run_of(99)).splitlines()
     assert [line.count("*") for line in lines[5:13]] == [1, 1, 1, 0, 1, 1, 1, 1]
     assert lines[12] == "* fewer than 100 values: not a firm p99"
+
+
+def test_a_run_that_never_settles_is_said_to_be_so() -> None:
+    run = run_of(100)
+    run.requests["last_token_s"] = 1e3
+    lines = render_report(run).splitlines()
+    assert "steady part: none; never settles: the number in the system grows to the end" in lines
+    assert sum(line.startswith("TTFT, ms") for line in lines) == 1
 
 
 def test_failures_by_class_with_their_first_message() -> None:

@@ -1,0 +1,120 @@
+"""The steady part of a run: the requests between the filling of the server and its draining.
+
+One rule for simulations and load tests. The series is the number of requests in the system that
+each request finds on arrival: it grows from 0 while the server fills, without the chance of the
+requests' own lengths that latencies have, and it grows to the end where more arrives than is
+served. MSER-5 finds where the filling ends: in batch means of five, the start is cut where the
+standard error of what remains is least.
+
+The first half is searched. A minimum at its end means that the run never settles (White, "An
+effective truncation heuristic for bias reduction in simulation output", 1997; batches of five:
+White, Cobb and Spratt, "A comparison of five steady-state truncation heuristics for simulation",
+2000). A queue that grows may have an earlier minimum by chance, so a run whose number in the system
+grows throughout never settles either.
+
+The steady part ends at the last arrival. From then on nothing arrives, so draining needs no
+statistic, and a cut by when requests end would leave out the long ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+BATCH = 5
+MIN_REQUESTS = 50
+"""With fewer, ten batches, nothing can be said about settling."""
+GROWING_SHARE = 0.05
+"""Growth above this share of the arrivals is no fluctuation of a stable queue."""
+LEAST_RISE = 10.0
+"""A queue that is longer by fewer requests at the end may be one burst."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyPart:
+    """``requests`` are the rows of the steady part in order of arrival.
+
+    ``unsettled`` says why there are none; None where there are some.
+    """
+
+    requests: pd.DataFrame
+    unsettled: str | None = None
+
+    @property
+    def start_s(self) -> float:
+        """Arrival of its first request, in seconds."""
+        return float(self.requests["scheduled_s"].min())
+
+    @property
+    def end_s(self) -> float:
+        """Arrival of its last request, in seconds."""
+        return float(self.requests["scheduled_s"].max())
+
+
+def steady_part(requests: pd.DataFrame) -> SteadyPart:
+    """Find the steady part of a run; ``requests`` have the columns ``REQUEST_COLUMNS``."""
+    arrived = requests.sort_values("scheduled_s", kind="stable")
+    if len(arrived) < MIN_REQUESTS:
+        return SteadyPart(arrived.iloc[:0], f"fewer than {MIN_REQUESTS} requests")
+    found = number_found(arrived)
+    if _grows_throughout(found):
+        why = "never settles: the number in the system grows to the end"
+        return SteadyPart(arrived.iloc[:0], why)
+    first = mser5(found)
+    if first is None:
+        why = "never settles: MSER-5 finds no end of the filling in the first half"
+        return SteadyPart(arrived.iloc[:0], why)
+    return SteadyPart(arrived.iloc[first:])
+
+
+def is_growth(rise: float, requests: int) -> bool:
+    """Return whether more arrives than is served.
+
+    ``rise`` is the mean number in the last quarter of the arrivals less that in the second.
+    """
+    return rise >= LEAST_RISE and rise >= GROWING_SHARE * requests / 2
+
+
+def _grows_throughout(found: npt.NDArray[np.float64]) -> bool:
+    quarter = len(found) // 4
+    rise = found[-quarter:].mean() - found[quarter : 2 * quarter].mean()
+    return is_growth(float(rise), len(found))
+
+
+def number_found(arrived: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return how many earlier requests are in the system when each arrives.
+
+    ``arrived`` is in order of arrival. A request without a last token is not counted, since nobody
+    knows when it left.
+    """
+    ends_s = arrived["last_token_s"].to_numpy(dtype=float)
+    known = np.isfinite(ends_s)
+    came = np.cumsum(known) - known
+    left = np.searchsorted(np.sort(ends_s[known]), arrived["scheduled_s"], side="right")
+    return np.asarray(came - left, dtype=float)
+
+
+def mser5(values: npt.ArrayLike) -> int | None:
+    """Return how many values to leave out at the start; None where the series never settles."""
+    series = np.asarray(values, dtype=float)
+    batches = len(series) // BATCH
+    means = series[: batches * BATCH].reshape(batches, BATCH).mean(axis=1)
+    means = means - np.median(means)  # A constant series is exactly 0, and its sums too.
+    remaining = np.arange(batches, 0, -1)
+    sums, squares = (np.cumsum(part[::-1])[::-1] for part in (means, means**2))
+    squared_error = (squares - sums**2 / remaining) / remaining**2
+    cut = int(np.argmin(squared_error[: batches // 2 + 1]))
+    return BATCH * cut if cut < batches // 2 else None
+
+
+def describe_steady(steady: Mapping[str, Any]) -> str:
+    """Return the steady part of a summary in a sentence."""
+    if steady["unsettled"]:
+        return f"steady part: none; {steady['unsettled']}"
+    return (
+        f"steady part: from {steady['start_s']:.1f} s, when the server has filled, to the last "
+        f"arrival at {steady['end_s']:.1f} s; {steady['requests']} requests"
+    )
