@@ -106,9 +106,15 @@ def probe(
 
 
 def client_settings(base_url: str) -> dict[str, Any]:
-    """Return the settings of an httpx client: key and headers, and no proxy on the loopback."""
+    """Return the settings of an httpx client: key and headers, and no proxy on the loopback.
+
+    Plain HTTP without a proxy has no certificates to verify, so none are loaded.
+    """
+    url = httpx.URL(base_url)
     headers = {"Accept-Encoding": "identity", **sent_headers()}
-    return {"headers": headers, "trust_env": not _is_loopback(httpx.URL(base_url).host)}
+    may_have_proxy = not _is_loopback(url.host)
+    verify = may_have_proxy or url.scheme == "https"
+    return {"headers": headers, "trust_env": may_have_proxy, "verify": verify}
 
 
 def _is_loopback(host: str) -> bool:

@@ -69,11 +69,9 @@ def quiet_gc() -> Iterator[None]:
     """Turn garbage collection off inside: its pauses would be measured as latency."""
     was_enabled = gc.isenabled()
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()

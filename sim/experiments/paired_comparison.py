@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run, RunError
@@ -84,7 +83,9 @@ def compare_summaries(
 
 def half_width(values: FloatArray, confidence: float) -> float:
     """Return the half width of the interval of a mean, by Student's t; of at least two values."""
-    quantile = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(values) - 1, (1 + confidence) / 2))
     return quantile * float(values.std(ddof=1)) / math.sqrt(len(values))
 
 

@@ -5,7 +5,6 @@ import warnings
 from typing import Any
 
 import pytest
-import torch
 
 from sim.shapes.hf_config import model_from_hf_config
 from sim.shapes.hf_families import NESTED_DEFAULTS
@@ -19,11 +18,6 @@ from tests.support.hf_configs import (
 )
 
 pytestmark = pytest.mark.slow
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
 
 LEFT_OUT = re.compile(r"norm|ln_|bias$|sinks|shared_expert_gate")
 """Norms, biases, and a few weights of gates and sinks."""
@@ -79,19 +73,31 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def hf_config(model_type: str) -> Any:
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """Import the package here: it takes seconds, and only the process that runs these needs it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return CONFIG_MAPPING[model_type](**SMALL[model_type])
+        import transformers
+    return transformers
+
+
+def hf_config(transformers: Any, model_type: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformers.CONFIG_MAPPING[model_type](**SMALL[model_type])
 
 
 @pytest.mark.parametrize("model_type", SMALL)
-def test_parameters_are_those_of_the_model_that_transformers_builds(model_type: str) -> None:
-    config = hf_config(model_type)
+def test_parameters_are_those_of_the_model_that_transformers_builds(
+    transformers: Any, model_type: str
+) -> None:
+    import torch
+
+    config = hf_config(transformers, model_type)
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
-        build: Any = AutoModelForCausalLM.from_config
-        model = build(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     counted = {name: p.numel() for name, p in model.named_parameters() if not LEFT_OUT.search(name)}
     shape = model_from_hf_config(config.to_dict(), model_type)
     assert shape.params() == sum(counted.values())
@@ -102,16 +108,19 @@ def test_parameters_are_those_of_the_model_that_transformers_builds(model_type: 
     "model_type", ["gemma2", "gemma3_text", "cohere2", "gpt_oss", "llama4_text", "qwen2"]
 )
 def test_windows_are_the_same_with_layer_types_and_by_the_rule_of_the_class(
-    model_type: str,
+    transformers: Any, model_type: str
 ) -> None:
-    said = hf_config(model_type).to_dict()
+    said = hf_config(transformers, model_type).to_dict()
     assert said.get("layer_types")
     silent = {key: said[key] for key in said.keys() - {"layer_types", "_sliding_window_pattern"}}
     assert windows(model_from_hf_config(said, "")) == windows(model_from_hf_config(silent, ""))
 
 
 @pytest.mark.parametrize("model_type", NESTED_DEFAULTS)
-def test_what_a_text_part_may_leave_out_is_what_its_class_assumes(model_type: str) -> None:
-    known = CONFIG_MAPPING["gemma3_text" if model_type == "gemma3" else model_type]().to_dict()
+def test_what_a_text_part_may_leave_out_is_what_its_class_assumes(
+    transformers: Any, model_type: str
+) -> None:
+    class_of_text = "gemma3_text" if model_type == "gemma3" else model_type
+    known = transformers.CONFIG_MAPPING[class_of_text]().to_dict()
     defaults = NESTED_DEFAULTS[model_type]
     assert {key: known[key] for key in defaults} == defaults
