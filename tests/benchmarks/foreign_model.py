@@ -3,8 +3,8 @@
 Run by the engine's own interpreter: ``python -m tests.benchmarks.foreign_model hf FOLDER`` for
 transformers, ``... gguf FILE`` for llama.cpp. The tokenizer is trained on lines of every other word
 of our prompts: some words are one token, some several, as for any tokenizer. It has no bytes beyond
-ASCII, so every token has text of its own. Special tokens have no weights: greedy answers never hold
-one, and so never end early.
+ASCII, so every token has text of its own. Special tokens, and ids that the tokenizer has no text
+for, have no weights: greedy answers never hold one, and so never end early.
 """
 
 import json
@@ -54,7 +54,7 @@ def write_hf(folder: Path, layers: int) -> None:
     fast.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     torch.manual_seed(0)
     config = llama.LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         intermediate_size=FEED_FORWARD,
         num_hidden_layers=layers,
@@ -67,7 +67,8 @@ def write_hf(folder: Path, layers: int) -> None:
         tie_word_embeddings=True,
     )
     model = llama.LlamaForCausalLM(config)
-    model.model.embed_tokens.weight.data[: len(SPECIAL)] = 0
+    words = model.model.embed_tokens.weight.data
+    words[: len(SPECIAL)] = words[tokenizer.get_vocab_size() :] = 0
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
 

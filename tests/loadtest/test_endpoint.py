@@ -29,7 +29,7 @@ from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
 
-IDS, TEXT = prompt_token_ids(REQUEST, 32_000), prompt_text(REQUEST)
+IDS, TEXT = prompt_token_ids(REQUEST, 1_000), prompt_text(REQUEST)
 OPENAI = {
     "model": "m",
     "max_tokens": 5,

@@ -9,25 +9,31 @@ import numpy as np
 import pytest
 
 from app.twin.black_box.burst_sender import Allowance, BurstSender
+from app.twin.black_box.calibration import BlackBoxCalibrator
 from app.twin.black_box.experiments import find_batching, find_context
 from app.twin.black_box.identified_limits import IdentifiedLimits
 from app.twin.black_box.sender import LiveSender
 from loadtest.endpoint import Endpoint, probe
-from tests.benchmarks.foreign import ENGINES, missing, served, write_model
+from tests.benchmarks.black_box import azure_window
+from tests.benchmarks.foreign import ENGINES, missing, served, stated_kv_tokens, write_model
 from workloads.errors import Unreachable
 from workloads.request import Request
 
+pytestmark = pytest.mark.foreign
 PYTHON = os.environ.get("SERVETWIN_FOREIGN_PYTHON", sys.executable)
-"""An interpreter that has transformers' server."""
+"""An interpreter that has the servers of transformers, or vLLM."""
+
+
+def tiny_model(name: str, folder: Path) -> Path:
+    engine = ENGINES[name]
+    if absent := missing(engine, PYTHON):
+        pytest.skip(f"SERVETWIN_FOREIGN_PYTHON: {PYTHON} has no {', '.join(absent)}")
+    return write_model(engine, PYTHON, folder, layers=1)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny one."""
-    engine = ENGINES["transformers"]
-    if absent := missing(engine, PYTHON):
-        pytest.skip(f"SERVETWIN_FOREIGN_PYTHON: {PYTHON} has no {', '.join(absent)}")
-    return write_model(engine, PYTHON, tmp_path_factory.mktemp("foreign"), layers=1)
+    return tiny_model("transformers", tmp_path_factory.mktemp("foreign"))
 
 
 @pytest.fixture(scope="module", params=["transformers", "transformers-plain"])
@@ -58,6 +64,26 @@ def test_transformers_serve_shows_how_it_batches(
     plain = "transformers-plain" in request.node.name
     expected = {"batching": "continuous", **({"max_seqs": 1} if plain else {})}
     assert limits.identified == expected
+
+
+def test_vllm_is_identified_with_nothing_but_its_url(tmp_path: Path) -> None:
+    """What the log states is identified, or said not to be."""
+    engine, model = ENGINES["vllm"], tiny_model("vllm", tmp_path)
+    with served(engine, PYTHON, model) as (url, named):
+        endpoint = probe(url, model=named)
+        assert (endpoint.dialect, endpoint.prompt) == ("vllm", "ids")
+        black_box = BlackBoxCalibrator(endpoint, Allowance(100.0, 1000))
+        black_box.identify(1, azure_window(50))
+        stated = stated_kv_tokens(engine, model)
+    found = black_box.limits
+    assert found.identified["batching"] in ("chunked", "continuous")
+    assert found.identified["prefix_cache"] is True
+    assert stated
+    if "kv_tokens" in found.identified:
+        assert found.identified["kv_tokens"] == pytest.approx(stated, rel=0.05)
+    else:
+        assert found.not_identified["kv_tokens"]
+    assert black_box.profile().step_time("paged").steps > 500
 
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
