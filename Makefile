@@ -2,6 +2,8 @@ VENV ?= .venv
 GPU_PYTHON ?= python3
 GPU_VENV ?= .venv-gpu
 BIN = $(VENV)/bin
+# One more than there are cores: tests wait for servers and browsers a third of their time.
+TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 
 demo: $(VENV)/.ready
 	$(BIN)/servetwin demo
@@ -11,12 +13,12 @@ test quick: export OMP_NUM_THREADS = 1
 test quick: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not quiet"
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not quiet"
 	$(BIN)/python -m pytest -q -m quiet
 
 # The inner loop: no browser, no clock, no page of the documentation, below a minute.
 quick: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "not quiet and not slow and not browser" \
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not quiet and not slow and not browser" \
 		--hypothesis-profile=quick tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
 
 # Which changes to the policies and the metrics does no test notice? (tool.mutmut in pyproject.toml)

@@ -26,6 +26,31 @@ settings.register_profile("search", max_examples=500, deadline=None)
 settings.load_profile("ci" if FULL else "default")
 
 
+BEGUN_FIRST = (
+    "tests/app/dashboard/",
+    "tests/docs/test_examples.py",
+    "tests/app/twin/test_step_log_calibration.py",
+    "tests/app/twin/",
+    "tests/app/commands/test_verify.py",
+    "tests/app/commands/test_calibrate.py",
+    "tests/sim/theory/selftest/",
+    "tests/engine/",
+    "tests/app/",
+    "tests/loadtest/run/",
+)
+"""The tests that take longest, so that none of them is left to one process at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of ``BEGUN_FIRST`` before the others, else in the order of the files."""
+
+    def place(item: pytest.Item) -> int:
+        begins = map(item.nodeid.startswith, BEGUN_FIRST)
+        return next((number for number, found in enumerate(begins) if found), len(BEGUN_FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file on one process, and all tests of the dashboard, which share one."""

@@ -110,15 +110,18 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 BROKEN_FILES = {
-    "raises-at-import": "1 / 0\n",
-    "imports-nothing": "import nothing_here\n",
-    "syntax-error": "class Mine(:\n",
-    "exits-at-import": "import sys\nsys.exit(0)\n",
-    "loops-at-import": "while True:\n    pass\n",
-    "sleeps-at-import": "import time\ntime.sleep(60)\n",
-    "no-text": "\0",
-    "no-class": "Mine = 3\n",
-}
+    "raises-at-import": ("1 / 0\n", ":1: Mine: the file raised ZeroDivisionError: division by"),
+    "imports-nothing": ("import nothing_here\n", ":1: Mine: the file raised ModuleNotFoundError"),
+    "syntax-error": ("class Mine(:\n", ":1: Mine: the file raised SyntaxError: invalid syntax"),
+    "exits-at-import": ("import sys\nsys.exit(0)\n", ":2: Mine: the file raised SystemExit: 0"),
+    "loops-at-import": ("while True:\n    pass\n", ": Mine: the file did not return within 0.3 s"),
+    "sleeps-at-import": (
+        "import time\ntime.sleep(60)\n", ":2: Mine: the file did not return within 0.3 s"
+    ),
+    "no-text": ("\0", ": Mine: the file raised SyntaxError: source code string cannot contain"),
+    "no-class": ("Mine = 3\n", ": Mine: the file has no class 'Mine'"),
+}  # fmt: skip
+"""Files that do not load, and what their refusal says of the line and the reason."""
 BODIES = {
     "raises": "raise RuntimeError('two\\nlines')",
     "exits": "raise SystemExit(0)",
@@ -155,12 +158,12 @@ def test_a_plug_in_of_a_file_runs(kind: Kind, mine: Path) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("source", BROKEN_FILES.values(), ids=BROKEN_FILES)
-def test_a_file_that_does_not_load(
-    kind: Kind, source: str, mine: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("source", "reason"), BROKEN_FILES.values(), ids=BROKEN_FILES)
+def test_a_file_that_does_not_load_is_refused_with_its_line_and_the_reason(
+    kind: Kind, source: str, reason: str, mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugins, "LOAD_LIMIT_S", 0.3)
-    refusal_of(kind, mine, source)
+    assert reason in refusal_of(kind, mine, source)
 
 
 @every_kind

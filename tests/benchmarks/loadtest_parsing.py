@@ -88,7 +88,7 @@ def after_ctrl_c(chunks: int, options: Sequence[str]) -> tuple[int, float, float
         time.sleep(1.0 + opening_s / 2 + chunks * case.interval_s / case.requests)
         used_s, began_s = cpu_s(process.pid), time.perf_counter()
         process.send_signal(signal.SIGINT)
-        stop.close()  # Or the server would complain of every token that nobody takes.
+        stop.close()  # Or the server would complain of every token that is not taken.
         _, _, usage = os.wait4(process.pid, 0)
         took_s = time.perf_counter() - began_s
         chunk_s = load_run(folder).requests["chunk_s"]

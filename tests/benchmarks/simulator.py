@@ -172,7 +172,7 @@ def whole_process(requests: int) -> dict[str, float]:
 
 
 def start_to_result(requests: int = 1_000) -> dict[str, float]:
-    """``servetwin replay`` in a process of its own: seconds to its result, and who finished."""
+    """``servetwin replay`` in its own process: seconds to its result, requests finished."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         write_trace(poisson(requests, 20.0).trace, path)

@@ -54,19 +54,22 @@ LINES = [
 ]
 
 
-def parse(line: str) -> None:
-    """Let the command that a line names take its arguments, and run nothing."""
+def parse(line: str) -> Any:
+    """Let the command that a line names take its arguments, run nothing, and return the command."""
     command, arguments = COMMANDS, shlex.split(line, comments=True)[1:]
     while (subcommands := getattr(command, "commands", None)) and arguments:
         if arguments[0] not in subcommands and command.invoke_without_command:
             break
         command = subcommands[arguments.pop(0)]
     command.make_context(line, arguments)
+    return command
 
 
 @pytest.mark.parametrize(("page", "line"), LINES)
 def test_every_command_line_is_one_that_the_command_line_takes(page: str, line: str) -> None:
-    parse(line)
+    """Parsing raises where it does not; what it finds is no group without a command."""
+    command = parse(line)
+    assert not getattr(command, "commands", {}) or command.invoke_without_command
 
 
 def test_the_pages_have_commands_and_parsing_finds_what_is_wrong() -> None:
@@ -132,12 +135,16 @@ def parsers(transcript: Transcript) -> Iterator[AbstractCodeBlockParser | Any]:
     yield CodeBlockParser("text", transcript.check_shown)
 
 
-def run_page(path: Path, workplace: Path, *, as_written: bool = False) -> None:
+def run_page(path: Path, workplace: Path, *, as_written: bool = False) -> int:
+    """Run a page and compare what it shows; return how many of its blocks ran."""
+    ran = 0
     with PageShell(workplace, as_written=as_written) as shell:
         document = Document.parse(str(path), *parsers(Transcript(shell)))
         for example in document.examples():
             with contextlib.suppress(SkipTest):
                 example.evaluate()
+                ran += 1
+    return ran
 
 
 def with_examples() -> list[Any]:
@@ -149,7 +156,9 @@ def with_examples() -> list[Any]:
 
 @pytest.mark.parametrize("page", with_examples())
 def test_a_page_runs_from_top_to_bottom(page: str, workplace: Path) -> None:
-    run_page(PAGES[page], workplace, as_written=page in AS_WRITTEN)
+    """A command that fails, or shows something else, raises; blocks that are skipped are few."""
+    ran = run_page(PAGES[page], workplace, as_written=page in AS_WRITTEN)
+    assert ran > 0
 
 
 @pytest.mark.parametrize(
@@ -180,8 +189,9 @@ def unlabelled() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("page", unlabelled())
 def test_blocks_without_a_language_run_as_far_as_they_can(page: str, workplace: Path) -> None:
+    """A command that fails raises in the shell; each that runs prints something."""
     with PageShell(workplace) as shell:
         for block in unlabelled()[page]:
             for line in command_lines(block):
                 if line.split()[1] in RUN_UNLABELLED:
-                    shell.run(line)
+                    assert shell.run(line).strip(), line

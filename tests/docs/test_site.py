@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds, asks nobody for anything, and its reference is whole."""
+"""The documentation as a site: it builds, loads no outside file, and its reference is whole."""
 
 import os
 import re

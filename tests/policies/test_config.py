@@ -1,4 +1,4 @@
-"""The settings of policies: what is possible, and what an impossible one is told."""
+"""The settings of policies: what is possible, and how an impossible one is refused."""
 
 from typing import Any
 

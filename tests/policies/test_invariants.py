@@ -186,7 +186,7 @@ def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("policy", "invariant", "step", "who", "detail"),
+    ("policy", "invariant", "step", "subject", "detail"),
     [
         (AdmitsTwice, POSITIONS, 0, "sequence 'a'", "it is in the batch twice"),
         (EndsTwice, ONCE, 4, "sequence 'a'", "it has ended already, or never came"),
@@ -203,19 +203,20 @@ def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
     ],
 )
 def test_a_scheduler_that_breaks_an_invariant_is_stopped(
-    policy: type, invariant: str, step: int, who: str, detail: str
+    policy: type, invariant: str, step: int, subject: str, detail: str
 ) -> None:
     with pytest.raises(InvariantBroken) as caught:
         replay(batching=own(policy))
     said = str(caught.value)
     assert (
-        f"{own(policy)} over paged broke an invariant at step {step}: {invariant!r}; {who}" in said
+        f"{own(policy)} over paged broke an invariant at step {step}: {invariant!r}; {subject}"
+        in said
     )
     assert detail in said
 
 
 @pytest.mark.parametrize(
-    ("policy", "invariant", "step", "who", "detail"),
+    ("policy", "invariant", "step", "subject", "detail"),
     [
         (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
         (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
@@ -226,13 +227,13 @@ def test_a_scheduler_that_breaks_an_invariant_is_stopped(
     ],
 )
 def test_a_memory_that_breaks_an_invariant_is_stopped(
-    policy: type, invariant: str, step: int, who: str, detail: str
+    policy: type, invariant: str, step: int, subject: str, detail: str
 ) -> None:
     with pytest.raises(InvariantBroken) as caught:
         replay(kv=own(policy))
     said = str(caught.value)
     assert (
-        f"continuous over {own(policy)} broke an invariant at step {step}: {invariant!r}; {who}"
+        f"continuous over {own(policy)} broke an invariant at step {step}: {invariant!r}; {subject}"
         in said
     )
     assert detail in said

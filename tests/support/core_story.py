@@ -1,4 +1,4 @@
-"""The core on a fake clock: a script of messages in, what it logged and told out."""
+"""The core on a fake clock: a script of messages in, what it logged and sent out."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -62,7 +62,7 @@ class ScriptedInbox:
 
 
 class Story:
-    """A core on a fake clock, what it logged and what it told."""
+    """A core on a fake clock, what it logged and what it sent."""
 
     def __init__(
         self,

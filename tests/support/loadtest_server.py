@@ -1,4 +1,4 @@
-"""A scripted HTTP server for the load tester's tests: it sends exactly the bytes it is told to."""
+"""A scripted HTTP server for the load tester's tests: it sends exactly the bytes of its script."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ def stream_of(tokens: int, pause_s: float = 0.0) -> Reply:
 class ScriptedServer:
     """Runs in a thread of its own; ``arrivals`` are the POSTs in the order they came.
 
-    Nobody is answered before ``hold_until`` of them have come.
+    No request is answered before ``hold_until`` of them have come.
     """
 
     def __init__(self, script: Script, hold_until: int = 0) -> None:

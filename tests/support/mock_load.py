@@ -14,7 +14,7 @@ from workloads.trace import Trace
 
 
 def load(trace: Trace, *faults: str, mock: dict[str, Any] | None = None, **options: Any) -> Run:
-    """One load test of a mock: the first token after 50 ms, then one each 10 ms, unless told."""
+    """One load test of a mock: the first token after 50 ms, then one each 10 ms, by default."""
     with mocked(plan(*faults, **{"ttft_ms": 50, "itl_ms": 10, **(mock or {})})) as (server,):
         return run_load_test(completions(server), trace, options=LoadOptions(**options))
 

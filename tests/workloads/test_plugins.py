@@ -1,4 +1,4 @@
-"""Registries: what is registered is there and whole; names, files and settings are told apart."""
+"""Registries: what is registered is there and whole; names, files and settings are kept apart."""
 
 import sys
 import threading

@@ -136,7 +136,7 @@ def test_the_text_says_what_was_drawn(options: tuple[object, ...], drawn: bool, 
     lines = text("continuous", "continuous", *options, "--limit", 20)
     assert lines[2].startswith(seeds)
     assert any(line.startswith("nothing is drawn") for line in lines) is not drawn
-    assert lines.count("  none") == 2, "nobody gained and nobody lost"
+    assert lines.count("  none") == 2, "no request gained and none lost"
 
 
 def test_a_folder_keeps_a_run_of_each_side(tmp_path: Path) -> None:

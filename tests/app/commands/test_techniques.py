@@ -103,10 +103,16 @@ def test_many_rows_go_on_below() -> None:
 
 
 def test_extremes_stay_within_100_columns() -> None:
-    lines("intensity", "--rows", "1,9999999", "--context", "9999999", "--model", "llama-3-405b")
-    lines("memory", "--context", 1, "--hardware", "mi300x")
-    lines("memory", "--context", 10**7, "--hardware", "l4")
-    lines("latency", "--batch", "1,100000", "--context", 10**7)
+    """``lines`` measures the width; here the extremes are shown whole."""
+    wide = ("--rows", "1,9999999", "--context", "9999999", "--model", "llama-3-405b")
+    assert any(words(line) == ["n", "1", "9,999,999"] for line in lines("intensity", *wide))
+    assert "a sequence has 1 tokens" in lines("memory", "--context", 1, "--hardware", "mi300x")[0]
+    long = lines("memory", "--context", 10**7, "--hardware", "l4")
+    assert "a sequence has 10,000,000 tokens" in long[0]
+    batches = [
+        words(line)[0] for line in lines("latency", "--batch", "1,100000", "--context", 10**7)
+    ]
+    assert batches.count("100,000") == 2
 
 
 def test_a_number_that_is_asked_for_twice_is_shown_once() -> None:
@@ -117,9 +123,14 @@ def test_a_number_that_is_asked_for_twice_is_shown_once() -> None:
 
 @pytest.mark.parametrize("model", shipped_models())
 def test_every_model_has_all_tables_within_100_columns(model: str) -> None:
-    lines("intensity", "--model", model, "--hardware", "a100-80gb")
-    lines("memory", "--model", model, "--hardware", "h100")
-    lines("latency", "--model", model, "--tokens-per-day", "1e11")
+    """``lines`` measures the width; here each table is that of the model."""
+    intensity = lines("intensity", "--model", model, "--hardware", "a100-80gb")
+    assert intensity[0].startswith(f"{model}: FLOP/element")
+    memory = lines("memory", "--model", model, "--hardware", "h100")
+    assert [words(line)[0] for line in memory].count(model) == 1
+    latency = lines("latency", "--model", model, "--tokens-per-day", "1e11")
+    assert latency[0].startswith(f"{model} in bf16 on one h100")
+    assert "100,000,000,000 tokens a day" in latency[-1]
 
 
 def test_layers_that_are_no_attention_are_said_to_be_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The HTML report: one file that asks nobody, holds what the runs hold, and escapes all of it."""
+"""The HTML report: one file that requests nothing, and has what the runs have, escaped."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Scenarios of the options: who wins, how the model length grows, what is noted."""
+"""Scenarios of the options: which value wins, how the model length grows, what is noted."""
 
 from dataclasses import replace
 from typing import Any

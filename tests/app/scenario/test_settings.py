@@ -1,4 +1,4 @@
-"""Settings as text: what each word becomes, who wins, and what is said of a wrong one."""
+"""Settings as text: what each word becomes, which source wins, and what is said of a wrong one."""
 
 import re
 from typing import Any

@@ -42,10 +42,10 @@ def test_every_load_has_its_table_and_the_verdict_its_meaning() -> None:
 def test_the_verdict_says_what_it_judged_and_has_the_steady_part_beside_it() -> None:
     """The load tests of a level have the latencies that are predicted for each request."""
     found = verification_of(a_profile(CONFIG), [a_level(0.7, count=60)])
-    _, _, told = "\n".join(verdict_lines(found)).partition(
+    _, _, below = "\n".join(verdict_lines(found)).partition(
         "judged: the whole run; beside it the predicted steady part, "
     )
-    said, *rows = told.splitlines()[:4]
+    said, *rows = below.splitlines()[:4]
     assert said == "the same 60 requests on both sides"
     assert [row[:9] for row in rows] == ["TPOT mean", "TTFT mean", "E2E laten"]
     assert all("+0.0%" in row for row in rows)

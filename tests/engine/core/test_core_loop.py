@@ -16,15 +16,15 @@ def test_a_request_arrives_at_the_turn_that_hands_it_over() -> None:
 
 def test_events_of_one_step_are_one_message() -> None:
     story = Story(policy(), [(0.0, add("a", 1, 2)), (0.0, add("b", 1, 2))])
-    told = [[event.request_id for event in update.events] for update in story.updates]
-    assert told == [["a", "b"], ["a", "b"]]
+    sent = [[event.request_id for event in update.events] for update in story.updates]
+    assert sent == [["a", "b"], ["a", "b"]]
     assert [update.stats.running for update in story.updates] == [2, 0]
 
 
 def test_run_requests_runs_on_the_wall_clock() -> None:
     core = fake_core(policy())
     requests: list[TimedRequest] = [
-        (0.02, "b", [400], SamplingParams(2)),
+        (0.2, "b", [400], SamplingParams(2)),
         (0.0, "a", [300], SamplingParams(3)),
         (0.0, "long", [300] * 40, SamplingParams(3)),
     ]

@@ -37,7 +37,7 @@ def oracle() -> Oracle:
 
 
 class RecordingRunner(Runner):
-    """Keeps the logits of every step, and starts with a KV memory that nobody should read."""
+    """Keeps the logits of every step, and starts with a KV memory that no step should read."""
 
     def __init__(self, **options: object) -> None:
         defaults: dict[str, object] = {
@@ -323,7 +323,7 @@ def test_a_cuda_step_makes_the_host_wait_only_for_its_tokens() -> None:
     steps = [prefill, Batch([ScheduledSequence(seqs[0], 30, 1, samples=True), *mixed])]
     for batch in steps:
         runner.logits(batch, states)
-    torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("error")  # A step that makes the host wait raises.
     try:
         for batch in steps:
             runner.logits(batch, states)

@@ -114,9 +114,11 @@ def test_a_killed_core_ends_the_server_with_an_error() -> None:
 def test_a_killed_server_takes_its_core_along() -> None:
     with EngineServer(TINY) as server:
         core_pid = get(f"{server.url}/servetwin/engine").json()["process_id"]
+        assert is_alive(core_pid)
         server.process.kill()
         server.process.wait()
         wait_until(lambda: not is_alive(core_pid))
+        assert not is_alive(core_pid)
 
 
 def test_a_server_ends_when_its_parent_is_gone() -> None:

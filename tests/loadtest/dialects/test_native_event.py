@@ -22,18 +22,18 @@ def read(*segments: bytes, failure: Failure | None = None) -> TokenStream:
     return read_stream(Exchange(0, list(enumerate(segments, 1)), failure=failure))
 
 
-def sglang(made: int, text: str, finish: Any = None, **told: Any) -> bytes:
-    info = {"prompt_tokens": 7, "completion_tokens": made, "finish_reason": finish, **told}
+def sglang(made: int, text: str, finish: Any = None, **more: Any) -> bytes:
+    info = {"prompt_tokens": 7, "completion_tokens": made, "finish_reason": finish, **more}
     return sse({"text": text, "meta_info": info})[0]
 
 
-def llama(content: str, *ids: int, **told: Any) -> bytes:
-    return sse({"content": content, "tokens": ids, "stop": False, **told})[0]
+def llama(content: str, *ids: int, **more: Any) -> bytes:
+    return sse({"content": content, "tokens": ids, "stop": False, **more})[0]
 
 
-def llama_end(made: int, **told: Any) -> bytes:
+def llama_end(made: int, **more: Any) -> bytes:
     counts = {"tokens_predicted": made, "tokens_evaluated": 7}
-    return sse({"content": "", "tokens": [], "stop": True, **counts, **told})[0]
+    return sse({"content": "", "tokens": [], "stop": True, **counts, **more})[0]
 
 
 def hf(text: str) -> bytes:

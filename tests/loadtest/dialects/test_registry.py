@@ -71,9 +71,9 @@ def test_every_api_of_every_kind_of_server(name: str, api: Api) -> None:
 def test_the_page_has_a_row_for_every_dialect() -> None:
     page = (DOCS / "load-testing.md").read_text()
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    told = {cells[0].strip("| `"): cells[1:4] for cells in rows if len(cells) == 6}
-    assert list(told) == list(DIALECTS)
-    for name, (apis, prompts, length) in told.items():
+    documented = {cells[0].strip("| `"): cells[1:4] for cells in rows if len(cells) == 6}
+    assert list(documented) == list(DIALECTS)
+    for name, (apis, prompts, length) in documented.items():
         dialect = DIALECTS[name]
         assert apis == ", ".join(dialect.apis)
         assert prompts.startswith("token ids") == dialect.guesses_vocab
@@ -85,7 +85,7 @@ OLLAMA = {"/api/tags": {"models": []}, "/api/version": {"version": "0.12.0"}}
 PROPS = {"/props": {"default_generation_settings": {"n_ctx": 512}}}
 SGLANG_INFO = {"model_path": "m", "tokenizer_path": "m", "is_generation": True}
 RECOGNISED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
-    "a name that nobody knows": ("openai", models("somebody"), {}),
+    "a name that no dialect knows": ("openai", models("somebody"), {}),
     "no name": ("openai", {"/v1/models": {"data": [{"id": "m"}]}}, {}),
     "the bundled engine": ("openai", models("servetwin", vocab_size=512), {}),
     "vLLM's name": ("vllm", models("vllm"), {}),

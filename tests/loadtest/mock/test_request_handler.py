@@ -76,8 +76,8 @@ def test_usage_comes_where_it_is_asked_for(usage: bool) -> None:
     data = spoken(ask(**options))
     events = [line.removeprefix(b"data: ") for line in data.split(b"\n") if line[:5] == b"data:"]
     assert events.pop() == b"[DONE]"
-    told = [event["usage"] for event in map(json.loads, events) if event.get("usage")]
-    assert [counts["completion_tokens"] for counts in told] == [2] * usage
+    usages = [event["usage"] for event in map(json.loads, events) if event.get("usage")]
+    assert [counts["completion_tokens"] for counts in usages] == [2] * usage
 
 
 def test_a_stream_whose_client_leaves_is_over() -> None:

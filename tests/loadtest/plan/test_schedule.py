@@ -29,10 +29,10 @@ def test_users_come_round_again_with_prompts_of_their_own() -> None:
     made = with_users(paired_trace([1, 1, 1, 1]), 2)
     options = LoadOptions(concurrency=2, endless=True, duration_s=1.0)
     schedule = build_schedule(made, Endpoint("http://h/v1", "m", prompt="ids"), options)
-    send, told = schedule.roots[1], []
+    send, all_sent = schedule.roots[1], []
     for _ in range(5):
-        told.append(send)
+        all_sent.append(send)
         (send,) = schedule.after(send)
-    assert [s.request.request_id for s in told] == ["r1", "r3", "r1+1", "r3+1", "r1+2"]
-    assert len({s.body for s in told}) == 5
+    assert [s.request.request_id for s in all_sent] == ["r1", "r3", "r1+1", "r3+1", "r1+2"]
+    assert len({s.body for s in all_sent}) == 5
     assert not schedule.exhausted

@@ -1,4 +1,4 @@
-"""A trace as the requests of users who wait for their answers."""
+"""A trace as the requests of users that wait for their answers."""
 
 from dataclasses import replace
 from pathlib import Path

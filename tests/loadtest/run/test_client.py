@@ -157,7 +157,7 @@ def test_a_request_over_its_time_is_a_timeout() -> None:
 
 
 def test_a_dead_endpoint_ends_the_test_and_keeps_the_records() -> None:
-    """Killed at the fourth request: two are whole, the third breaks, then nobody listens."""
+    """Killed at the fourth request: two are whole, the third breaks, then nothing listens."""
     trace = trace_of(*(index * 0.1 for index in range(30)))
     with ScriptedServer(lambda body: stream_of(3)).running() as server:
 

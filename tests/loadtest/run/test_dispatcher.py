@@ -100,7 +100,7 @@ def test_a_follow_up_waits_for_the_answer_and_thinks() -> None:
 
 
 def test_follow_ups_of_a_failed_parent_are_not_sent_and_say_why() -> None:
-    """The third request to arrive is c2.0; its followers have nobody to follow."""
+    """The third request to arrive is c2.0; its follow-ups have no answer to follow."""
     run = load(chats(2, 1, 3), "status:code=500,every=3", mock={"ttft_ms": 300})
     rows = run.requests.set_index("request_id")
     assert rows["error"]["c2.0"] == "http_5xx"
@@ -139,7 +139,7 @@ def test_follow_ups_after_the_duration_are_counted_and_in_no_row() -> None:
 
 
 def test_an_interrupted_conversation_lists_what_was_never_sent() -> None:
-    """Nobody listens after the first two: the second refusal ends the test."""
+    """Nothing listens after the first two: the second refusal ends the test."""
     with ScriptedServer(lambda body: stream_of(1)).running() as server:
 
         def dying(body: dict[str, object]) -> Reply:

@@ -1,4 +1,4 @@
-"""One schedule over several processes: the same records, one zero; who dies loses its own."""
+"""One schedule over several processes: the same records, one zero; a dead one loses its own."""
 
 import os
 import signal

@@ -20,9 +20,9 @@ Shape = tuple[str, bool, str | None, dict[str, Any], dict[str, Any]]
 
 
 def said(word: str, shape: Shape) -> bytes:
-    channel, as_ascii, finish, more, told = shape
+    channel, as_ascii, finish, more, extra = shape
     choice = {"text": word} if channel == "text" else {"delta": {channel: word}}
-    choices = [{"index": 0, **choice, **told, "finish_reason": finish}]
+    choices = [{"index": 0, **choice, **extra, "finish_reason": finish}]
     event = {"id": "x", **more, "choices": choices}
     return json.dumps(event, ensure_ascii=as_ascii).encode(errors="replace")
 

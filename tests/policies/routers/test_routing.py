@@ -1,4 +1,4 @@
-"""Routers choose by what they are told, and are told the truth of the last report."""
+"""Routers choose by the loads they are given, and these are those of the last report."""
 
 from pathlib import Path
 

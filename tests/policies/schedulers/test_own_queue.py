@@ -43,7 +43,7 @@ class NewestFirst(ArrivalOrder):
 
 
 class Spaced(ArrivalOrder):
-    """Nobody joins before the one who joined last has five tokens, or is gone."""
+    """No sequence joins before the last to join has five tokens, or is gone."""
 
     _last: Sequence | None = None
 
@@ -60,7 +60,7 @@ class Spaced(ArrivalOrder):
 
 
 class Served(ArrivalOrder):
-    """Remembers who was served."""
+    """Remembers which sequences were served."""
 
     def __init__(self) -> None:
         super().__init__()

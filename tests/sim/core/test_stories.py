@@ -34,7 +34,7 @@ every_scheduler = pytest.mark.parametrize("batching", SCHEDULERS)
 
 
 def run_checked(config: PolicyConfig, requests: list[Request], macro: bool = True) -> Run:
-    """Every law at every step; everybody ends, and the memory is as empty as at the start."""
+    """Every law at every step; every request ends, and the memory is as empty as at the start."""
     scheduler = CheckedScheduler(config)
     run = simulate(requests, scheduler, ONE_SECOND, macro=macro, keep_usage=True)
     assert run.requests["request_id"].tolist() == [asked.request_id for asked in requests]

@@ -68,7 +68,7 @@ def test_prompts_and_decodes_have_servers_of_their_own(
 
 
 def test_a_link_takes_the_bytes_of_a_prompt_over_its_bandwidth(tmp_path: Path) -> None:
-    """131,072 bytes per token (llama-3-8b in bfloat16) over 1 GB/s; nobody else is there."""
+    """131,072 bytes per token (llama-3-8b in bfloat16) over 1 GB/s; no other request is there."""
     options = ("--profile", "llama-3-8b-h100", "--prefill-decode", 1, 1, "--link-gb-per-s", 1)
     run = replay(tmp_path, SAMPLE, *options, "--limit", 1)
     move = run.handovers.iloc[0]

@@ -1,4 +1,4 @@
-"""Where the time of a request went: told from a run's columns, held against its step records."""
+"""Where the time of a request went: from a run's columns, compared with its step records."""
 
 from collections import defaultdict
 from dataclasses import replace

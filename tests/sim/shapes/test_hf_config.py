@@ -27,7 +27,7 @@ LLAMA_2_7B = {
 }
 
 
-def shipped_alike(name: str, shape: ModelShape) -> None:
+def assert_shipped(name: str, shape: ModelShape) -> None:
     """The shape is that of the shipped model, but for what it is called."""
     shipped = find_model(name)
     update = {"name": shipped.name, "source": shipped.source}
@@ -35,7 +35,7 @@ def shipped_alike(name: str, shape: ModelShape) -> None:
 
 
 def test_a_config_gives_the_shipped_shape() -> None:
-    shipped_alike("llama-2-7b", read(**LLAMA_2_7B))
+    assert_shipped("llama-2-7b", read(**LLAMA_2_7B))
 
 
 def test_a_config_without_model_type_is_known_by_its_class() -> None:
@@ -52,10 +52,10 @@ def test_mistral_has_its_window_and_mixtral_its_experts() -> None:
         "num_key_value_heads": 8,
         "max_position_embeddings": 32768,
     }
-    shipped_alike("mistral-7b", read(**mistral, sliding_window=4096))
+    assert_shipped("mistral-7b", read(**mistral, sliding_window=4096))
     assert windows(read(**mistral, sliding_window=None)) == [(32, None)]
     experts = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-    shipped_alike("mixtral-8x7b", read(**{**mistral, **experts}, sliding_window=None))
+    assert_shipped("mixtral-8x7b", read(**{**mistral, **experts}, sliding_window=None))
 
 
 def test_deepseek_v3_has_dense_layers_first() -> None:
@@ -81,7 +81,7 @@ def test_deepseek_v3_has_dense_layers_first() -> None:
         max_position_embeddings=163840,
         num_nextn_predict_layers=1,
     )
-    shipped_alike("deepseek-v3", shape)
+    assert_shipped("deepseek-v3", shape)
 
 
 def test_the_light_deepseek_v2_has_no_query_latent() -> None:

@@ -1,4 +1,4 @@
-"""Step times and intervals where nobody measured."""
+"""Step times and intervals outside the measured range."""
 
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -197,7 +197,7 @@ def test_policies_are_compared_with_the_same_factors() -> None:
 
 
 def test_a_certain_profile_stays_certain() -> None:
-    """Where every draw is the same, nobody said how uncertain the fit is: nothing to widen."""
+    """Where every draw is the same, the fit has no uncertainty that could be widened."""
     fit = StepTimeFit(coefficients={"constant": 0.01, "decode_context_tokens": 1e-5})
     ranged = fit.model_copy(update={"ranges": {"decode_context_tokens": 5.0}})
     profile = MEASURED.model_copy(update={"layouts": {"paged": ranged}})

@@ -54,7 +54,7 @@ SHORT = Experiment(prompt_tokens=64, output_tokens=192)
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
 def test_from_arrival_continuous_batching_shortens_the_first_token_by_far(load: float) -> None:
-    """Against static batches that sustain the load: nobody waits for a batch to end any more."""
+    """Against static batches that sustain the load: no request waits for a batch to end."""
     effect = Laboratory(0, 3).effect(ContinuousBatching(), REAL, replace(SHORT, load=load))
     loaded = effect.of("ttft_loaded")
     assert loaded.sign == "+"

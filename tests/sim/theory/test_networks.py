@@ -68,5 +68,5 @@ def test_littles_law_holds_for_any_spans(spans: list[tuple[float, float]]) -> No
 
 
 def test_number_integral_counts_those_present() -> None:
-    """One until 1 s, two until 2 s, one until 4 s, nobody until 5 s, one until 6 s."""
+    """One until 1 s, two until 2 s, one until 4 s, none until 5 s, one until 6 s."""
     assert theory.number_integral_s([0, 1, 5], [2, 4, 6]) == pytest.approx(1 + 2 + 2 + 0 + 1)

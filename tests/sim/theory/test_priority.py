@@ -30,26 +30,26 @@ def test_shortest_job_first_answers_in_the_order_asked_and_joins_equal_sizes() -
 
 
 def test_priorities_wait_as_their_markov_process_says() -> None:
-    """Two exponential classes; the state is (urgent, others, who is served: 0, 1, or 2 nobody)."""
+    """Two exponential classes; the state is (urgent, others, class served: 0, 1, or 2 for none)."""
     arrive, serve, levels = (0.3, 0.2), (1.5, 0.8), 45
 
     def next_served(a: int, b: int) -> int:
         return 0 if a else 1 if b else 2
 
     def rates(state: State) -> Moves:
-        a, b, who = state
+        a, b, served = state
         moves: Moves = [
-            ((a + 1, b, 0 if who == 2 else who), arrive[0]),
-            ((a, b + 1, 1 if who == 2 else who), arrive[1]),
+            ((a + 1, b, 0 if served == 2 else served), arrive[0]),
+            ((a, b + 1, 1 if served == 2 else served), arrive[1]),
         ]
-        if who < 2:
-            a, b = a - (who == 0), b - (who == 1)
-            moves.append(((a, b, next_served(a, b)), serve[who]))
+        if served < 2:
+            a, b = a - (served == 0), b - (served == 1)
+            moves.append(((a, b, next_served(a, b)), serve[served]))
         return moves
 
     states: list[State] = [(0, 0, 2)]
     pairs = product(range(levels), range(levels))
-    states += [(a, b, who) for a, b in pairs for who in (0, 1) if (a, b)[who]]
+    states += [(a, b, served) for a, b in pairs for served in (0, 1) if (a, b)[served]]
     present = steady_state(states, rates) @ np.array(states)[:, :2]
     classes = [PriorityClass(a, 1 / s, 1.0) for a, s in zip(arrive, serve, strict=True)]
     waits = theory.priority_waits_s(classes)

@@ -1,4 +1,4 @@
-"""Conversations grow and chain; users wait; both say who follows whom."""
+"""Conversations grow and chain; users wait; both name the parent of each turn."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -49,7 +49,9 @@ def test_a_surface_rises_along_either_axis(axis: str) -> None:
 
 def test_points_that_share_no_place_are_not_compared() -> None:
     places = {"rows": np.array([1.0, 2.0]), "start": np.array([0.0, 8.0])}
-    require_rising(TABLE, "time", np.array([0.004, 0.001]), **places)
+    require_rising(TABLE, "time", np.array([0.004, 0.001]), **places)  # Does not raise.
+    with pytest.raises(ProfileError):
+        require_rising(TABLE, "time", np.array([0.004, 0.001]), rows=places["rows"])
 
 
 @pytest.mark.parametrize("device", ["rtx4090", "rtxpro6000"])
