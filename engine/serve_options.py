@@ -1,7 +1,6 @@
 """The options of a served engine."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,6 @@ class ServeOptions:
     @classmethod
     def from_json(cls, text: str) -> "ServeOptions":
         """Return the options that ``as_json`` wrote."""
-        values: Mapping[str, Any] = json.loads(text)
-        step_log = values["step_log"]
-        return cls(
-            **{
-                **values,
-                "policies": PolicyConfig(**values["policies"]),
-                "step_log": None if step_log is None else Path(step_log),
-            }
-        )
+        values: dict[str, Any] = json.loads(text)
+        policies, step_log = PolicyConfig(**values.pop("policies")), values.pop("step_log")
+        return cls(**values, policies=policies, step_log=step_log and Path(step_log))

@@ -34,5 +34,5 @@ def find_preset(name: str) -> Preset:
     """
     if name in PRESETS:
         return PRESETS[name]
-    hint = did_you_mean(name, PRESETS, f"known are {', '.join(sorted(PRESETS))}")
+    hint = did_you_mean(name, sorted(PRESETS))
     raise PolicyError(f"preset: unknown preset {name!r}; {hint}")

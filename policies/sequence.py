@@ -1,6 +1,6 @@
 """A request inside the server: how far it has been computed and which KV memory it holds."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import inf
 from typing import Protocol
 
@@ -172,19 +172,7 @@ class Sequence:
 
     def fork(self) -> "Sequence":
         """Return one more sample of the same prompt; it holds no memory yet."""
-        child = Sequence(
-            self.request_id,
-            self.arrival_s,
-            self.prompt_tokens,
-            self.max_tokens,
-            self.block_keys,
-            self.priority,
-            key_blocks=self.key_blocks,
-            number=self.number,
-            tenant=self.tenant,
-            estimated_tokens=self.estimated_tokens,
-            deadline_s=self.deadline_s,
-        )
+        child = replace(self, samples=1)
         child.group = self.group
         child.base_generated_tokens = self.base_generated_tokens
         return child

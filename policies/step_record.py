@@ -53,19 +53,12 @@ def record_step(
 ) -> StepRecord:
     """The log row of ``batch``; call it before ``scheduler.complete``."""
     running, waiting, free_tokens = scheduler.load()
-    return StepRecord(
-        step=step,
-        now_s=now_s,
-        duration_s=duration_s,
-        idle_before=idle_before,
-        entries=[(e.seq.request_id, e.start, e.tokens, e.padding) for e in batch.entries],
-        preempted=[seq.request_id for seq in batch.preempted],
-        hits=[
-            (e.seq.request_id, e.start)
-            for e in batch.chunks
-            if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
-        ],
-        free_tokens=free_tokens,
-        running=running,
-        waiting=waiting,
-    )
+    entries = [(e.seq.request_id, e.start, e.tokens, e.padding) for e in batch.entries]
+    preempted = [seq.request_id for seq in batch.preempted]
+    hits = [
+        (e.seq.request_id, e.start)
+        for e in batch.chunks
+        if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
+    ]
+    decided = (entries, preempted, hits, free_tokens, running, waiting)
+    return StepRecord(step, now_s, duration_s, idle_before, *decided)

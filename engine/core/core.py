@@ -6,6 +6,7 @@ and asks for steps.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from engine.core.clock import CoreClock
@@ -44,6 +45,7 @@ class _Output(NamedTuple):
     text: TextStream
 
 
+@dataclass(eq=False)
 class EngineCore:
     """Takes requests in and runs them step by step; single-threaded.
 
@@ -52,22 +54,15 @@ class EngineCore:
     and steps.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        executor: Executor,
-        new_state: NewState,
-        *,
-        prefix_cache: bool = False,
-        clock: Callable[[], float] | None = None,
-        log: StepLog | None = None,
-    ) -> None:
-        self.scheduler = scheduler
-        self.clock = clock or CoreClock()
-        self.log = log
-        self._executor = executor
-        self._new_state = new_state
-        self._prefix_cache = prefix_cache
+    scheduler: Scheduler
+    executor: Executor
+    new_state: NewState
+    _: KW_ONLY
+    prefix_cache: bool = False
+    clock: Callable[[], float] = field(default_factory=CoreClock)
+    log: StepLog | None = None
+
+    def __post_init__(self) -> None:
         self._states: dict[str, TokenStateLike] = {}
         self._outputs: dict[str, _Output] = {}
         self._idle = True
@@ -88,13 +83,13 @@ class EngineCore:
         ``request_id`` must not be that of a live request.
         """
         block_tokens = self.scheduler.memory.block_tokens
-        keys = token_keys(token_ids, block_tokens) if self._prefix_cache else []
+        keys = token_keys(token_ids, block_tokens) if self.prefix_cache else []
         seq = Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
         if self.log:
             self.log.arrival(seq)
         refusal = self.scheduler.add(seq)
         if refusal is None:
-            self._states[request_id] = self._new_state(list(token_ids), params)
+            self._states[request_id] = self.new_state(list(token_ids), params)
             self._outputs[request_id] = _Output(params, TextStream(params.stop))
         return refusal
 
@@ -119,13 +114,10 @@ class EngineCore:
             return None
         for entry in batch.entries:
             self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
-        tokens = self._executor.execute(batch, self._states)
+        tokens = self.executor.execute(batch, self._states)
         self._record(batch, now_s, self.clock() - now_s)
-        events = [
-            self._advance(entry.seq, tokens[entry.seq.request_id])
-            for entry in batch.entries
-            if entry.samples
-        ]
+        sampled = [entry.seq for entry in batch.entries if entry.samples]
+        events = [self._advance(seq, tokens[seq.request_id]) for seq in sampled]
         for seq in self.scheduler.complete(batch):
             self._forget(seq.request_id)
         return events
@@ -142,18 +134,15 @@ class EngineCore:
         return CoreStats(running, waiting, kv_usage, **self._totals)
 
     def _record(self, batch: Batch, now_s: float, duration_s: float) -> None:
+        """Log and count a batch that has run but is not completed yet."""
         if self.log:
             step = self._totals["steps"]
             self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, self._idle))
         self._idle = False
-        self._count(batch)
-
-    def _count(self, batch: Batch) -> None:
-        """Add a batch that has run but is not completed yet."""
         self._totals["steps"] += 1
         self._totals["step_tokens"] = sum(entry.tokens for entry in batch.entries)
         self._totals["preemptions"] += len(batch.preempted)
-        if self._prefix_cache:
+        if self.prefix_cache:
             for entry in filter(_is_admission, batch.entries):
                 self._totals["prefix_queries"] += entry.seq.prompt_tokens
                 self._totals["prefix_hits"] += entry.seq.cached_tokens

@@ -91,19 +91,15 @@ async def read_body(request: Request) -> bytes:
     Raises ``ApiError`` (413) as soon as it is known to be too large.
     """
     declared = request.headers.get("content-length", "")
-    size = int(declared) if declared.isdigit() else 0
-    chunks = []
-    received = 0
-    if size <= MAX_BODY_BYTES:
+    body = bytearray()
+    if not declared.isdigit() or int(declared) <= MAX_BODY_BYTES:
         async for chunk in request.stream():
-            chunks.append(chunk)
-            received += len(chunk)
-            if received > MAX_BODY_BYTES:
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
                 break
-    if max(size, received) > MAX_BODY_BYTES:
-        message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
-        raise ApiError(413, message)
-    return b"".join(chunks)
+        else:
+            return bytes(body)
+    raise ApiError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
 
 
 class _Disconnected(Exception):

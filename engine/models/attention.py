@@ -218,14 +218,11 @@ class _Chunk:
     def _context(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if self.context is None:
             return keys, values
-        stored_keys, stored_values = self.context(layer)
+        stored = self.context(layer)
         if not self.padding:
-            return stored_keys, stored_values
-        padding_keys, padding_values = keys[:, :, self.tokens :], values[:, :, self.tokens :]
-        return (
-            torch.cat((stored_keys, padding_keys), dim=2),
-            torch.cat((stored_values, padding_values), dim=2),
-        )
+            return stored
+        all_keys = torch.cat((stored[0], keys[:, :, self.tokens :]), dim=2)
+        return all_keys, torch.cat((stored[1], values[:, :, self.tokens :]), dim=2)
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:

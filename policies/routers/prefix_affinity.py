@@ -8,17 +8,16 @@ from bisect import bisect_left
 
 import numpy as np
 
-from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
+from policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from policies.routers.routing import RouterBase
 from workloads.request import Request
 
 
-class PrefixAffinity:
+class PrefixAffinity(RouterBase):
     """By the longest known prefix; by least load where little is known or balance is lost."""
 
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._loads = loads
-        self._config = config
-        self._least = LeastLoaded(loads)
+        super().__init__(loads, config, rng)
         self._seen: dict[int, int] = {}
         """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
         so that what is known of a prompt is always a prefix of it."""

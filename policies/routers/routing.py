@@ -25,12 +25,19 @@ class Router(Protocol):
         """
 
 
-class RoundRobin:
-    """One after the other."""
+class RouterBase:
+    """A router that keeps what it is built from."""
 
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        self._loads, self._config, self._rng = loads, config, rng
         self._count = len(loads)
-        self._next = 0
+        self._least = LeastLoaded(loads)
+
+
+class RoundRobin(RouterBase):
+    """One after the other."""
+
+    _next = 0
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the next place in turn."""
@@ -38,24 +45,16 @@ class RoundRobin:
         return place
 
 
-class RandomChoice:
+class RandomChoice(RouterBase):
     """Each with the same chance."""
-
-    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._count = len(loads)
-        self._rng = rng
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return any place."""
         return int(self._rng.integers(self._count))
 
 
-class LeastOutstanding:
+class LeastOutstanding(RouterBase):
     """The fewest requests that are not answered yet, for the replica's speed."""
-
-    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._loads = loads
-        self._least = LeastLoaded(loads)
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the least busy place by requests."""
@@ -70,19 +69,15 @@ class LeastTokens(LeastOutstanding):
         return self._least.choose(self._loads.tokens(now_s), request.total_tokens)
 
 
-class PowerOfTwo:
+class PowerOfTwo(RouterBase):
     """The less busy of two at random, the first of them if equal.
 
     Mitzenmacher, The Power of Two Choices in Randomized Load Balancing (IEEE TPDS 2001).
     """
 
-    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._loads = loads
-        self._rng = rng
-
     def choose(self, request: Request, now_s: float) -> int:
         """Return the less busy of two places, by requests for the replica's speed."""
-        count = len(self._loads)
+        count = self._count
         if count == 1:
             return 0
         requests, speeds = self._loads.requests(now_s), self._loads.speeds
@@ -92,7 +87,7 @@ class PowerOfTwo:
         )
 
 
-class SessionAffinity:
+class SessionAffinity(RouterBase):
     """All requests of a session (else of a tenant) to one replica, by rendezvous hashing.
 
     Each replica draws a number from its place and the session's name, the highest wins: one more
@@ -100,13 +95,10 @@ class SessionAffinity:
     Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998).
     """
 
-    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
-        self._places = range(len(loads))
-
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place that wins the session, else the tenant, else the request."""
         name = request.session_id or request.tenant or request.request_id
-        return max(self._places, key=lambda place: _draw(place, name))
+        return max(range(self._count), key=lambda place: _draw(place, name))
 
 
 def _draw(place: int, name: str) -> bytes:

@@ -1,6 +1,7 @@
 """Clients: send requests at the stamps of a trace, or some time after the previous answer."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class _Sending(NamedTuple):
     cancelled: bool = False
 
 
+@dataclass(eq=False)
 class Clients:
     """Clients that send every request once, or cancel it.
 
@@ -35,19 +37,14 @@ class Clients:
     order in which they were sent.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        recorder: Recorder,
-        receive: Receive,
-        on_arrival: Callable[[int], None] | None = None,
-    ) -> None:
-        self._env = env
-        self._recorder = recorder
-        self._receive = receive
-        self._on_arrival = on_arrival
-        self._sendings: TickQueue[_Sending] = TickQueue(env, self._send)
-        self._inbox: TickQueue[tuple[Request, int]] = TickQueue(env, self._arrive)
+    env: Environment
+    recorder: Recorder
+    receive: Receive
+    on_arrival: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._sendings: TickQueue[_Sending] = TickQueue(self.env, self._send)
+        self._inbox: TickQueue[tuple[Request, int]] = TickQueue(self.env, self._arrive)
         self._received_tick = 0
         self._roots: Iterator[tuple[int, Request]] = iter(())
         self._followers: dict[str, list[tuple[int, Request]]] = {}
@@ -67,9 +64,9 @@ class Clients:
         """Send or cancel the followers of a request that finished, or was refused."""
         if not self._followers:
             return
-        parent = self._recorder.requests[seq.number].request_id
+        parent = self.recorder.requests[seq.number].request_id
         if refusal is None:
-            self._follow(parent, self._recorder.last_token_s(seq.number))
+            self._follow(parent, self.recorder.last_token_s(seq.number))
         else:
             self._cancel(parent)
 
@@ -94,13 +91,13 @@ class Clients:
 
     def _send(self, sending: _Sending) -> None:
         request = sending.request
-        row = self._recorder.scheduled(request, sending.sent_s)
+        row = self.recorder.scheduled(request, sending.sent_s)
         if sending.is_root:
             self._post_root()
         if sending.cancelled:
-            self._recorder.errors[row] = f"cancelled: no answer to its parent {request.parent_id!r}"
+            self.recorder.errors[row] = f"cancelled: no answer to its parent {request.parent_id!r}"
             self._cancel(request.request_id)
-        elif (api := self._recorder.api) is None:
+        elif (api := self.recorder.api) is None:
             self._arrive((request, row))
         else:
             received_s = sending.sent_s + api.request_in_s(request.prompt_tokens)
@@ -109,9 +106,9 @@ class Clients:
 
     def _arrive(self, sent: tuple[Request, int]) -> None:
         request, row = sent
-        self._receive(request, row)
-        if self._on_arrival and row % 1000 == 999:
-            self._on_arrival(row + 1)
+        self.receive(request, row)
+        if self.on_arrival and row % 1000 == 999:
+            self.on_arrival(row + 1)
 
 
 def _split_followers(

@@ -55,6 +55,7 @@ class _Arrival(NamedTuple):
     prefill_end_s: float
 
 
+@dataclass(eq=False)
 class PrefillDecode:
     """A service that computes prompts on one group of replicas and decodes on another.
 
@@ -63,42 +64,36 @@ class PrefillDecode:
     sequence waits.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        prefill: RoutedReplicas,
-        decode: RoutedReplicas,
-        link: KVLink,
-        recorder: Recorder,
-    ) -> None:
-        self._env = env
-        self._prefill = prefill
-        self._decode = decode
-        self._recorder = recorder
-        self._latency = to_ticks(link.latency_s)
-        self._token_s = link.token_s
-        self._free_ticks = [0] * len(prefill.replicas)
+    env: Environment
+    prefill: RoutedReplicas
+    decode: RoutedReplicas
+    link: KVLink
+    recorder: Recorder
+
+    def __post_init__(self) -> None:
+        self._latency = to_ticks(self.link.latency_s)
+        self._free_ticks = [0] * len(self.prefill.replicas)
         """The tick at which the link of each prefill replica is free."""
-        self._transfers: TickQueue[_Arrival] = TickQueue(env, self._arrive)
+        self._transfers: TickQueue[_Arrival] = TickQueue(self.env, self._arrive)
         self._listeners: list[Listener] = []
-        for place, replica in enumerate(prefill.replicas):
+        for place, replica in enumerate(self.prefill.replicas):
             replica.listeners.append(partial(self._prefilled, place))
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` for every sequence whose request has ended."""
         self._listeners.append(listener)
-        self._decode.listen(listener)
+        self.decode.listen(listener)
 
     def receive(self, request: Request, row: int) -> None:
         """Send the prompt of a request to a prefill replica."""
-        self._prefill.receive(request, row, self._enter_prefill)
+        self.prefill.receive(request, row, self._enter_prefill)
 
     def _enter_prefill(self, seq: Sequence, replica: int) -> None:
         seq.max_tokens = 1
-        self._recorder.arrived(seq, replica)
+        self.recorder.arrived(seq, replica)
 
     def _prefilled(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        request = self._recorder.requests[seq.number]
+        request = self.recorder.requests[seq.number]
         if refusal is None and request.output_tokens > 1:
             self._transfer(place, request, seq.number)
             return
@@ -106,17 +101,18 @@ class PrefillDecode:
             listener(seq, refusal)
 
     def _transfer(self, place: int, request: Request, row: int) -> None:
-        now = self._env.now
+        now = self.env.now
         begin = max(now, self._free_ticks[place])
-        self._free_ticks[place] = sent = begin + to_ticks(request.prompt_tokens * self._token_s)
+        sent = begin + to_ticks(request.prompt_tokens * self.link.token_s)
+        self._free_ticks[place] = sent
         arrival = _Arrival(request, row, now * SECONDS_PER_TICK)
         self._transfers.post(self._transfers.soon(sent + self._latency), row, arrival)
 
     def _arrive(self, arrival: _Arrival) -> None:
         request, row, prefill_end_s = arrival
-        self._decode.receive(request, row, partial(self._enter_decode, prefill_end_s))
+        self.decode.receive(request, row, partial(self._enter_decode, prefill_end_s))
 
     def _enter_decode(self, prefill_end_s: float, seq: Sequence, replica: int) -> None:
         seq.computed_tokens = seq.prompt_tokens
         seq.generated_tokens = 1
-        self._recorder.handed_over(seq, replica, prefill_end_s)
+        self.recorder.handed_over(seq, replica, prefill_end_s)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from policies.block_keys import BlockKeys, PrefixKeys
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, require
 from policies.protocols import KVMemory, Refusal
 from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.routing import Router
@@ -47,8 +47,7 @@ class Pool:
     acceptance: Acceptance | None = None
 
     def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise PolicyError(f"replicas: {self.replicas} is not possible; it must be at least 1")
+        require(self.replicas >= 1, "replicas", self.replicas, "at least 1")
         if self.role == "decode" and self.policies.batching == "static":
             raise PolicyError(
                 "batching: 'static' cannot take in prompts that another pool computed; a decode "
@@ -56,24 +55,19 @@ class Pool:
             )
 
 
+@dataclass(eq=False)
 class RoutedReplicas:
     """Replicas behind a router that sees their loads."""
 
-    def __init__(
-        self,
-        env: Environment,
-        replicas: Listed[Replica],
-        replica_loads: ReplicaLoads,
-        router: Router,
-        recorder: Recorder,
-    ) -> None:
-        self.replicas = replicas
-        self._env = env
-        self._replica_loads = replica_loads
-        self._router = router
-        self._recorder = recorder
-        self._keys = [_keys(replica.scheduler.memory) for replica in replicas]
-        for place, replica in enumerate(replicas):
+    env: Environment
+    replicas: Listed[Replica]
+    replica_loads: ReplicaLoads
+    router: Router
+    recorder: Recorder
+
+    def __post_init__(self) -> None:
+        self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
+        for place, replica in enumerate(self.replicas):
             replica.listeners.append(partial(self._ended, place))
 
     def listen(self, listener: Listener) -> None:
@@ -86,29 +80,29 @@ class RoutedReplicas:
 
         Raises ``PolicyError`` if there is no such replica.
         """
-        now_s = self._env.now * SECONDS_PER_TICK
+        now_s = self.env.now * SECONDS_PER_TICK
         place = self._choose(request, now_s)
         replica = self.replicas[place]
         seq = as_sequence(request, now_s, self._keys[place], row)
-        (enter or self._recorder.arrived)(seq, replica.index)
-        self._replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        (enter or self.recorder.arrived)(seq, replica.index)
+        self.replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
         if refusal := replica.submit(seq):
-            self._recorder.refused(seq, refusal)
+            self.recorder.refused(seq, refusal)
             for listener in replica.listeners:
                 listener(seq, refusal)
 
     def _choose(self, request: Request, now_s: float) -> int:
-        place = self._router.choose(request, now_s)
+        place = self.router.choose(request, now_s)
         if place not in range(len(self.replicas)):
             raise PolicyError(
-                f"router: {plugin_name(self._router)} chose replica {place!r} for request "
+                f"router: {plugin_name(self.router)} chose replica {place!r} for request "
                 f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
             )
         return place
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        now_s = self._env.now * SECONDS_PER_TICK
-        self._replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        now_s = self.env.now * SECONDS_PER_TICK
+        self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
 
 
 def _keys(memory: KVMemory) -> BlockKeys | None:

@@ -1,6 +1,7 @@
 """One simulated server: a scheduler, a step-time model, and SimPy's clock (in ticks)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 
 from simpy.events import Event
@@ -32,6 +33,7 @@ _Plan = tuple[Batch, int, int, float, BatchShape, Load]
 """A run of equal steps as decided: batch, steps, start in ticks and seconds, shape, load."""
 
 
+@dataclass(eq=False)
 class Replica:
     """A simulated server that runs batch after batch.
 
@@ -41,36 +43,28 @@ class Replica:
     simulated at once, the rest when that arrival has come.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        scheduler: Scheduler,
-        step_time: StepTime,
-        recorder: Recorder,
-        noise: StepNoise | None = None,
-        macro: bool = True,
-        index: int = 0,
-        alone: bool = False,
-        verifier: Verifier | None = None,
-    ) -> None:
-        self.scheduler = scheduler
-        self.index = index
+    env: Environment
+    scheduler: Scheduler
+    step_time: StepTime
+    recorder: Recorder
+    noise: StepNoise | None = None
+    macro: bool = True
+    index: int = 0
+    alone: bool = False
+    verifier: Verifier | None = None
+
+    def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
-        self._env = env
-        self._clock = run_clock(step_time, noise)
-        self._wants_contexts = getattr(step_time, "wants_contexts", False)
-        self._verifier = verifier
-        self._recorder = recorder
-        self._rows = recorder.steps
-        self._macro = macro
-        self._alone = alone
+        self._clock = run_clock(self.step_time, self.noise)
+        self._wants_contexts = getattr(self.step_time, "wants_contexts", False)
+        self._rows = self.recorder.steps
         self._steps = 0
         self._plan: _Plan | None = None
         self._may_be_cut = False
         self._idle_before = True
         self._wakes_in_vain = 0
         self._due = NEVER
-        self._alarm = Alarm(env, self._on_alarm)
+        self._alarm = Alarm(self.env, self._on_alarm)
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
@@ -78,39 +72,39 @@ class Replica:
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
-                self._decide_at(self._env.now)
+                self._decide_at(self.env.now)
             elif self._may_be_cut and self.scheduler.changes_batch(seq):
-                end = self._cut(self._plan, self._env.now)
+                end = self._cut(self._plan, self.env.now)
                 if end:
                     self._decide_at(end)
-        if self._alone and self._due < self._env.next_tick():
+        if self.alone and self._due < self.env.next_tick():
             self._go_on(self._due)
         return refusal
 
     def _decide_at(self, tick: int) -> None:
         """Decide at ``tick`` and not before; alone, the next event leads there without an alarm."""
         self._due = tick
-        if not self._alone:
+        if not self.alone:
             self._set_alarm(tick)
 
     def _set_alarm(self, tick: int) -> None:
         """Ring at ``tick`` only; an alarm that has not rung yet is replaced."""
         if not self._alarm.processed:
-            self._alarm = Alarm(self._env, self._on_alarm)
+            self._alarm = Alarm(self.env, self._on_alarm)
         self._alarm.set(tick)
 
     def _on_alarm(self, alarm: Event) -> None:
-        if not self._alone:
+        if not self.alone:
             if alarm is self._alarm:
-                self._go_on(self._env.now)
-        elif self._due < self._env.next_tick():  # else what comes next goes on from there
+                self._go_on(self.env.now)
+        elif self._due < self.env.next_tick():  # else what comes next goes on from there
             self._go_on(self._due)
 
     def _go_on(self, now: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
-        scheduler, recorder, begin = self.scheduler, self._recorder, self._clock.begin
-        macro, keeps_more = self._macro, recorder.keeps_more
-        horizon = self._env.next_tick() if self._alone else 0
+        scheduler, recorder, begin = self.scheduler, self.recorder, self._clock.begin
+        macro, keeps_more = self.macro, recorder.keeps_more
+        horizon = self.env.next_tick() if self.alone else 0
         plan = self._plan
         while True:
             now_s = now * SECONDS_PER_TICK
@@ -160,8 +154,8 @@ class Replica:
         """Complete a run of steps: advance the scheduler, record tokens and the row."""
         batch, steps, _, started_s, shape, load = plan
         self._steps += steps
-        if batch.drafted and self._verifier is not None:
-            self._verifier.judge(batch)
+        if batch.drafted and self.verifier is not None:
+            self.verifier.judge(batch)
         finished = self.scheduler.complete(batch, steps)
         decodes, context, _, chunks, _, drafted, _ = shape
         rows, pairs = decodes, 0
@@ -176,7 +170,7 @@ class Replica:
             started_s, now_s, steps, decodes, len(chunks), rows, context, pairs, *load, self.index
         )
         if finished or batch.chunks:
-            self._recorder.tokens(batch, finished, shape, started_s, now_s)
+            self.recorder.tokens(batch, finished, shape, started_s, now_s)
             if self.listeners:
                 self._tell_finished(finished)
 
@@ -202,13 +196,13 @@ class Replica:
 
     def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
         for seq, refusal in dropped:
-            self._recorder.refused(seq, refusal)
+            self.recorder.refused(seq, refusal)
             for listener in self.listeners:
                 listener(seq, refusal)
         dropped.clear()
 
     def _note(self, plan: _Plan, duration: int) -> None:
-        recorder, scheduler = self._recorder, self.scheduler
+        recorder, scheduler = self.recorder, self.scheduler
         if recorder.keep_usage:
             recorder.used(scheduler.memory.usage(scheduler.holders()))
         if recorder.keep_records:

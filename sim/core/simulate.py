@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from simpy.events import Event
@@ -57,9 +58,8 @@ def simulate(
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
-    _Arrivals(env, requests, replica, recorder, keys, on_arrival)
-    wall_s = run_to_end(env)
-    return finished_run(recorder, wall_s)
+    _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
+    return finished_run(recorder, run_to_end(env))
 
 
 def run_to_end(env: Environment) -> float:
@@ -107,48 +107,42 @@ def as_sequence(
     return seq
 
 
+@dataclass(eq=False)
 class _Arrivals:
     """The requests of a trace on their way to a replica, one at a time."""
 
-    def __init__(
-        self,
-        env: Environment,
-        requests: Iterable[Request],
-        replica: Replica,
-        recorder: Recorder,
-        keys: BlockKeys | None,
-        on_arrival: Callable[[int], None] | None,
-    ) -> None:
-        self._env = env
-        self._requests = iter(requests)
-        self._replica = replica
-        self._recorder = recorder
-        self._keys = keys
-        self._on_arrival = on_arrival
-        self._alarm = Alarm(env, self._arrive, urgent=True)
+    env: Environment
+    requests: Iterator[Request]
+    replica: Replica
+    recorder: Recorder
+    keys: BlockKeys | None
+    on_arrival: Callable[[int], None] | None
+
+    def __post_init__(self) -> None:
+        self._alarm = Alarm(self.env, self._arrive, urgent=True)
         self._request: Request | None = None
-        self._await_next(env.now)
+        self._await_next(self.env.now)
 
     def _arrive(self, _: Event) -> None:
         request = self._request
         assert request is not None
-        now, recorder = self._env.now, self._recorder
+        now, recorder = self.env.now, self.recorder
         self._await_next(now)
         number = recorder.scheduled(request, request.arrival_s)
-        seq = as_sequence(request, now * SECONDS_PER_TICK, self._keys, number)
+        seq = as_sequence(request, now * SECONDS_PER_TICK, self.keys, number)
         if recorder.api is not None:
-            recorder.arrived(seq, self._replica.index)
-        if refusal := self._replica.submit(seq):
+            recorder.arrived(seq, self.replica.index)
+        if refusal := self.replica.submit(seq):
             recorder.refused(seq, refusal)
-        if self._on_arrival and number % 1000 == 999:
-            self._on_arrival(number + 1)
+        if self.on_arrival and number % 1000 == 999:
+            self.on_arrival(number + 1)
 
     def _await_next(self, now: int) -> None:
-        self._request = request = next(self._requests, None)
+        self._request = request = next(self.requests, None)
         if request is None:
             return
         received_s = request.arrival_s
-        api = self._recorder.api
+        api = self.recorder.api
         if api is not None:
             received_s += api.request_in_s(request.prompt_tokens)
         self._alarm.set(max(now, to_ticks(received_s)))

@@ -143,19 +143,14 @@ def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerMod
 
 
 def saturation_interval(
-    trace: Trace,
-    config: PolicyConfig,
-    profile: ServerModel,
-    *,
-    seed: int = 0,
-    replications: int = REPLICATIONS,
+    trace: Trace, config: PolicyConfig, profile: ServerModel, *, seed: int = 0
 ) -> Interval:
     """Return the rate of ``saturation_rate_per_s`` over draws of the profile, in requests/s.
 
     Raises ``TraceError`` if fewer than ten requests finish.
     """
     scenario, at_once = _admitting_all(Scenario(config, profile)), _at_once(trace)
-    draws = runs_over_seeds(at_once, scenario, seed=seed, replications=replications)
+    draws = runs_over_seeds(at_once, scenario, seed=seed, replications=REPLICATIONS)
     return Interval.over([_completions_per_s(run, trace.source) for run in draws])
 
 

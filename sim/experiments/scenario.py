@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, require
 from policies.registry import ROUTERS, build_router, build_scheduler
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from sim.core.cluster import simulate_cluster
@@ -55,8 +55,7 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             count = getattr(self, name)
-            if count < least:
-                raise PolicyError(f"{name}: {count} is not possible; it must be at least {least}")
+            require(count >= least, name, count, f"at least {least}")
         if bool(self.prefill_replicas) != bool(self.decode_replicas):
             raise PolicyError(
                 f"prefill_replicas and decode_replicas go together, not {self.prefill_replicas} "

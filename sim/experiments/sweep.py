@@ -6,31 +6,16 @@ from typing import Any
 
 from sim.experiments.predict import run_once
 from sim.experiments.scenario import Scenario
-from sim.records.metrics import SLO, figure
+from sim.records.metrics import MEANINGS, SLO, figure
 from workloads.errors import PluginError, ServetwinError
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
 Row = dict[str, Any]
 
-FIGURE_MEANINGS = {
-    "servers": "replicas of all pools",
-    "finished": "requests that finished",
-    "refused": "requests that were refused",
-    "slo_attainment": "requests within every limit / all that were scheduled",
-    "goodput_per_s": "requests within every limit per second",
-    "goodput_per_server_per_s": "the same per replica",
-    "output_throughput_tokens_per_s": "output tokens of finished requests per second",
-    "output_tokens_per_server_per_s": "the same per replica",
-    "interactivity_tokens_per_s": "1 / median TPOT: tokens per second that a user sees",
-    **{
-        f"{name}_s_{part}": f"{name.upper()}, {part}"
-        for name in ("ttft", "tpot", "e2e")
-        for part in ("p50", "p90", "p99")
-    },
-    "preemptions": "how often requests lost their KV memory",
-    "makespan_s": "first scheduled arrival to last token",
-}
+_PERCENTILES = [(name, p) for name in ("ttft", "tpot", "e2e") for p in ("p50", "p90", "p99")]
+
+FIGURE_MEANINGS = MEANINGS["points"]
 """The figures of a point; seconds, unless the name says otherwise."""
 
 COUNTS = ("servers", "finished", "refused", "preemptions")
@@ -85,11 +70,7 @@ def figures_of(summary: Mapping[str, Any], servers: int) -> Row:
         "output_throughput_tokens_per_s": throughput,
         "output_tokens_per_server_per_s": _per(throughput, servers),
         "interactivity_tokens_per_s": 1 / tpot_s if tpot_s else None,
-        **{
-            f"{name}_s_{part}": figure(summary, f"{name}_s.{part}")
-            for name in ("ttft", "tpot", "e2e")
-            for part in ("p50", "p90", "p99")
-        },
+        **{f"{n}_s_{part}": figure(summary, f"{n}_s.{part}") for n, part in _PERCENTILES},
         "preemptions": summary["preemptions"],
         "makespan_s": summary["makespan_s"],
     }

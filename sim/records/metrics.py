@@ -21,8 +21,10 @@ Percentiles are numpy's linear estimator. Warm-up requests are in no figure. The
 steady part (``sim.records.steady_part``) stand beside those of the whole run.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -31,24 +33,11 @@ import pandas as pd
 from sim.records.steady_part import SteadyPart, steady_part
 from workloads.request import CANCELLED_BY_TEST
 
-REQUEST_MEANINGS = {
-    "request_id": "its name in the trace",
-    "status": "finished, refused, cancelled or failed",
-    "scheduled_s": "arrival in the trace, or after its parent's answer in a closed loop",
-    "sent_s": "when the client sent it; in a simulation as scheduled",
-    "first_token_s": "when the client had the first token",
-    "last_token_s": "when the client had the last token",
-    "prompt_tokens": "length of the prompt",
-    "output_tokens": "tokens that were generated, of all samples",
-    "cached_tokens": "prompt tokens found in the prefix cache",
-    "preemptions": "how often it lost its KV memory; 0 where only clients were seen",
-    "queue_s": "from the server's door to the first step that computes it; undefined from outside",
-    "ttft_s": "time to first token: first_token - scheduled",
-    "tpot_s": "time per output token after the first chunk; undefined for an answer of one",
-    "e2e_s": "latency: last_token - scheduled",
-    "replica": "number of the server that had it last",
-    "error": "why it was refused or failed",
-}
+_FILE = resources.files("sim").joinpath("records/columns.json")
+MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+"""The columns of tables, and what is in them."""
+
+REQUEST_MEANINGS = MEANINGS["requests"]
 """The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
 STEADY_MEANINGS = {

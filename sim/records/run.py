@@ -16,26 +16,17 @@ import pandas as pd
 import yaml
 
 from policies.step_record import StepRecord
-from sim.records.metrics import SLO, summarize
+from sim.records.metrics import MEANINGS, SLO, summarize
 from sim.records.run_folder import SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
 
 _EXTRAS = ("simulation", "delivered", "provenance")
-PAUSE_MEANINGS = {
-    "row": "the request's row in requests.parquet",
-    "preempted_s": "when it lost its place in the batch",
-    "resumed_s": "when it had a place again",
-}
+PAUSE_MEANINGS = MEANINGS["pauses"]
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
 """Columns of ``pauses.parquet``, one row per preemption."""
-HANDOVER_MEANINGS = {
-    "row": "the request's row in requests.parquet",
-    "prefill_end_s": "when its prompt was computed, on one server",
-    "transfer_end_s": "when its keys and values were on the other",
-    "decode_start_s": "when its decodes began there",
-}
+HANDOVER_MEANINGS = MEANINGS["handovers"]
 HANDOVER_COLUMNS = tuple(HANDOVER_MEANINGS)
 """Columns of ``handovers.parquet``, one row per request that moved to another replica."""
 

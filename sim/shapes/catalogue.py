@@ -82,7 +82,7 @@ def _text(name: str, folder: str, what: str) -> str:
 
 
 def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:
-    hint = did_you_mean(name.lower(), shipped, f"known are {', '.join(shipped)}")
+    hint = did_you_mean(name.lower(), shipped)
     return ShapeError(f"no {what} {name!r}; {hint} (or give the path of a .json file)")
 
 

@@ -23,32 +23,11 @@ class Family:
     shared_experts: int = 0
 
 
-GATED, GATED_TIED = Family(), Family(tied=True)
-PLAIN, PLAIN_TIED = Family(matrices=2), Family(matrices=2, tied=True)
-QWEN = Family(windowed=False)
+PLAIN = Family(matrices=2)
 
-FAMILIES = {
-    **dict.fromkeys(("llama", "mistral", "mixtral", "phi3", "phimoe", "deepseek_v2"), GATED),
-    **dict.fromkeys(("deepseek_v3", "kimi_k2", "glm4", "glm4_moe", "granite", "stablelm"), GATED),
-    **dict.fromkeys(("olmo", "olmo2", "olmoe", "seed_oss"), GATED),
-    **dict.fromkeys(("gemma", "cohere"), GATED_TIED),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe"), QWEN),
-    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), QWEN),
-    "gemma2": Family(tied=True, full_every=2),
-    "gemma3": Family(tied=True, full_every=6),
-    "cohere2": Family(tied=True, full_every=4),
-    "gpt_oss": Family(full_every=2),
-    "llama4": Family(full_every=4, shared_experts=1),
-    "smollm3": Family(tied=True, windowed=False),
-    **dict.fromkeys(("gpt_neox", "gptj", "codegen", "phi", "nemotron"), PLAIN),
-    **dict.fromkeys(("falcon", "bloom", "mpt", "starcoder2"), PLAIN_TIED),
-    **dict.fromkeys(("gpt2", "gpt_bigcode"), Family(2, tied=True, more_positions=0)),
-    "opt": Family(2, tied=True, more_positions=2),
-    **dict.fromkeys(("mamba", "falcon_mamba"), GATED_TIED),
-    "mamba2": GATED,
-}
+_FACTS = json.loads(resources.files("sim").joinpath("shapes/hf_families.json").read_text("utf-8"))
+FAMILIES: dict[str, Family] = {name: Family(**said) for name, said in _FACTS["families"].items()}
 """By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
 
-_DEFAULTS = resources.files("sim").joinpath("shapes/hf_defaults.json")
-NESTED_DEFAULTS: dict[str, dict[str, int]] = json.loads(_DEFAULTS.read_text("utf-8"))
+NESTED_DEFAULTS: dict[str, dict[str, int]] = _FACTS["nested_defaults"]
 """The keys that a text part may leave out, because they are the defaults of its class."""

@@ -12,7 +12,7 @@ Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 
 ========== ======================================================================================
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from policies.batch import Batch
+from policies.config import require
 from policies.sequence import Sequence
 from sim.step_times.step_time import FloatArray
 from workloads.errors import PolicyError
@@ -46,17 +47,12 @@ class Acceptance(Protocol):
         """Yield the tokens of each pass of one answer."""
 
 
-class OrderedAcceptance(ABC):
+class OrderedAcceptance(Acceptance):
     """Drafts are verified in order; the accepted ones come out, and one token of the target model.
 
     A pass draws one uniform number, so with equal draws a higher acceptance never yields fewer
     tokens.
     """
-
-    @property
-    @abstractmethod
-    def rows(self) -> int:
-        """Rows of a sequence in a pass."""
 
     @property
     @abstractmethod
@@ -101,8 +97,7 @@ class Chain(OrderedAcceptance):
     drafts: int
 
     def __post_init__(self) -> None:
-        _require_probability(self.alpha)
-        _require_counts(drafts=self.drafts)
+        _require(alpha=self.alpha, drafts=self.drafts)
 
     @property
     def rows(self) -> int:
@@ -127,8 +122,7 @@ class Tree(OrderedAcceptance):
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _require_probability(self.alpha)
-        _require_counts(widths=min(self.widths, default=0))
+        _require(alpha=self.alpha, widths=min(self.widths, default=0))
 
     @property
     def nodes(self) -> int:
@@ -158,8 +152,7 @@ class Blockwise(OrderedAcceptance):
     block: int
 
     def __post_init__(self) -> None:
-        _require_probability(self.alpha)
-        _require_counts(block=self.block)
+        _require(alpha=self.alpha, block=self.block)
 
     @property
     def rows(self) -> int:
@@ -184,7 +177,7 @@ class Diffusion:
     refinements: int
 
     def __post_init__(self) -> None:
-        _require_counts(block_tokens=self.block_tokens, refinements=self.refinements)
+        _require(block_tokens=self.block_tokens, refinements=self.refinements)
 
     @property
     def rows(self) -> int:
@@ -213,9 +206,7 @@ class Verifier:
 
     def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
         self._acceptance = acceptance
-        self._seed = (
-            seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        )
+        self._seed = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
         self._streams: dict[Sequence, Iterator[int]] = {}
         self._answers: Counter[int] = Counter()
         """Answers begun, by request, for requests with several samples."""
@@ -251,12 +242,7 @@ class Verifier:
         return np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
 
 
-def _require_probability(alpha: float) -> None:
-    if not 0 <= alpha <= 1:
-        raise PolicyError(f"alpha: {alpha!r} is not possible; it must be from 0 to 1")
-
-
-def _require_counts(**counts: int) -> None:
+def _require(alpha: float = 0.0, **counts: int) -> None:
+    require(0 <= alpha <= 1, "alpha", alpha, "from 0 to 1")
     for name, count in counts.items():
-        if count < 1:
-            raise PolicyError(f"{name}: {count!r} is not possible; it must be at least 1")
+        require(count >= 1, name, count, "at least 1")

@@ -37,9 +37,9 @@ class AttentionChange(Technique):
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
         """Return the mixer of a layer of ``model`` that had ``attention``.
 
-        By default, attention with the parameters of the technique.
+        By default, attention with the parameters of the technique, ``keep`` left out.
         """
-        return attention.model_copy(update=dict(self))
+        return attention.model_copy(update={n: value for n, value in self if n != self.keep})
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with the softmax attention of its layers changed, but one in ``keep``.
@@ -193,10 +193,6 @@ class SlidingWindow(AttentionChange):
 
     window_tokens: Count = 1024
     global_every: OneIn = None
-
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
-        """Return attention with the window."""
-        return attention.model_copy(update={"window_tokens": self.window_tokens})
 
 
 class Dilated(AttentionChange):

@@ -34,7 +34,7 @@ def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Effic
     """Return ``efficiency`` with fields changed; raise ``PolicyError`` that names a wrong one."""
     for name, value in changes.items():
         if name not in _EFFICIENCIES:
-            hint = did_you_mean(name, _EFFICIENCIES, f"known are {', '.join(_EFFICIENCIES)}")
+            hint = did_you_mean(name, _EFFICIENCIES)
             raise PolicyError(f"efficiency: unknown {name!r}; {hint}")
         _require(name, value)
     return replace(efficiency, **{name: float(value) for name, value in changes.items()})

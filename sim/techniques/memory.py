@@ -42,10 +42,14 @@ class Offloading(Technique):
     kind = "system"
     lossless = True
     source = "FlexGen (Sheng 2023)"
+    gb_per_s: Positive | None = None
+    prefetch: bool = True
 
-    def _stream(self, setup: Setup, gb_per_s: float | None) -> float | None:
-        """Return the bandwidth of the stream in bytes per second; None: the device's own."""
-        return setup.deployment.offload.bytes_per_s if gb_per_s is None else gb_per_s * 1e9
+    def _streamed(self, setup: Setup, **resident: float) -> Setup:
+        """Return ``setup`` with ``resident`` shares on the device, the others streamed to it."""
+        own = setup.deployment.offload.bytes_per_s
+        bytes_per_s = own if self.gb_per_s is None else self.gb_per_s * 1e9
+        return setup.with_offload(**resident, bytes_per_s=bytes_per_s, prefetch=self.prefetch)
 
 
 class WeightOffload(Offloading):
@@ -59,19 +63,13 @@ class WeightOffload(Offloading):
 
     resident_share: Share = 0.0
     resident_gb: Annotated[float | None, Field(ge=0)] = None
-    gb_per_s: Positive | None = None
-    prefetch: bool = True
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with the other weights on the host."""
         share = self.resident_share
         if self.resident_gb is not None:
             share = min(1.0, self.resident_gb * 1e9 / setup.deployment.weight_bytes())
-        return setup.with_offload(
-            resident_weights=share,
-            bytes_per_s=self._stream(setup, self.gb_per_s),
-            prefetch=self.prefetch,
-        )
+        return self._streamed(setup, resident_weights=share)
 
 
 class KVOffload(Offloading):
@@ -85,16 +83,10 @@ class KVOffload(Offloading):
     formula = "t = max(attention, share KV / link), the sum without prefetch; room / (1 - share)"
 
     host_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    gb_per_s: Positive | None = None
-    prefetch: bool = True
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with that share of the keys and values on the host."""
-        return setup.with_offload(
-            resident_kv=1 - self.host_share,
-            bytes_per_s=self._stream(setup, self.gb_per_s),
-            prefetch=self.prefetch,
-        )
+        return self._streamed(setup, resident_kv=1 - self.host_share)
 
 
 class LowRankKV(AttentionChange):

@@ -10,19 +10,12 @@ from typing import Literal
 
 import numpy as np
 
+import sim.step_times.roofline.operators as counts
 from policies.batch import BatchShape
 from sim.shapes.hardware import Hardware, Precision
 from sim.shapes.model import LayerGroup
 from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import (
-    Operator,
-    decode_attention,
-    decode_state,
-    head_operator,
-    linear_operators,
-    prefill_attention,
-    visible,
-)
+from sim.step_times.roofline.operators import Operator
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.roofline.step_time import roofline_step_time
 
@@ -84,7 +77,7 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
     shape = BatchShape(sequences, sum(every), sequences, decode_contexts=every)
     groups, part = cost.deployment.model.layers, sequences / cost.pieces.count(sequences)
     attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
-    states = _merged(decode_state(cost.deployment, g, part) for g in groups)
+    states = _merged(counts.decode_state(cost.deployment, g, part) for g in groups)
     attention_s = float(cost.attention.decodes_s(contexts)[0])
     states_s = cost.attention.state_s(sequences)
     return _breakdown(cost, shape, {attention: attention_s, states: states_s})
@@ -95,7 +88,9 @@ def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
     cost = StepCost(_alone(deployment))
     shape = BatchShape(0, 0, 0, ((0, prompt_tokens),))
     groups = cost.deployment.model.layers
-    attention = _merged(prefill_attention(cost.deployment, g, 0, prompt_tokens) for g in groups)
+    attention = _merged(
+        counts.prefill_attention(cost.deployment, g, 0, prompt_tokens) for g in groups
+    )
     attention_s = cost.attention.chunk_s(0, prompt_tokens) * cost.pieces.share(1, True)
     return _breakdown(cost, shape, {attention: attention_s})
 
@@ -122,18 +117,18 @@ def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Oper
     parts = cost.pieces.count(shape.sequences)
     groups = cost.deployment.parallel.spread(shape.sequences)
     rows, logit_rows = shape.rows / parts, shape.sequences / parts
-    operators = linear_operators(cost.deployment, rows, has_prefill, groups)
+    operators = counts.linear_operators(cost.deployment, rows, has_prefill, groups)
     names = dict.fromkeys(operator.name for operator in operators)
     merged = [_merged(o for o in operators if o.name == name) for name in names]
-    return [*merged, head_operator(cost.deployment, logit_rows, has_prefill)]
+    return [*merged, counts.head_operator(cost.deployment, logit_rows, has_prefill)]
 
 
 def _decodes(
     deployment: Deployment, group: LayerGroup, sequences: float, context_tokens: int
 ) -> Operator:
     """Return decode attention in a group of layers; with early exit, of the remaining tokens."""
-    seen = sequences * float(visible(group.mixer, np.array(context_tokens)))
-    whole = decode_attention(deployment, group.mixer, seen, group.count)
+    seen = sequences * float(counts.visible(group.mixer, np.array(context_tokens)))
+    whole = counts.decode_attention(deployment, group.mixer, seen, group.count)
     depth = deployment.early_exit.mean_depth() if deployment.early_exit else 1.0
     return replace(whole, flops=whole.flops * depth, moved_bytes=whole.moved_bytes * depth)
 

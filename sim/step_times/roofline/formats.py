@@ -1,6 +1,8 @@
 """Number formats: what a weight weighs, what its products compute in, what quality it costs."""
 
+import json
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal
 
 from sim.shapes.hardware import Precision
@@ -53,34 +55,15 @@ def stored_weight_bytes(prefill: Format, decode: Format) -> float:
     return max(sizes) if prefill.stored_as == decode.stored_as else sum(sizes)
 
 
-_GROUPED_INT4_BYTES = grouped_bytes(4, 128, zero_bits=16)
-_LLM_INT8_BYTES = 0.99 * 1 + 0.01 * 2
-"""One column in a hundred in fp16, the most that outliers take."""
-_LLM_INT8_MEMORY_SHARE = 239 / 282 / 2
-"""BLOOM-176B, batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022)."""
+_FILE = resources.files("sim").joinpath("step_times/roofline/formats.json")
+FORMATS: dict[str, Format] = {
+    entry["name"]: Format(**entry) for entry in json.loads(_FILE.read_text("utf-8"))
+}
+"""By name. ``int4`` and ``awq`` weigh ``grouped_bytes(4, 128, zero_bits=16)``.
 
-_FORMATS = (
-    Format("fp32", 4, "fp32", 1, 32, True, "IEEE 754", "fp32", activation_bits=32),
-    Format("bf16", 2, "bf16", 1, 16, True, "IEEE 754-like; the reference here", "bf16"),
-    Format("fp8", 1, "fp8", 1, 8, False,
-           "Micikevicius 2022 (E4M3, or E5M2: bf8); twice the bf16 peak by the H100 data sheet",
-           "fp8", activation_bits=8),
-    Format("w8a8", 1, "int8", 1, 8, False,
-           "SmoothQuant (Xiao 2022): static, outliers moved from activations to weights",
-           "int8", activation_bits=8, calibration="data"),
-    Format("llm-int8", _LLM_INT8_BYTES, "int8", 0.5, 8.1, False,
-           "LLM.int8 (Dettmers 2022): outlier columns in fp16; speed of decoding by Belkada 2022",
-           "int8", activation_bits=8, memory_share=_LLM_INT8_MEMORY_SHARE),
-    Format("int8", 1, "bf16", 0.95, 8, False,
-           "weight-only, a scale per output, dequantised in the product; share assumed", "int8"),
-    Format("int4", _GROUPED_INT4_BYTES, "bf16", 0.9, 4, False,
-           "GPTQ (Frantar 2022), an fp16 scale and zero per 128 weights; share assumed (0.8 to 1)",
-           "int4", calibration="data"),
-    Format("awq", _GROUPED_INT4_BYTES, "bf16", 0.9, 4.5, False,
-           "AWQ (Lin 2023): int4 as above, salient channels scaled up before rounding",
-           "awq", calibration="data"),
-)  # fmt: skip
-FORMATS = {format.name: format for format in _FORMATS}
+``llm-int8`` has one column in a hundred in fp16, the most that outliers take, and the bandwidth of
+BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
+"""
 BF16 = FORMATS["bf16"]
 
 KV_FORMATS = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0 + 4 / 128}
@@ -93,6 +76,5 @@ def find_format(name: str) -> Format:
     Raises ``PolicyError`` with the nearest known name.
     """
     if name not in FORMATS:
-        hint = did_you_mean(name, FORMATS, f"known are {', '.join(FORMATS)}")
-        raise PolicyError(f"format: unknown {name!r}; {hint}")
+        raise PolicyError(f"format: unknown {name!r}; {did_you_mean(name, FORMATS)}")
     return FORMATS[name]

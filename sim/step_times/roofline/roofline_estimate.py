@@ -11,18 +11,11 @@ from typing import Literal
 
 import numpy as np
 
+import sim.step_times.roofline.operators as counts
 from policies.batch import BatchShape
 from sim.shapes.model import LayerGroup
 from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import (
-    Operator,
-    decode_attention,
-    decode_state,
-    head_operator,
-    linear_operators,
-    prefill_attention,
-    visible,
-)
+from sim.step_times.roofline.operators import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +36,8 @@ class RooflineEstimate:
         drafted = sum(rows for _, rows in shape.prefill_chunks[: shape.drafted_chunks])
         logit_rows = shape.sequences - shape.drafted_chunks + drafted
         has_prefill = len(shape.prefill_chunks) > shape.drafted_chunks
-        linear = linear_operators(deployment, shape.rows, has_prefill)
-        head = head_operator(deployment, logit_rows, has_prefill)
+        linear = counts.linear_operators(deployment, shape.rows, has_prefill)
+        head = counts.head_operator(deployment, logit_rows, has_prefill)
         return cls(deployment, has_prefill, (*linear, head), _attention(deployment, shape))
 
     @property
@@ -91,7 +84,9 @@ class RooflineEstimate:
 
 def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...]:
     groups = deployment.model.layers
-    chunks = (prefill_attention(deployment, g, *c) for g in groups for c in shape.prefill_chunks)
+    chunks = (
+        counts.prefill_attention(deployment, g, *c) for g in groups for c in shape.prefill_chunks
+    )
     if not shape.decode_sequences:
         return tuple(chunks)
     decodes = (operator for group in groups for operator in _decodes(deployment, group, shape))
@@ -100,8 +95,8 @@ def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...
 
 def _decodes(deployment: Deployment, group: LayerGroup, shape: BatchShape) -> list[Operator]:
     contexts = np.array(shape.decode_contexts or [shape.decode_context_tokens])
-    seen = float(visible(group.mixer, contexts).sum())
+    seen = float(counts.visible(group.mixer, contexts).sum())
     return [
-        decode_attention(deployment, group.mixer, seen, group.count),
-        decode_state(deployment, group, shape.decode_sequences),
+        counts.decode_attention(deployment, group.mixer, seen, group.count),
+        counts.decode_state(deployment, group, shape.decode_sequences),
     ]

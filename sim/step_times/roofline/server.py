@@ -24,32 +24,8 @@ NEVER_FULL_TOKENS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class RooflineStepTimes:
-    """Step times by the data sheet; drawn ones differ in what the engine achieves of it."""
-
-    deployment: Deployment
-
-    def model(self) -> StepTime:
-        """Return the step times at the assumed efficiencies."""
-        return roofline_step_time(self.deployment)
-
-    def drawn(self, rng: np.random.Generator) -> StepTime:
-        """Return the step times at efficiencies drawn from their spread."""
-        efficiency = self.deployment.efficiency.drawn(rng)
-        return roofline_step_time(replace(self.deployment, efficiency=efficiency))
-
-    def noise_factors(self) -> NoiseSample:
-        """Return 1: no noise was measured."""
-        return NO_NOISE
-
-    def is_certain(self) -> bool:
-        """Return whether the efficiencies have no spread."""
-        return self.deployment.efficiency.is_certain()
-
-
-@dataclass(frozen=True, slots=True)
 class RooflineServer:
-    """A ``sim.step_times.server_model.ServerModel`` made of data sheets.
+    """A ``sim.step_times.server_model.ServerModel`` made of data sheets, and its step times.
 
     ``acceptance`` says how many drafted tokens a pass accepts, where there are any.
     """
@@ -71,9 +47,22 @@ class RooflineServer:
             f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step)"
         ]
 
-    def step_time(self, layout: KVLayout) -> RooflineStepTimes:
-        """Return the same step times for every layout."""
-        return RooflineStepTimes(self.deployment)
+    def step_time(self, layout: KVLayout) -> "RooflineServer":
+        """Return itself, for every layout."""
+        return self
+
+    def model(self) -> StepTime:
+        """Return the step times at the assumed efficiencies."""
+        return roofline_step_time(self.deployment)
+
+    def drawn(self, rng: np.random.Generator) -> StepTime:
+        """Return the step times at efficiencies drawn from their spread."""
+        efficiency = self.deployment.efficiency.drawn(rng)
+        return roofline_step_time(replace(self.deployment, efficiency=efficiency))
+
+    def noise_factors(self) -> NoiseSample:
+        """Return 1: no noise was measured."""
+        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return whether the efficiencies have no spread."""
@@ -115,37 +104,30 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     """
     if not deployment.kv_cache:
         return replace(config, kv_tokens=NEVER_FULL_TOKENS)
-    room = deployment.memory_for_kv_bytes()
-    model = deployment.model
+    room, model = deployment.memory_for_kv_bytes(), deployment.model
     state = model.state_elements() * STATE_BYTES
     per_token = deployment.kv_bytes_per_token()
     limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
+    least = f"block of {config.block_tokens} tokens of {per_token:.0f} bytes"
     if not limits:
-        if room < state:
-            raise PolicyError(
-                f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one state of "
-                f"{state:.0f} bytes"
-            )
-        return replace(
-            config, kv="windowed", kv_tokens=int(room / state), block_tokens=1,
-            kv_window_tokens=1, kv_window_share=1.0, kv_state_tokens=0,
-        )  # fmt: skip
+        per_token, least = state, f"state of {state:.0f} bytes"
+        config = replace(config, block_tokens=1)
     kv_tokens = int(room / per_token)
     if kv_tokens < config.block_tokens:
         raise PolicyError(
-            f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one block of "
-            f"{config.block_tokens} tokens of {per_token:.0f} bytes"
+            f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one {least}"
         )
+    sized = replace(
+        config, kv_tokens=kv_tokens, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
+    )
+    if not limits:
+        return replace(sized, kv="windowed", kv_window_tokens=1)
     if not state and not any(limits):
-        return replace(
-            config, kv_tokens=kv_tokens,
-            kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0,
-        )  # fmt: skip
+        return sized
     windowed = model.total(lambda g: g.mixer.kv_elements() if g.mixer.resident_limit() else 0.0)
     return replace(
-        config,
+        sized,
         kv="windowed",
-        kv_tokens=kv_tokens,
         kv_window_tokens=max((limit for limit in limits if limit), default=None),
         kv_window_share=windowed / model.kv_elements_per_token(),
         kv_state_tokens=ceil(state / per_token),

@@ -1,16 +1,11 @@
 """Whole batches: all waiting requests, a bounded number of them, and static batching."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 import sim.theory as theory
 import sim.theory.selftest.case as case
 from policies.config import PolicyConfig
 
-DrawTokens = Callable[[np.random.Generator, int], case.IntArray]
-
-REQUESTS = 5_000
 RATE_PER_S, PER_REQUEST_S, FIXED_S = 1.0, 0.5, 1.0
 BOUND = 4
 SLOTS, BATCHES = 8, 200
@@ -26,12 +21,10 @@ def _batched(
     cost = {"constant": FIXED_S, "rows_from_0": PER_REQUEST_S}
 
     def measure(rng: np.random.Generator) -> case.Figures:
-        run = case.replay(
-            config, cost, case.trace(case.poisson_arrivals_s(rng, RATE_PER_S, REQUESTS))
-        )
+        run = case.replay(config, cost, case.poisson_trace(rng, RATE_PER_S, 1, 1))
         sizes = run.steps["running"].to_numpy(np.int64)
         return {
-            "mean sojourn": float(case.settled(run, "e2e_s").mean()),
+            "mean sojourn": case.mean(run, "e2e_s"),
             "mean batch": float(sizes[int(case.WARM_UP * len(sizes)) :].mean()),
         }
 
@@ -50,15 +43,14 @@ def _static_makespan(rng: np.random.Generator) -> case.Figures:
     return {"makespan": float(run.requests["last_token_s"].max())}
 
 
-def _slots(distribution: str, draw: DrawTokens, exact: float) -> case.SelftestCase:
+def _slots(distribution: str, draw: case.DrawTokens, exact: float) -> case.SelftestCase:
     """Return a case: tokens per slot and step of a server that never lacks requests."""
     config = case.server(batching="static", max_seqs=SLOTS)
 
     def measure(rng: np.random.Generator) -> case.Figures:
         outputs = draw(rng, SLOTS * BATCHES)
-        run = case.replay(
-            config, {"constant": 1.0}, case.trace(np.zeros(len(outputs)), outputs=outputs)
-        )
+        requests = case.trace(np.zeros(len(outputs)), outputs=outputs)
+        run = case.replay(config, {"constant": 1.0}, requests)
         slot_steps = SLOTS * int(run.steps["steps"].sum())
         return {"slot efficiency": float(outputs.sum()) / slot_steps}
 
@@ -105,9 +97,5 @@ BATCHING = (
         lambda rng, count: rng.geometric(1 / MEAN_TOKENS, count),
         theory.geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
     ),
-    _slots(
-        "exponential",
-        lambda rng, count: case.exponential_tokens(rng, FINE_TOKENS, count),
-        theory.exponential_slot_efficiency(SLOTS),
-    ),
+    _slots("exponential", case.exponential(FINE_TOKENS), theory.exponential_slot_efficiency(SLOTS)),
 )

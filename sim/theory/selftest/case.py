@@ -47,6 +47,7 @@ class SelftestCase:
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+REQUESTS = 5_000
 ROWS = 1_000_000
 """Prompt rows that take a second where a prompt is the whole service: an error of 1e-6 s."""
 STEPS = 10_000
@@ -82,6 +83,28 @@ def exponential_tokens(
     return np.ceil(rng.exponential(mean_tokens, shape)).astype(np.int64)
 
 
+DrawTokens = Callable[[np.random.Generator, int], IntArray]
+"""Draws the lengths of so many requests."""
+
+
+def exponential(mean_tokens: float) -> DrawTokens:
+    """Return what draws ``exponential_tokens``."""
+    return lambda rng, count: exponential_tokens(rng, mean_tokens, count)
+
+
+def poisson_trace(
+    rng: np.random.Generator,
+    rate_per_s: float,
+    prompts: DrawTokens | int,
+    outputs: DrawTokens | int,
+) -> list[Request]:
+    """Return ``REQUESTS`` of a Poisson process; lengths that are drawn have their own stream."""
+    arrivals, lengths = rng.spawn(2) if callable(prompts) or callable(outputs) else (rng, rng)
+    arrivals_s = poisson_arrivals_s(arrivals, rate_per_s, REQUESTS)
+    drawn = (of(lengths, REQUESTS) if callable(of) else of for of in (prompts, outputs))
+    return trace(arrivals_s, *drawn)
+
+
 def trace(
     arrivals_s: npt.ArrayLike,
     prompts: npt.ArrayLike = 1,
@@ -106,3 +129,8 @@ def settled(run: Run, column: str) -> FloatArray:
     """Return a column of the requests after the warm-up."""
     values = run.requests[column].to_numpy(dtype=np.float64)
     return values[int(WARM_UP * len(values)) :]
+
+
+def mean(run: Run, column: str) -> float:
+    """Return the mean of a column after the warm-up."""
+    return float(settled(run, column).mean())

@@ -101,5 +101,4 @@ def judge_named(name: str) -> list[FigureCheck]:
 def _find(name: str) -> SelftestCase:
     if name in CASES:
         return CASES[name]
-    hint = did_you_mean(name, CASES, f"known are {', '.join(CASES)}")
-    raise UnknownCase(f"--only: no scenario {name!r}; {hint}")
+    raise UnknownCase(f"--only: no scenario {name!r}; {did_you_mean(name, CASES)}")

@@ -13,7 +13,6 @@ from sim.records.run import Run
 
 BoolArray = npt.NDArray[np.bool_]
 
-REQUESTS = 5_000
 SLOTS, LOAD_ERLANGS = 7, 5.0
 BLOCK_TOKENS, BLOCKS = 4_096, 64
 SIZES_BLOCKS = np.array([4, 16])
@@ -28,10 +27,8 @@ def _refused(run: Run) -> BoolArray:
 
 def _erlang(name: str, setting: str, config: PolicyConfig) -> case.SelftestCase:
     def measure(rng: np.random.Generator) -> case.Figures:
-        arrivals, lengths = rng.spawn(2)
-        arrivals_s = case.poisson_arrivals_s(arrivals, LOAD_ERLANGS, REQUESTS)
-        outputs = case.exponential_tokens(lengths, case.STEPS, REQUESTS)
-        run = case.replay(config, case.STEP_COST, case.trace(arrivals_s, outputs=outputs))
+        requests = case.poisson_trace(rng, LOAD_ERLANGS, 1, case.exponential(case.STEPS))
+        run = case.replay(config, case.STEP_COST, requests)
         return {"share refused": float(_refused(run).mean())}
 
     exact = {"share refused": theory.erlang_b(SLOTS, LOAD_ERLANGS)}
@@ -42,12 +39,12 @@ def _erlang(name: str, setting: str, config: PolicyConfig) -> case.SelftestCase:
 def _two_sizes(rng: np.random.Generator) -> case.Figures:
     """Measure equal services of 1 s; prompts fill the blocks that the output leaves."""
     arrivals, classes = rng.spawn(2)
-    wide = classes.random(REQUESTS) < LOADS_ERLANGS[1] / LOADS_ERLANGS.sum()
+    wide = classes.random(case.REQUESTS) < LOADS_ERLANGS[1] / LOADS_ERLANGS.sum()
     prompts = SIZES_BLOCKS[wide.astype(np.int64)] * BLOCK_TOKENS - case.STEPS + 1
     config = case.server(
         kv_tokens=BLOCKS * BLOCK_TOKENS, block_tokens=BLOCK_TOKENS, admission="full", queue_limit=0
     )
-    arrivals_s = case.poisson_arrivals_s(arrivals, float(LOADS_ERLANGS.sum()), REQUESTS)
+    arrivals_s = case.poisson_arrivals_s(arrivals, float(LOADS_ERLANGS.sum()), case.REQUESTS)
     run = case.replay(config, case.STEP_COST, case.trace(arrivals_s, prompts, case.STEPS))
     refused = _refused(run)
     wide = wide[-len(refused) :]

@@ -1,14 +1,11 @@
 """Requests served side by side: c slots, unlimited slots, and a server that all share."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 import sim.theory as theory
 import sim.theory.selftest.case as case
 from sim.records.run import Run
 
-REQUESTS = 5_000
 UNBOUNDED = case.server()
 SLOTS, SLOT_LOAD = 4, 0.6
 GATED_RATE_PER_S, GATED_STEPS = 0.3, 3
@@ -18,12 +15,8 @@ SHARED_LOAD = 0.5
 
 
 def _mmc(rng: np.random.Generator) -> case.Figures:
-    arrivals, lengths = rng.spawn(2)
-    arrivals_s = case.poisson_arrivals_s(arrivals, SLOTS * SLOT_LOAD, REQUESTS)
-    outputs = case.exponential_tokens(lengths, case.STEPS, REQUESTS)
-    run = case.replay(
-        case.server(max_seqs=SLOTS), case.STEP_COST, case.trace(arrivals_s, outputs=outputs)
-    )
+    requests = case.poisson_trace(rng, SLOTS * SLOT_LOAD, 1, case.exponential(case.STEPS))
+    run = case.replay(case.server(max_seqs=SLOTS), case.STEP_COST, requests)
     waits_s = case.settled(run, "queue_s")
     return {
         "share that waits": float((waits_s > case.STEP_S).mean()),
@@ -32,10 +25,10 @@ def _mmc(rng: np.random.Generator) -> case.Figures:
 
 
 def _gated(rng: np.random.Generator) -> case.Figures:
-    arrivals_s = case.poisson_arrivals_s(rng, GATED_RATE_PER_S, REQUESTS)
-    run = case.replay(UNBOUNDED, {"constant": 1.0}, case.trace(arrivals_s, outputs=GATED_STEPS))
+    requests = case.poisson_trace(rng, GATED_RATE_PER_S, 1, GATED_STEPS)
+    run = case.replay(UNBOUNDED, {"constant": 1.0}, requests)
     return {
-        "wait for a boundary": float(case.settled(run, "queue_s").mean()),
+        "wait for a boundary": case.mean(run, "queue_s"),
         "mean in system": _mean_in_system(run),
     }
 
@@ -50,25 +43,22 @@ def _mean_in_system(run: Run) -> float:
 
 def _crowded(rng: np.random.Generator) -> case.Figures:
     """Measure a server that is never idle: the number in service is that of the last arrivals."""
-    arrivals_s = case.poisson_arrivals_s(rng, CROWD_RATE_PER_S, REQUESTS)
-    run = case.replay(UNBOUNDED, {"constant": 1.0}, case.trace(arrivals_s, outputs=CROWD_STEPS))
+    requests = case.poisson_trace(rng, CROWD_RATE_PER_S, 1, CROWD_STEPS)
+    run = case.replay(UNBOUNDED, {"constant": 1.0}, requests)
+    arrivals_s = [request.arrival_s for request in requests]
     steps = run.steps[run.steps["start_s"].between(*np.quantile(arrivals_s, [case.WARM_UP, 1]))]
     few = steps["running"] <= CROWD
     return {f"P(at most {CROWD})": float(np.average(few, weights=steps["steps"]))}
 
 
-def _shared(draw: Callable[[np.random.Generator], case.IntArray]) -> case.Measure:
+def _shared(draw: case.DrawTokens) -> case.Measure:
     """Return the measurement of a server that all share: a step takes so long per sequence."""
 
     def measure(rng: np.random.Generator) -> case.Figures:
-        arrivals, lengths = rng.spawn(2)
-        arrivals_s = case.poisson_arrivals_s(arrivals, SHARED_LOAD, REQUESTS)
-        requests = case.trace(arrivals_s, outputs=draw(lengths))
+        requests = case.poisson_trace(rng, SHARED_LOAD, 1, draw)
         run = case.replay(UNBOUNDED, {"rows_from_0": case.STEP_S}, requests)
-        sojourns_s, alone_s = (
-            case.settled(run, "e2e_s"),
-            case.STEP_S * case.settled(run, "output_tokens"),
-        )
+        sojourns_s = case.settled(run, "e2e_s")
+        alone_s = case.STEP_S * case.settled(run, "output_tokens")
         small = alone_s <= np.median(alone_s)
         return {
             "mean sojourn": float(sojourns_s.mean()),
@@ -78,14 +68,14 @@ def _shared(draw: Callable[[np.random.Generator], case.IntArray]) -> case.Measur
     return measure
 
 
-def _equal(rng: np.random.Generator) -> case.IntArray:
-    return np.full(REQUESTS, case.STEPS)
+def _equal(rng: np.random.Generator, count: int) -> case.IntArray:
+    return np.full(count, case.STEPS)
 
 
-def _hyperexponential(rng: np.random.Generator) -> case.IntArray:
+def _hyperexponential(rng: np.random.Generator, count: int) -> case.IntArray:
     """Draw sizes with a squared CV of 3: four in five of mean 0.5 s, the others of mean 3 s."""
-    means = np.where(rng.random(REQUESTS) < 0.8, 0.5, 3.0)
-    return np.ceil(means * rng.exponential(case.STEPS, REQUESTS)).astype(np.int64)
+    means = np.where(rng.random(count) < 0.8, 0.5, 3.0)
+    return np.ceil(means * rng.exponential(case.STEPS, count)).astype(np.int64)
 
 
 _SLOWDOWN = theory.processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)

@@ -1,5 +1,7 @@
 """Two stations in a row, a prefill and a decode pool of one slot each: open, closed, in step."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +12,6 @@ from sim.core.pools import Pool
 from sim.step_times.step_time import LinearStepTime
 from workloads.request import Request
 
-REQUESTS = 5_000
 RATE_PER_S, TANDEM_S = 0.5, (1.0, 1.25)
 CLIENTS, THINK_S, LOOP_S, TURNS = 8, 1.0, (0.2, 0.5), 500
 SETTLED = (0.1, 0.8)
@@ -27,10 +28,9 @@ _STAGES = (Pool(case.ONE_SLOT, _STAGE, role="prefill"), Pool(case.ONE_SLOT, _STA
 
 def _tandem(rng: np.random.Generator) -> case.Figures:
     arrivals, lengths = rng.spawn(2)
-    arrivals_s = case.poisson_arrivals_s(arrivals, RATE_PER_S, REQUESTS)
-    requests = case.trace(arrivals_s, *_services(lengths, TANDEM_S, REQUESTS))
-    run = simulate_cluster(requests, _STATIONS)
-    return {"mean sojourn": float(case.settled(run, "e2e_s").mean())}
+    arrivals_s = case.poisson_arrivals_s(arrivals, RATE_PER_S, case.REQUESTS)
+    requests = case.trace(arrivals_s, *_services(lengths, TANDEM_S, case.REQUESTS))
+    return {"mean sojourn": case.mean(simulate_cluster(requests, _STATIONS), "e2e_s")}
 
 
 def _closed_loop(rng: np.random.Generator) -> case.Figures:
@@ -71,19 +71,13 @@ def _conversations(
     """Return requests; those of a row follow one another, each after its pause."""
     columns = np.broadcast_arrays(pauses_s, prompts, outputs)
     rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
-    requests = [
-        Request(
-            f"{client}.{turn}",
-            pause_s,
-            prompt,
-            output,
-            parent_id=f"{client}.{turn - 1}" if turn else None,
-            delay_s=pause_s if turn else None,
-        )
-        for (client, turn), (pause_s, prompt, output) in zip(
-            np.ndindex(pauses_s.shape), rows, strict=True
-        )
-    ]
+    requests = []
+    for (client, turn), row in zip(np.ndindex(pauses_s.shape), rows, strict=True):
+        request = Request(f"{client}.{turn}", *row)
+        if turn:
+            parent = f"{client}.{turn - 1}"
+            request = replace(request, parent_id=parent, delay_s=request.arrival_s)
+        requests.append(request)
     return sorted(requests, key=lambda request: request.arrival_s)
 
 

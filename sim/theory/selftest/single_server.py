@@ -1,7 +1,5 @@
 """One slot: equal, exponential and other services, in several orders of the queue."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 import sim.theory as theory
@@ -9,24 +7,21 @@ import sim.theory.selftest.case as case
 from policies.config import QueueOrder
 
 UTILISATION = 0.5
-REQUESTS = 5_000
 TOKEN_S = 0.02
 MEAN_TOKENS, LONGEST_TOKENS = 128, 256
 
 
 def _md1(rng: np.random.Generator) -> case.Figures:
-    requests = case.trace(case.poisson_arrivals_s(rng, UTILISATION, REQUESTS))
+    requests = case.poisson_trace(rng, UTILISATION, 1, 1)
     run = case.replay(case.ONE_SLOT, {"constant": 1.0}, requests)
-    return {"mean wait": float(case.settled(run, "queue_s").mean())}
+    return {"mean wait": case.mean(run, "queue_s")}
 
 
 def _mm1(rng: np.random.Generator) -> case.Figures:
-    arrivals, lengths = rng.spawn(2)
-    rows = case.exponential_tokens(lengths, case.ROWS, REQUESTS)
-    arrivals_s = case.poisson_arrivals_s(arrivals, UTILISATION, REQUESTS)
-    run = case.replay(case.ONE_SLOT, case.ROW_COST, case.trace(arrivals_s, rows))
+    requests = case.poisson_trace(rng, UTILISATION, case.exponential(case.ROWS), 1)
+    run = case.replay(case.ONE_SLOT, case.ROW_COST, requests)
     return {
-        "mean wait": float(case.settled(run, "queue_s").mean()),
+        "mean wait": case.mean(run, "queue_s"),
         "p99 sojourn": float(np.quantile(case.settled(run, "e2e_s"), 0.99)),
     }
 
@@ -35,7 +30,7 @@ def _mg1(
     distribution: str,
     mean_tokens: float,
     cv: float,
-    draw: Callable[[np.random.Generator], case.IntArray],
+    draw: case.DrawTokens,
     replications: int,
 ) -> case.SelftestCase:
     """Return a case whose services have the distribution of the output tokens."""
@@ -43,12 +38,9 @@ def _mg1(
     rate_per_s = UTILISATION / service_s
 
     def measure(rng: np.random.Generator) -> case.Figures:
-        arrivals, lengths = rng.spawn(2)
-        arrivals_s = case.poisson_arrivals_s(arrivals, rate_per_s, REQUESTS)
-        run = case.replay(
-            case.ONE_SLOT, {"constant": TOKEN_S}, case.trace(arrivals_s, outputs=draw(lengths))
-        )
-        return {"mean wait": float(case.settled(run, "queue_s").mean())}
+        requests = case.poisson_trace(rng, rate_per_s, 1, draw)
+        run = case.replay(case.ONE_SLOT, {"constant": TOKEN_S}, requests)
+        return {"mean wait": case.mean(run, "queue_s")}
 
     setting = (
         f"one slot, steps of 20 ms, {distribution} outputs of {mean_tokens:g} tokens, half loaded"
@@ -57,12 +49,12 @@ def _mg1(
     return case.SelftestCase(f"mg1-{distribution}", setting, exact, measure, replications)
 
 
-def _geometric(rng: np.random.Generator) -> case.IntArray:
-    return rng.geometric(1 / MEAN_TOKENS, REQUESTS)
+def _geometric(rng: np.random.Generator, count: int) -> case.IntArray:
+    return rng.geometric(1 / MEAN_TOKENS, count)
 
 
-def _uniform(rng: np.random.Generator) -> case.IntArray:
-    return rng.integers(1, LONGEST_TOKENS, REQUESTS, endpoint=True)
+def _uniform(rng: np.random.Generator, count: int) -> case.IntArray:
+    return rng.integers(1, LONGEST_TOKENS, count, endpoint=True)
 
 
 _UNIFORM_MEAN = (1 + LONGEST_TOKENS) / 2
@@ -126,12 +118,8 @@ def _ordered(order: QueueOrder, exact: case.Figures) -> case.SelftestCase:
 
 
 _SJF_S = theory.sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
-_LONG_S, _SHORT_S = theory.priority_waits_s(
-    [
-        theory.PriorityClass(RATE_PER_S * float(SHARES[1]), float(SIZES_S[1])),
-        theory.PriorityClass(RATE_PER_S * float(SHARES[0]), float(SIZES_S[0])),
-    ]
-)
+_CLASSES = zip((RATE_PER_S * SHARES).tolist(), SIZES_S.tolist(), strict=True)
+_LONG_S, _SHORT_S = theory.priority_waits_s([theory.PriorityClass(*c) for c in _CLASSES][::-1])
 
 QUEUE_ORDERS = (
     _ordered("fcfs", {"mean wait": theory.mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),

@@ -17,7 +17,7 @@ from sim.step_times.roofline.bounds import (
 )
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.server import RooflineServer, RooflineStepTimes
+from sim.step_times.roofline.server import RooflineServer
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.techniques.setup import Setup
 from tests.support.rooflines import A100, LLAMA, REAL, shapes, trace
@@ -42,9 +42,9 @@ def test_every_roofline_run_is_checked_against_the_data_sheet() -> None:
         check_bounds(busy, SHEET)
 
     class TooFast(RooflineServer):
-        def step_time(self, layout: KVLayout) -> RooflineStepTimes:
+        def step_time(self, layout: KVLayout) -> RooflineServer:
             faster = A100.model_copy(update={"memory_bytes_per_s": 1e14})
-            return RooflineStepTimes(replace(SHEET, hardware=faster))
+            return RooflineServer(replace(SHEET, hardware=faster))
 
     with pytest.raises(BoundBroken):
         run_once(trace(), replace(scenario, profile=TooFast(SHEET)))

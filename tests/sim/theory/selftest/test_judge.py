@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from sim.theory.selftest import batches, losses, many_servers, networks, single_server
+from sim.theory.selftest import batches, case, networks, single_server
 from sim.theory.selftest.case import SelftestCase
 from sim.theory.selftest.judge import (
     CASES,
@@ -21,13 +21,9 @@ from sim.theory.selftest.judge import (
 from tests.support.effort import REDUCTION, WIDENING
 
 SIZES = [
-    (single_server, "REQUESTS"),
+    (case, "REQUESTS"),
     (single_server, "ORDERED_REQUESTS"),
-    (many_servers, "REQUESTS"),
-    (batches, "REQUESTS"),
     (batches, "BATCHES"),
-    (losses, "REQUESTS"),
-    (networks, "REQUESTS"),
     (networks, "TURNS"),
 ]
 
