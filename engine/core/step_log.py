@@ -17,7 +17,7 @@ from policies.step_record import StepRecord
 from workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
-_ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
+ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
 _STEP_FIELDS = tuple(field.name for field in fields(StepRecord))
 
 
@@ -32,25 +32,6 @@ class StepLog(Protocol):
 
     def flush(self) -> None:
         """Write out what is buffered; the engine calls this when it is idle."""
-
-
-class MemoryStepLog:
-    """Keeps everything, for tests and replays in the same process."""
-
-    def __init__(self) -> None:
-        self.arrivals: list[Sequence] = []
-        self.records: list[StepRecord] = []
-
-    def arrival(self, seq: Sequence) -> None:
-        """Keep a fresh copy of the sequence."""
-        self.arrivals.append(Sequence(**_arrival_row(seq)))
-
-    def step(self, record: StepRecord) -> None:
-        """Keep the record."""
-        self.records.append(record)
-
-    def flush(self) -> None:
-        """Do nothing: records are kept in memory."""
 
 
 class StepLogFile:
@@ -103,7 +84,7 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
 def read_arrivals(path: Path) -> list[Sequence]:
     """Return the sequences of a log in their order of arrival."""
     return [
-        Sequence(**_columns(where, row, _ARRIVAL_FIELDS))
+        Sequence(**_columns(where, row, ARRIVAL_FIELDS))
         for where, row in _rows(path)
         if row["kind"] == "arrival"
     ]
@@ -145,4 +126,4 @@ def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[s
 
 
 def _arrival_row(seq: Sequence) -> dict[str, Any]:
-    return {name: getattr(seq, name) for name in _ARRIVAL_FIELDS}
+    return {name: getattr(seq, name) for name in ARRIVAL_FIELDS}

@@ -15,22 +15,14 @@ from engine.models import tokenizer
 from engine.models.sampling_params import SamplingParams
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "echo": (False,),
+    **dict.fromkeys(("n", "best_of", "top_p", "repetition_penalty"), (1,)),
+    **dict.fromkeys(("top_logprobs", "min_p", "presence_penalty", "frequency_penalty"), (0,)),
+    **dict.fromkeys(("logprobs", "echo"), (False,)),
+    **dict.fromkeys(("tools", "functions"), ([],)),
     "suffix": ("",),
-    "tools": ([],),
     "tool_choice": ("none", "auto"),
-    "functions": ([],),
     "response_format": ({"type": "text"},),
-    "top_p": (1,),
     "top_k": (-1, 0),
-    "min_p": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
     "logit_bias": ({},),
 }
 _EXPECTED = {

@@ -1,7 +1,7 @@
 """Waiting queues and their orders; refusals, and the limit on the queue."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import chain, filterfalse
 from operator import attrgetter
@@ -256,20 +256,20 @@ class FairShare:
             self._last = self._served[tenant]
 
 
+_QUEUES: dict[str, Callable[[], WaitingQueue]] = {
+    "fcfs": ArrivalOrder,
+    "sjf": ShortestJobFirst,
+    "priority": PriorityFirst,
+    "edf": EarliestDeadlineFirst,
+    "fair": FairShare,
+}
+
+
 def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
     """Return an empty waiting queue in ``config.queue_order``."""
-    match config.queue_order:
-        case "sjf":
-            return ShortestJobFirst()
-        case "priority":
-            return PriorityFirst()
-        case "edf":
-            return EarliestDeadlineFirst()
-        case "longest-prefix":
-            return LongestPrefixFirst(memory)
-        case "fair":
-            return FairShare()
-    return ArrivalOrder()
+    if config.queue_order == "longest-prefix":
+        return LongestPrefixFirst(memory)
+    return _QUEUES[config.queue_order]()
 
 
 def has_stable_head(queue: WaitingQueue) -> bool:

@@ -74,11 +74,10 @@ def simulate_cluster(
     members = list(_members(env, recorder, pools, seeds, macro, build))
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
-    entrance = _behind(router, front, env, recorder, router_seed)
+    entrance = _behind(router, front, router_seed)
     service: Service = entrance
     if back:
-        decode = _behind(decode_router, back, env, recorder, decode_router_seed)
-        service = PrefillDecode(env, entrance, decode, link, recorder)
+        service = PrefillDecode(entrance, _behind(decode_router, back, decode_router_seed), link)
     clients = Clients(env, recorder, service.receive, on_arrival)
     service.listen(clients.ended)
     clients.start(requests, closed_loop)
@@ -101,9 +100,8 @@ def _members(
     seed, draft_seed = seeds
     places = [pool for pool in pools for _ in range(pool.replicas)]
     for index, (pool, noise_seed) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        noise = None
-        if pool.noise is not None:
-            noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
+        rng = np.random.default_rng(noise_seed)
+        noise = None if pool.noise is None else StepNoise(pool.noise, rng)
         scheduler = build(pool.policies)
         verifier = None if pool.acceptance is None else Verifier(pool.acceptance, draft_seed)
         replica = Replica(
@@ -113,16 +111,12 @@ def _members(
 
 
 def _behind(
-    config: RouterConfig,
-    members: Listed[_Member],
-    env: Environment,
-    recorder: Recorder,
-    seed: np.random.SeedSequence,
+    config: RouterConfig, members: Listed[_Member], seed: np.random.SeedSequence
 ) -> RoutedReplicas:
     replica_loads = ReplicaLoads([member.pool.speed for member in members], config.staleness_s)
     router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
-    return RoutedReplicas(env, replicas, replica_loads, router, recorder)
+    return RoutedReplicas(replicas, replica_loads, router)
 
 
 def _check_roles(pools: Listed[Pool]) -> None:

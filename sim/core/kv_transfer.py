@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from policies.protocols import Refusal
 from policies.sequence import Sequence
-from sim.core.environment import Environment
 from sim.core.pools import RoutedReplicas
-from sim.core.recorder import Recorder
 from sim.core.replica import Listener
 from sim.core.tick_queue import TickQueue
 from sim.ticks import SECONDS_PER_TICK, to_ticks
@@ -64,13 +62,12 @@ class PrefillDecode:
     sequence waits.
     """
 
-    env: Environment
     prefill: RoutedReplicas
     decode: RoutedReplicas
     link: KVLink
-    recorder: Recorder
 
     def __post_init__(self) -> None:
+        self.env, self.recorder = self.prefill.env, self.prefill.recorder
         self._latency = to_ticks(self.link.latency_s)
         self._free_ticks = [0] * len(self.prefill.replicas)
         """The tick at which the link of each prefill replica is free."""

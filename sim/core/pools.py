@@ -12,8 +12,6 @@ from policies.protocols import KVMemory, Refusal
 from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.routing import Router
 from policies.sequence import Sequence
-from sim.core.environment import Environment
-from sim.core.recorder import Recorder
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import as_sequence
 from sim.step_times.acceptance import Acceptance
@@ -59,13 +57,12 @@ class Pool:
 class RoutedReplicas:
     """Replicas behind a router that sees their loads."""
 
-    env: Environment
     replicas: Listed[Replica]
     replica_loads: ReplicaLoads
     router: Router
-    recorder: Recorder
 
     def __post_init__(self) -> None:
+        self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
         self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
         for place, replica in enumerate(self.replicas):
             replica.listeners.append(partial(self._ended, place))

@@ -65,15 +65,13 @@ class Recorder:
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
         self._rows = 0
-        self._scheduled_s = array("d")  # NaN: at ``arrival_s``
-        self._arrived_s = array("d")  # NaN: when it was sent
-        self._admitted_s = array("d")
-        self._first_s = array("d")
-        self._last_s = array("d")
+        self._stamps = [array("d") for _ in range(5)]
+        self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
+            self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
+        )
         self._status = array("b")
-        self._output_tokens = array("l")
-        self._cached_tokens = array("l")
-        self._preemptions = array("l")
+        self._counts = [array("l") for _ in range(3)]
+        self._output_tokens, self._cached_tokens, self._preemptions = self._counts
         self._replica = array("h")
         self.steps = bytearray()
         """Rows of ``pack_step``."""
@@ -187,15 +185,9 @@ class Recorder:
 
     def _lengthen(self) -> None:
         """Add rows for more requests, to which nothing has happened."""
-        for stamps in (
-            self._scheduled_s,
-            self._arrived_s,
-            self._admitted_s,
-            self._first_s,
-            self._last_s,
-        ):
+        for stamps in self._stamps:
             stamps.extend(array("d", (_NAN,)) * _BLOCK)
-        for counts in (self._output_tokens, self._cached_tokens, self._preemptions):
+        for counts in self._counts:
             counts.extend(array("l", (0,)) * _BLOCK)
         self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
         self._replica.extend(array("h", (0,)) * _BLOCK)

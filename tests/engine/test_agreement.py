@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 
 from engine.core.build import token_state
 from engine.core.runner import Runner
-from engine.core.step_log import MemoryStepLog
 from engine.models.model_config import model_preset
+from tests.support.memory_step_log import MemoryStepLog
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01

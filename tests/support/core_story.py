@@ -6,12 +6,12 @@ from typing import Any
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Add, Message, Refused, Stop, TokenEvent, Update
-from engine.core.step_log import MemoryStepLog
 from engine.models.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from tests.support.fake_engine import FakeState
+from tests.support.memory_step_log import MemoryStepLog
 
 STEP_S = 1.0
 

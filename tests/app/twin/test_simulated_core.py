@@ -13,7 +13,6 @@ from app.twin.real_time import SPIN_S
 from app.twin.simulated_core import Answers, SimulatedCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Stop
-from engine.core.step_log import MemoryStepLog
 from engine.models.sampling_params import SamplingParams
 from engine.models.tokenizer import FIRST_WORD_ID
 from policies.batch import BatchShape
@@ -24,6 +23,7 @@ from sim.core.simulate import simulate
 from sim.experiments.decision_check import check_decisions
 from sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise, StepTime
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, add
+from tests.support.memory_step_log import MemoryStepLog
 from workloads.request import Request
 
 pytest.importorskip("uvicorn")

@@ -1,0 +1,24 @@
+"""A step log that keeps everything in memory."""
+
+from engine.core.step_log import ARRIVAL_FIELDS
+from policies.sequence import Sequence
+from policies.step_record import StepRecord
+
+
+class MemoryStepLog:
+    """Keeps what the scheduler receives and decides."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Sequence] = []
+        self.records: list[StepRecord] = []
+
+    def arrival(self, seq: Sequence) -> None:
+        """Keep a fresh copy of the sequence."""
+        self.arrivals.append(Sequence(**{name: getattr(seq, name) for name in ARRIVAL_FIELDS}))
+
+    def step(self, record: StepRecord) -> None:
+        """Keep the record."""
+        self.records.append(record)
+
+    def flush(self) -> None:
+        """Do nothing: records are kept in memory."""
