@@ -12,14 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from engine.core.core_client import CoreClient
+from engine.http import api_errors
 from engine.http.answers import CHAT, COMPLETION
-from engine.http.api_errors import (
-    ApiError,
-    answer_api_error,
-    answer_bug,
-    answer_disconnect,
-    answer_http_error,
-)
 from engine.http.generation import GenerationRoute, check_open
 from engine.http.protocol import ChatBody, CompletionBody
 
@@ -68,10 +62,10 @@ def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
             Route("/servetwin/engine", engine),
         ],
         exception_handlers={
-            ApiError: answer_api_error,
-            HTTPException: answer_http_error,
-            ClientDisconnect: answer_disconnect,
-            Exception: answer_bug,
+            api_errors.ApiError: api_errors.answer_api_error,
+            HTTPException: api_errors.answer_http_error,
+            ClientDisconnect: api_errors.answer_disconnect,
+            Exception: api_errors.answer_bug,
         },
         lifespan=lifespan,
     )

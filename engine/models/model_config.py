@@ -1,7 +1,9 @@
 """Shapes of the decoder models that the engine can run."""
 
+import json
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import resources
 
 from workloads.errors import EngineError
 
@@ -39,23 +41,12 @@ class ModelConfig:
         return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
 
 
-PRESETS: dict[str, ModelConfig] = {
-    config.name: config
-    for config in (
-        ModelConfig("tiny", 128, 2, 4, 2, 32, 384, 512),
-        ModelConfig("small", 384, 8, 6, 2, 64, 1024, 16_384),
-        ModelConfig("base", 512, 12, 8, 2, 64, 1536, 32_000),
-        ModelConfig("large", 768, 12, 12, 4, 64, 2048, 32_000),
-        # Shapes of Qwen3-0.6B (without its query and key norms), Llama-3.2-1B and Llama-3.1-8B.
-        ModelConfig(
-            "llama-0.6b", 1024, 28, 16, 8, 128, 3072, 151_936, 1e6, 1e-6, max_model_len=40_960
-        ),
-        ModelConfig("llama-1b", 2048, 16, 32, 8, 64, 8192, 128_256, 500_000.0),
-        ModelConfig(
-            "llama-8b", 4096, 32, 32, 8, 128, 14_336, 128_256, 500_000.0, tie_embeddings=False
-        ),
-    )
-}
+_FILE = resources.files("engine").joinpath("models/presets.json")
+PRESETS = {entry["name"]: ModelConfig(**entry) for entry in json.loads(_FILE.read_text("utf-8"))}
+"""By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``
+that of Llama-3.2-1B, ``llama-8b`` that of Llama-3.1-8B.
+"""
+
 DEFAULT_PRESET = "base"
 
 

@@ -104,7 +104,8 @@ class StaticBatching(SchedulerBase):
 
     def _end(self, seqs: list[Sequence]) -> None:
         if seqs:
-            self._ended = self._ended + [_dead_row(seq) for seq in seqs]
+            rows = [ScheduledSequence(s, s.computed_tokens, 0, False, padding=1) for s in seqs]
+            self._ended = self._ended + rows
         if self._decodes.size:
             return
         for entry in self._ended:
@@ -123,10 +124,6 @@ class StaticBatching(SchedulerBase):
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether one sequence too many waits."""
         return self.over_limit()
-
-
-def _dead_row(seq: Sequence) -> ScheduledSequence:
-    return ScheduledSequence(seq, seq.computed_tokens, tokens=0, samples=False, padding=1)
 
 
 def _padded_prefill(seqs: list[Sequence]) -> Batch:

@@ -10,28 +10,15 @@ from policies.batch import Batch, BatchShape
 from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
-from sim.records.metrics import REQUEST_COLUMNS, STATUSES, derive
+from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, derive
 from sim.step_times.step_time import ApiLatency, FloatArray
 from workloads.request import Request
 
-_STEPS = {
-    "start_s": ("d", "when the first of these equal steps began"),
-    "end_s": ("d", "when the last of them ended"),
-    "steps": ("q", "how many steps this row stands for"),
-    "decode_sequences": ("i", "sequences that decode"),
-    "prefill_chunks": ("i", "pieces of prompts"),
-    "rows": ("i", "positions that a step computes"),
-    "decode_context_tokens": ("q", "positions that the decodes attend to, in the first step"),
-    "prefill_pairs": ("q", "query-key pairs of the prefill chunks"),
-    "running": ("i", "sequences that hold KV memory"),
-    "waiting": ("i", "sequences that wait"),
-    "free_kv_tokens": ("q", "KV memory that could be given out"),
-    "replica": ("i", "number of the server"),
-}
-_STEP_TYPES = {name: code for name, (code, _) in _STEPS.items()}
-STEP_MEANINGS = {name: meaning for name, (_, meaning) in _STEPS.items()}
+STEP_MEANINGS = MEANINGS["steps"]
 """The columns of ``steps.parquet``, one row per run of equal steps."""
 STEP_COLUMNS = tuple(STEP_MEANINGS)
+_LONG = {"steps", "decode_context_tokens", "prefill_pairs", "free_kv_tokens"}
+_STEP_TYPES = {n: "d" if n.endswith("_s") else "q" if n in _LONG else "i" for n in STEP_COLUMNS}
 USAGE_COLUMNS = KVUsage.__match_args__
 
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack

@@ -17,7 +17,7 @@ from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.acceptance import Verifier
 from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
-from sim.step_times.server_model import ServerModel
+from sim.step_times.server_model import ServerModel, StepTimeSource
 from sim.step_times.step_time import StepNoise, StepTime
 from workloads.errors import PolicyError
 from workloads.trace import Trace
@@ -143,9 +143,9 @@ def replicate(
     factor = None
     if extrapolate:
         factor = draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
-    coefficients = np.random.default_rng(coefficient_seed)
-    drawing = coefficients if draw else None
-    models = [_model(p, scenario.policies, drawing, factor) for p in scenario.profiles]
+    drawing = np.random.default_rng(coefficient_seed) if draw else None
+    layout = build_scheduler(scenario.policies).memory.layout
+    models = [_model(p.step_time(layout), drawing, factor) for p in scenario.profiles]
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop
     if closed_loop is None:
@@ -183,13 +183,7 @@ def replicate(
     return run
 
 
-def _model(
-    profile: ServerModel,
-    policies: PolicyConfig,
-    rng: np.random.Generator | None,
-    factor: float | None,
-) -> StepTime:
-    fit = profile.step_time(build_scheduler(policies).memory.layout)
+def _model(fit: StepTimeSource, rng: np.random.Generator | None, factor: float | None) -> StepTime:
     if rng is None:
         return fit.model()
     if factor is not None and isinstance(fit, ExtrapolatingSource):

@@ -106,8 +106,9 @@ class Explainer:
         servers = servers or servers_of(run)
         self.spans = RequestSpans(run, servers[0].api.model() if servers else None)
         self._models = {
-            replica: _model(_server_of(replica, servers), self._policies) if servers else None
-            for replica in self.spans.steps
+            # a scenario without a cluster names one server for all replicas
+            r: _model(servers[min(r, len(servers) - 1)], self._policies) if servers else None
+            for r in self.spans.steps
         }
         self._stalls = {r: Stalls(of, self._models[r]) for r, of in self.spans.steps.items()}
         self._outside = self.spans.stages.names == CLIENT_STAGES
@@ -240,11 +241,6 @@ def servers_of(run: Run) -> Sequence[ServerModel]:
         return recorded_scenario(run.scenario).servers()
     except ServetwinError:
         return ()
-
-
-def _server_of(replica: int, servers: Sequence[ServerModel]) -> ServerModel:
-    """Return the server of a replica; a scenario without a cluster names one for all."""
-    return servers[min(replica, len(servers) - 1)]
 
 
 def _model(server: ServerModel, policies: Mapping[str, Any]) -> StepTime | None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sim.shapes.entry_errors import first_problem
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
-from sim.shapes.hf_families import FAMILIES, NESTED_DEFAULTS, PLAIN, Family
+from sim.shapes.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
 from sim.shapes.hf_keys import Keys
 from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
 from sim.shapes.model import LayerGroup, ModelShape
@@ -24,17 +24,6 @@ NO_LIMIT_TOKENS = 2**20
 UNSTATED_LIMIT_TOKENS = 2048
 """Context of other models whose config names none: that of the models before 2023."""
 
-_WIDTH = ("hidden_size", "n_embd", "d_model", "n_embed")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-_FFN = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "d_ff")
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_TOP_K = ("num_experts_per_tok", "experts_per_token", "moe_k")
-_SHARED = ("n_shared_experts", "moe_num_shared_experts")
-_WINDOW = ("sliding_window", "attention_chunk_size")
-_PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
-_CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 
 _MAX_LAYERS = 10_000
 _RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
@@ -62,9 +51,10 @@ def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") 
 def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
     family = FAMILIES.get(model_type) or _by_its_keys(keys)
     recurrent = model_type in _RECURRENT
-    width = keys.count(*_WIDTH)
-    layers = keys.count(*_LAYERS, most=_MAX_LAYERS)
-    context = keys.find(*_CONTEXT) or (NO_LIMIT_TOKENS if recurrent else UNSTATED_LIMIT_TOKENS)
+    width = keys.count(*NAMES["width"])
+    layers = keys.count(*NAMES["layers"], most=_MAX_LAYERS)
+    unstated = NO_LIMIT_TOKENS if recurrent else UNSTATED_LIMIT_TOKENS
+    context = keys.find(*NAMES["context"]) or unstated
     return ModelShape(
         name=name,
         width=width,
@@ -128,7 +118,7 @@ def _layers(keys: Keys, family: Family, width: int, layers: int) -> tuple[LayerG
 def _windows(keys: Keys, family: Family, layers: int) -> list[int | None]:
     """Return the window of each layer in tokens; None where it sees all."""
     local = _local_layers(keys, family, layers)
-    window = keys.find(*_WINDOW, least=0)
+    window = keys.find(*NAMES["window"], least=0)
     if not (window and keys.flag("use_sliding_window", family.windowed)):
         return [None] * layers
     return [window if is_local else None for is_local in local]
@@ -141,7 +131,7 @@ def _local_layers(keys: Keys, family: Family, layers: int) -> list[bool]:
         if len(kinds) != layers or not set(kinds) <= _LOCAL.keys():
             raise keys.wrong("layer_types", f"{layers} of {', '.join(_LOCAL)}")
         return [_LOCAL[kind] for kind in kinds]
-    every = keys.find(*_PATTERN) or family.full_every
+    every = keys.find(*NAMES["pattern"]) or family.full_every
     if every:
         return [(layer + 1) % every != 0 for layer in range(layers)]
     first = keys.find("max_window_layers", least=0) or 0
@@ -149,13 +139,13 @@ def _local_layers(keys: Keys, family: Family, layers: int) -> list[bool]:
 
 
 def _mixer(keys: Keys, width: int, window: int | None) -> Mixer:
-    heads = keys.count(*_HEADS)
+    heads = keys.count(*NAMES["heads"])
     if keys.find("kv_lora_rank") is not None:
         return _latent(keys, heads)
     return Attention(
         heads=heads,
         kv_heads=_kv_heads(keys, heads),
-        head_dim=keys.find("head_dim") or _divided(keys, width, _HEADS),
+        head_dim=keys.find("head_dim") or _divided(keys, width, NAMES["heads"]),
         window_tokens=window,
     )
 
@@ -175,13 +165,13 @@ def _kv_heads(keys: Keys, heads: int) -> int:
     """Return the KV heads: one for multi-query, which Falcon's newer decoder overrules."""
     if keys.flag("multi_query", False) and not keys.flag("new_decoder_architecture", False):
         return 1
-    if keys.find(*_KV_HEADS) is None:
+    if keys.find(*NAMES["kv_heads"]) is None:
         return heads
-    _divided(keys, heads, _KV_HEADS)
-    return keys.count(*_KV_HEADS)
+    _divided(keys, heads, NAMES["kv_heads"])
+    return keys.count(*NAMES["kv_heads"])
 
 
-def _divided(keys: Keys, whole: int, names: tuple[str, ...]) -> int:
+def _divided(keys: Keys, whole: int, names: list[str]) -> int:
     """Return ``whole`` over a count that must divide it."""
     if whole % keys.count(*names):
         raise keys.wrong(keys.name_of(*names), f"a divisor of {whole}")
@@ -191,7 +181,7 @@ def _divided(keys: Keys, whole: int, names: tuple[str, ...]) -> int:
 def _has_experts(keys: Keys, layer: int) -> bool:
     every = keys.find("decoder_sparse_step", "interleave_moe_layer_step") or 1
     return (
-        bool(keys.find(*_EXPERTS, least=0))
+        bool(keys.find(*NAMES["experts"], least=0))
         and layer >= (keys.find("first_k_dense_replace", least=0) or 0)
         and layer not in keys.items("mlp_only_layers", int)
         and (layer + 1) % every == 0
@@ -206,10 +196,10 @@ def _ffn(keys: Keys, family: Family, experts: bool) -> FeedForward:
     width = keys.find("moe_intermediate_size") or _ffn_width(keys, family)
     shared = keys.find("shared_expert_intermediate_size", least=0)
     if shared is None:
-        shared = width * (keys.find(*_SHARED, least=0) or family.shared_experts)
+        shared = width * (keys.find(*NAMES["shared"], least=0) or family.shared_experts)
     return Experts(
-        experts=keys.count(*_EXPERTS),
-        top_k=keys.count(*_TOP_K),
+        experts=keys.count(*NAMES["experts"]),
+        top_k=keys.count(*NAMES["top_k"]),
         width=width,
         matrices=family.matrices,
         shared_width=shared,
@@ -219,8 +209,8 @@ def _ffn(keys: Keys, family: Family, experts: bool) -> FeedForward:
 def _ffn_width(keys: Keys, family: Family) -> int:
     """Return the width of an FFN; of a plain one, by default four times that of the model."""
     if family.matrices == 2:
-        return keys.find(*_FFN) or 4 * keys.count(*_WIDTH)
-    return keys.count(*_FFN)
+        return keys.find(*NAMES["ffn"]) or 4 * keys.count(*NAMES["width"])
+    return keys.count(*NAMES["ffn"])
 
 
 def _recurrent_layers(keys: Keys, model_type: str, width: int, layers: int) -> LayerGroup:

@@ -29,5 +29,8 @@ _FACTS = json.loads(resources.files("sim").joinpath("shapes/hf_families.json").r
 FAMILIES: dict[str, Family] = {name: Family(**said) for name, said in _FACTS["families"].items()}
 """By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
 
+NAMES: dict[str, list[str]] = _FACTS["keys"]
+"""The names of a key in the configs of different classes, the usual one first."""
+
 NESTED_DEFAULTS: dict[str, dict[str, int]] = _FACTS["nested_defaults"]
 """The keys that a text part may leave out, because they are the defaults of its class."""

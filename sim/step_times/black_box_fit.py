@@ -87,11 +87,7 @@ def _extended(coefficients: FloatArray, ranges: FloatArray) -> FloatArray:
     """Give rows beyond the measured maximum the mean cost of the upper half of the range."""
     extended, widths = coefficients.copy(), ranges[_ROWS]
     most = int(widths.sum())
-    cost = np.interp([most / 2, most], *_row_costs(coefficients[_ROWS], widths))
+    rows, costs = (np.append(0.0, np.cumsum(w)) for w in (widths, coefficients[_ROWS] * widths))
+    cost = np.interp([most / 2, most], rows, costs)
     extended[_ROWS][widths == 0] = (cost[1] - cost[0]) / (most / 2)
     return extended
-
-
-def _row_costs(slopes: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (rows, seconds) at the knots that were reached."""
-    return np.append(0.0, np.cumsum(widths)), np.append(0.0, np.cumsum(slopes * widths))

@@ -30,8 +30,6 @@ class AttentionChange(Technique):
     """
 
     family: ClassVar[Family] = "attention"
-    kind = "algorithm"
-    lossless = False
     keep: ClassVar[str | None] = None
 
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
@@ -306,8 +304,6 @@ class MixtureOfExperts(Technique):
 
     name = "experts"
     family = "attention"
-    kind = "algorithm"
-    lossless = False
     formula = "E (1 - (1 - k / E)^T) experts read by T tokens, k computed by each"
     source = "Shazeer 2017; Mixtral (2024)"
 

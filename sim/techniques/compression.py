@@ -28,8 +28,6 @@ class Compression(Technique):
     """A technique after which fewer weights are left."""
 
     family = "numbers"
-    kind = "algorithm"
-    lossless = False
 
 
 class StructuredPruning(Compression):

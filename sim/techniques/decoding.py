@@ -204,8 +204,6 @@ class BlockwiseDecoding(DraftedDecoding):
     """
 
     name = "blockwise"
-    kind = "algorithm"
-    lossless = False
     formula = "m / k + 1 passes for m tokens, k of a block accepted on average"
     source = "Stern 2018; Medusa (Cai 2024)"
 
@@ -224,8 +222,6 @@ class DiffusionDecoding(DraftedDecoding):
     """
 
     name = "diffusion"
-    kind = "algorithm"
-    lossless = False
     formula = "speed-up N t_decode / (K t_forward(N)): N / K below the ridge, less past it"
     source = "block diffusion (Arriola 2025)"
 
@@ -250,8 +246,6 @@ class EarlyExitDecoding(Technique):
 
     name = "early-exit"
     family = "decoding"
-    kind = "algorithm"
-    lossless = False
     formula = "FLOPs x E[depth]; weights are read as deep as the deepest token of the step"
     source = "CALM (Schuster 2022)"
 
@@ -288,8 +282,6 @@ class ModelCascade(Technique):
 
     name = "cascade"
     family = "decoding"
-    kind = "algorithm"
-    lossless = False
     formula = "cost c_route + q c_small + (1 - q) c_large"
     source = "RouteLLM (Ong 2024); FrugalGPT (Chen 2023)"
 

@@ -19,8 +19,6 @@ class NumberFormat(Technique):
     """A technique that rounds numbers of the model to fewer bits."""
 
     family = "numbers"
-    kind = "algorithm"
-    lossless = False
 
     def _on_device(self, form: Format, deployment: Deployment) -> Format:
         """Return ``form`` as this device runs it, for this model.

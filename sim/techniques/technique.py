@@ -24,8 +24,8 @@ class Technique(FrozenModel):
 
     name: ClassVar[str]
     family: ClassVar[Family]
-    kind: ClassVar[Literal["algorithm", "system"]]
-    lossless: ClassVar[bool]
+    kind: ClassVar[Literal["algorithm", "system"]] = "algorithm"
+    lossless: ClassVar[bool] = False
     formula: ClassVar[str]
     source: ClassVar[str]
     experiment: ClassVar[Experiment | None] = None
