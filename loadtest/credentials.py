@@ -25,10 +25,8 @@ def use_key_of(variable: str) -> None:
     Raises ``LoadTestError`` where the variable is not set.
     """
     if not os.environ.get(variable):
-        raise LoadTestError(
-            f"--api-key-env {variable}: no such environment variable; "
-            f"put the key into one and give its name"
-        )
+        hint = "put the key into one and give its name"
+        raise LoadTestError(f"--api-key-env {variable}: no such environment variable; {hint}")
     os.environ[_CHOSEN_VARIABLE] = variable
 
 
@@ -41,9 +39,8 @@ def use_headers(lines: Sequence[str]) -> None:
     for number, line in enumerate(lines, 1):
         name, colon, value = line.partition(":")
         if not (colon and _NAME.fullmatch(name) and value.strip() and _is_plain(value)):
-            raise LoadTestError(
-                f"--header number {number} is no header; write 'NAME: VALUE', such as 'X-Team: a'"
-            )
+            hint = "write 'NAME: VALUE', such as 'X-Team: a'"
+            raise LoadTestError(f"--header number {number} is no header; {hint}")
     os.environ[_HEADERS_VARIABLE] = "\n".join(lines)
 
 
@@ -62,9 +59,8 @@ def sent_headers() -> dict[str, str]:
 
 def shown_headers() -> dict[str, str]:
     """Return the extra headers, the values of secret ones hidden, so that they can be stored."""
-    return {
-        name: _HIDDEN if _SECRET.search(name) else value for name, value in _extra_headers().items()
-    }
+    headers = _extra_headers().items()
+    return {name: _HIDDEN if _SECRET.search(name) else value for name, value in headers}
 
 
 def redact(text: str) -> str:

@@ -55,9 +55,8 @@ class Endpoint:
 
     def body(self, request: Request) -> bytes:
         """Return the JSON body of a request."""
-        prepared = PreparedRequest(
-            self.model, self._prompt(request), request.output_tokens, self.force_length
-        )
+        prompt = self._prompt(request)
+        prepared = PreparedRequest(self.model, prompt, request.output_tokens, self.force_length)
         fields = DIALECTS[self.dialect].body(self.api, prepared)
         return json.dumps(fields, separators=(",", ":")).encode()
 

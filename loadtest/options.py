@@ -95,9 +95,8 @@ class LoadOptions:
         if self.endless and (self.duration_s is None or self.concurrency is None):
             raise LoadTestError("endless: needs a concurrency and a duration")
         if not 0 <= self.warm_up_s < (self.duration_s or inf):
-            raise LoadTestError(
-                f"warm-up {self.warm_up_s:g} s: must be 0 or more, and end before the duration does"
-            )
+            limits = "must be 0 or more, and end before the duration does"
+            raise LoadTestError(f"warm-up {self.warm_up_s:g} s: {limits}")
         if self.retries < 0 or self.seed < 0:
             raise LoadTestError("retries and seed must be 0 or more")
 
@@ -137,9 +136,8 @@ def parse_cancellation(text: str) -> Cancellation:
 
 
 def _part(part: str, text: str) -> tuple[str, str]:
-    name, value = key_value(
-        part, "--cancel", LoadTestError, f"share=P or after=N; {_CANCEL_EXAMPLE}"
-    )
+    form = f"share=P or after=N; {_CANCEL_EXAMPLE}"
+    name, value = key_value(part, "--cancel", LoadTestError, form)
     if name not in ("share", "after"):
         raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
     return name, value
@@ -147,9 +145,8 @@ def _part(part: str, text: str) -> tuple[str, str]:
 
 def _share(text: str) -> float:
     if not re.fullmatch(r"\d*\.?\d+", text) or not 0 < float(text) <= 1:
-        raise LoadTestError(
-            f"--cancel: share {text!r} is not above 0 and at most 1; {_CANCEL_EXAMPLE}"
-        )
+        reason = f"{text!r} is not above 0 and at most 1"
+        raise LoadTestError(f"--cancel: share {reason}; {_CANCEL_EXAMPLE}")
     return float(text)
 
 

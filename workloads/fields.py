@@ -17,9 +17,7 @@ MAX_SECONDS = 1e10
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
 _KEY = re.compile(r'"([^"\\]*)"\s*:')
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_STAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII
-)
+_STAMP = re.compile(r"(?a)(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 
 
 def integer(minimum: int | None = None) -> Check:

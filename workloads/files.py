@@ -12,6 +12,7 @@ from typing import TextIO
 from workloads.errors import TraceError
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_REASONS = {FileNotFoundError: "no such file", IsADirectoryError: "a directory, not a trace file"}
 
 
 @contextmanager
@@ -28,12 +29,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
             yield TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="\n")
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
-    except FileNotFoundError:
-        raise TraceError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise TraceError(f"{path}: a directory, not a trace file") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
+        raise TraceError(f"{path}: {why}") from None
 
 
 def files_in(directory: Path, endings: tuple[str, ...]) -> list[Path]:

@@ -28,9 +28,7 @@ def old_modules() -> dict[str, NewPlace]:
     """Return the new place of every old module."""
     lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     rows = [line.split() for line in lines if line and not line.startswith("#")]
-    return {
-        old: NewPlace(new, dict(name.split("=") for name in renamed)) for old, new, *renamed in rows
-    }
+    return {old: NewPlace(new, dict(r.split("=") for r in renamed)) for old, new, *renamed in rows}
 
 
 class OldModules(MetaPathFinder, Loader):
@@ -41,9 +39,6 @@ class OldModules(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """Return a spec for an old name, None for every other."""
         return ModuleSpec(name, self, is_package=True) if name in old_modules() else None
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Leave the creation of the module to the import system."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Forward every name of the old module to the new one."""

@@ -20,13 +20,17 @@ from types import FrameType, FunctionType, TracebackType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
+import numpy as np
+
 from workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
 _HAS_TIMER = hasattr(signal, "setitimer")
 _MAIN = main_thread().ident
+_CLASSES: dict[type, tuple[type, ...]] = {int: (Integral,), float: (Real,), bool: (bool, np.bool_)}
+_NAMES = {Integral: "int", Real: "float", type(None): "None"}
 
-Result = TypeVar("Result")
+R = TypeVar("R")
 ValueCheck = Callable[..., str | None]
 """What is wrong with a returned value, given it and the arguments of the call; None: nothing."""
 
@@ -90,11 +94,13 @@ class PluginSource:
         raised = f"{call} raised {type(error).__name__}"
         return self.error(f"{raised}: {reason}" if reason else raised, line)
 
-    def run(self, call: str, limit_s: float | None, action: Callable[[], Result]) -> Result:
-        """Return what ``action`` returns; whatever it raises is this plug-in's failure."""
+    def run(
+        self, call: str, limit_s: float | None, body: Callable[..., R], /, *args: Any, **kwargs: Any
+    ) -> R:
+        """Return what ``body`` returns; whatever it raises is this plug-in's failure."""
         try:
             with TimeLimit(limit_s):
-                return action()
+                return body(*args, **kwargs)
         except (ServetwinError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's own code: anything may happen in it
@@ -123,7 +129,7 @@ def guard_class(
             types = _types(hints_of(member).get("return", Any))
             namespace[name] = _guarded(method, source, types, checks.get(name), limit_s)
     metaclass: Callable[..., type[Any]] = type(cls)
-    return source.run(": the class", limit_s, lambda: metaclass(cls.__name__, (cls,), namespace))
+    return source.run(": the class", limit_s, metaclass, cls.__name__, (cls,), namespace)
 
 
 def _guarded(
@@ -133,20 +139,13 @@ def _guarded(
     check: ValueCheck | None,
     limit_s: float | None,
 ) -> Callable[..., Any]:
-    call, limit = f".{method.__name__}()", TimeLimit(limit_s)
+    call, line = f".{method.__name__}()", method.__code__.co_firstlineno
 
     @wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            with limit:
-                result = method(self, *args, **kwargs)
-        except (ServetwinError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # the user's own code: anything may happen in it
-            raise source.failure(call, error, limit_s) from error
-        line = method.__code__.co_firstlineno
+        result = source.run(call, limit_s, method, self, *args, **kwargs)
         if types and not isinstance(result, types):
-            wanted = " or ".join(sorted(_name(kind) for kind in types))
+            wanted = " or ".join(sorted(_NAMES.get(kind, kind.__name__) for kind in types))
             raise source.error(f"{call} returned {_short(result)}, not {wanted}", line)
         if check is not None and (problem := check(result, *args, **kwargs)):
             raise source.error(f"{call} returned {problem}", line)
@@ -232,17 +231,7 @@ def _types(hint: Any) -> tuple[type, ...]:
         return (type(None),)
     if not isinstance(origin, type) or is_protocol(origin):
         return ()
-    if origin is bool:
-        import numpy as np
-
-        return (bool, np.bool_)
-    numbers: dict[type, type] = {int: Integral, float: Real}
-    return (numbers.get(origin, origin),)
-
-
-def _name(kind: type) -> str:
-    names = {Integral: "int", Real: "float", type(None): "None"}
-    return names.get(kind, kind.__name__)
+    return _CLASSES.get(origin, (origin,))
 
 
 def _short(value: object) -> str:

@@ -7,14 +7,12 @@ generated reference, the dashboard's choices and the tests over all plug-ins fol
 
 import hashlib
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from workloads.errors import PolicyError, ServetwinError, did_you_mean
@@ -89,12 +87,12 @@ class Registry(Mapping[str, Any], Generic[Built]):
         """Raise the kind's error where ``name`` is neither registered nor ``path.py:Class``."""
         if name in self._known or (names_a_file(name) and not split_settings(name)[1]):
             return
-        hint = did_you_mean(name, self._known, f"known are {', '.join(sorted(self._known))}")
-        if not self._known:
-            hint = "none is registered"
-        raise self.error(
-            f"{self.role}: unknown {self.kind} {name!r}; {hint} (or name a class as path.py:Class)"
+        known = ", ".join(sorted(self._known))
+        hint = did_you_mean(
+            name, self._known, f"known are {known}" if known else "none is registered"
         )
+        what = f"{self.role}: unknown {self.kind} {name!r}"
+        raise self.error(f"{what}; {hint} (or name a class as path.py:Class)")
 
     def find(self, name: str) -> Any:
         """Return the registered class or module, or the guarded class of a file.
@@ -123,8 +121,8 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
         source = found.__plugin__
         check_constructor(source, found, self.takes, args, kwargs)
-        made = source.run("()", LOAD_LIMIT_S, lambda: found(*args, **kwargs))
-        source.run("", LOAD_LIMIT_S, lambda: check_instance(source, made, self.interface))
+        made = source.run("()", LOAD_LIMIT_S, found, *args, **kwargs)
+        source.run("", LOAD_LIMIT_S, check_instance, source, made, self.interface)
         return made
 
     def _load(self, path: Path, class_name: str) -> type[Any]:
@@ -141,10 +139,8 @@ class Registry(Mapping[str, Any], Generic[Built]):
         if found not in self._guarded:
             if self.prepare:
                 _resolved(self.prepare)(found)
-            checks = _resolved(self.checks) if self.checks else {}
-            self._guarded[found] = guard_class(
-                found, source, self.interface, checks, self.call_limit_s
-            )
+            checks, limit_s = _resolved(self.checks) if self.checks else {}, self.call_limit_s
+            self._guarded[found] = guard_class(found, source, self.interface, checks, limit_s)
         return self._guarded[found]
 
 
@@ -155,14 +151,6 @@ def _resolved(target: Any) -> Any:
     module, _, name = target.partition(":")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found
-
-
-class _UncachedLoader(SourceFileLoader):
-    """Compiles the file each time: cached bytecode is stale after a change in the same second."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the file's present content."""
-        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _load_module(source: Any) -> ModuleType:
@@ -176,13 +164,15 @@ def _load_module(source: Any) -> ModuleType:
     name = f"servetwin_plugin_{digest.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
-    loader = _UncachedLoader(name, str(path.absolute()))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
+    module, file = ModuleType(name), str(path.absolute())
+    module.__file__ = file
     sys.modules[name] = module  # before it is executed: dataclasses look their module up
+
+    def execute() -> None:
+        exec(compile(content, file, "exec", dont_inherit=True), vars(module))
+
     try:
-        source.run(": the file", LOAD_LIMIT_S, lambda: loader.exec_module(module))
+        source.run(": the file", LOAD_LIMIT_S, execute)
     except BaseException:
         del sys.modules[name]
         raise

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 from math import ceil, floor, log1p, sqrt
 
 import numpy as np
@@ -169,9 +170,7 @@ class ScaledPrefixes:
 
     def __init__(self, factor: Fraction) -> None:
         self._factor = factor
-        self._new_ids: defaultdict[tuple[int, int, int], int] = defaultdict(
-            lambda: len(self._new_ids)
-        )
+        self._new_ids = defaultdict[tuple[int, int, int], int](count().__next__)
 
     def block_tokens(self, block_tokens: int) -> int:
         """Return the scaled block size b', at least 1 token."""
@@ -185,12 +184,12 @@ class ScaledPrefixes:
         new_block = self.block_tokens(old_block)
         step = new_block / (old_block * self._factor)  # old blocks per new block
         if len(old_ids) * old_block >= request.prompt_tokens:
-            count = ceil(Fraction(scaled_prompt_tokens, new_block))
+            blocks = ceil(Fraction(scaled_prompt_tokens, new_block))
         else:
-            count = min(floor(len(old_ids) / step), scaled_prompt_tokens // new_block)
+            blocks = min(floor(len(old_ids) / step), scaled_prompt_tokens // new_block)
         return tuple(
             self._new_ids[old_block, old_ids[min(end, len(old_ids)) - 1], block]
-            for block, end in enumerate(_ends(step, count))
+            for block, end in enumerate(_ends(step, blocks))
         )
 
 

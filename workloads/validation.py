@@ -85,10 +85,7 @@ def ks_distance(left: FloatArray, right: FloatArray) -> float | None:
 
 def _lengths(trace: Trace, reference: Trace, limit: float) -> Iterator[Check]:
     for name in ("prompt_tokens", "output_tokens"):
-        ours, theirs = (
-            np.array([getattr(request, name) for request in one], np.float64)
-            for one in (trace, reference)
-        )
+        ours, theirs = (np.array([getattr(r, name) for r in one]) for one in (trace, reference))
         yield _ks(name.replace("_", " "), ours, theirs, limit)
 
 
@@ -180,9 +177,8 @@ def _median(values: FloatArray) -> float | None:
 
 
 def _block_note(trace: Trace, reference: Trace) -> str:
-    ours, theirs = (
-        {r.block_tokens for r in one if r.prefix_block_ids} for one in (trace, reference)
-    )
+    both = (trace, reference)
+    ours, theirs = ({r.block_tokens for r in one if r.prefix_block_ids} for one in both)
     return "" if ours == theirs else "block sizes differ"
 
 

@@ -163,9 +163,8 @@ class LlamaCpp(NativeAndOpenAI):
         made = count(event.get("tokens_predicted"))
         if event[self.mark] is True:
             cached = fields_of(event.get("timings")).get("cache_n")
-            return NativeEvent(
-                tokens=0, ends=True, usage=usage_of(event.get("tokens_evaluated"), made, cached)
-            )
+            usage = usage_of(event.get("tokens_evaluated"), made, cached)
+            return NativeEvent(tokens=0, ends=True, usage=usage)
         ids = event.get("tokens")
         listed = len(ids) if isinstance(ids, list) and ids else None
         return NativeEvent(tokens=listed, made=made, text=bool(event.get("content")))

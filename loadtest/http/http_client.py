@@ -47,14 +47,11 @@ def httpx_reason(url: httpx.URL, options: LoadOptions, *, trust_env: bool) -> st
 
 
 def _httpx_client(options: LoadOptions, settings: dict[str, Any]) -> httpx.AsyncClient:
-    limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
+    settings["limits"] = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
     try:
-        return httpx.AsyncClient(
-            limits=limits, proxy=options.proxy, http2=options.http2, **settings
-        )
+        return httpx.AsyncClient(proxy=options.proxy, http2=options.http2, **settings)
     except ImportError as error:
         raise LoadTestError("HTTP/2 needs the package h2: pip install 'httpx[http2]'") from error
     except (ValueError, httpx.InvalidURL) as error:
-        raise LoadTestError(
-            "the proxy cannot be used; give a URL such as http://proxy.example:3128"
-        ) from error
+        hint = "give a URL such as http://proxy.example:3128"
+        raise LoadTestError(f"the proxy cannot be used; {hint}") from error

@@ -188,9 +188,8 @@ def _parse_head(head: bytes) -> ResponseHead:
     status = _STATUS_LINE.fullmatch(first)
     if not status:
         raise Malformed(f"not a status line: {first[:40]!r}")
-    return ResponseHead(
-        status[1], int(status[2]), status[3] or b"", [_field(line) for line in lines]
-    )
+    fields = [_field(line) for line in lines]
+    return ResponseHead(status[1], int(status[2]), status[3] or b"", fields)
 
 
 def _field(line: bytes) -> Field:

@@ -34,15 +34,12 @@ class ServerClock:
         after_ns = round(after_s * 1e9)
         if self._zero_ns is None:
             return arrival_ns + after_ns
-        return self._zero_ns + self._passed_ns(
-            self._lived_ns(arrival_ns - self._zero_ns) + after_ns
-        )
+        lived_ns = self._lived_ns(arrival_ns - self._zero_ns)
+        return self._zero_ns + self._passed_ns(lived_ns + after_ns)
 
     def _lived_ns(self, passed_ns: int) -> int:
-        frozen = (
-            min(passed_ns, end) - start for start, end in self._frozen_ns if start < passed_ns
-        )
-        return passed_ns - sum(frozen)
+        begun = (span for span in self._frozen_ns if span[0] < passed_ns)
+        return passed_ns - sum(min(passed_ns, end_ns) - start_ns for start_ns, end_ns in begun)
 
     def _passed_ns(self, lived_ns: int) -> int:
         for start_ns, end_ns in self._frozen_ns:

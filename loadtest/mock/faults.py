@@ -136,9 +136,8 @@ class Status(EveryNth, name="status"):
         wait = self.retry_after_s
         headers = {} if wait is None else {"Retry-After": str(wait)}
         kind = "rate_limit_exceeded" if self.code == 429 else "server_error"
-        return json_answer(
-            self.code, error(f"the mock is set to answer {self.code}", kind), headers
-        )
+        failure = error(f"the mock is set to answer {self.code}", kind)
+        return json_answer(self.code, failure, headers)
 
 
 class Garbage(EveryNth, name="garbage"):
@@ -148,11 +147,10 @@ class Garbage(EveryNth, name="garbage"):
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
         """Replace the answer."""
-        if self.kind == "html":
-            return MockAnswer(
-                headers={"Content-Type": "text/html"}, events=[TimedWrite(0.0, _PAGE)]
-            )
-        return replace(answer, events=[TimedWrite(0.0, _HALF + b"\n\n")])
+        if self.kind == "json":
+            return replace(answer, events=[TimedWrite(0.0, _HALF + b"\n\n")])
+        page = [TimedWrite(0.0, _PAGE)]
+        return MockAnswer(headers={"Content-Type": "text/html"}, events=page)
 
 
 class Never(EveryNth, name="never"):

@@ -81,9 +81,8 @@ def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]
 
 def json_answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> MockAnswer:
     """Return a JSON body, written at once."""
-    return MockAnswer(
-        status, {**_JSON, **(headers or {})}, [TimedWrite(0.0, encode(body).encode())]
-    )
+    written = TimedWrite(0.0, encode(body).encode())
+    return MockAnswer(status, {**_JSON, **(headers or {})}, [written])
 
 
 def error(message: str, kind: str) -> dict[str, Any]:

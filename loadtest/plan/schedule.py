@@ -85,9 +85,8 @@ class EndlessSchedule(Schedule):
 
     def __init__(self, lines: list[Iterator[ScheduledRequest]]) -> None:
         super().__init__([next(line) for line in lines], {})
-        self._lines = {
-            root.request.tenant: line for root, line in zip(self.roots, lines, strict=True)
-        }
+        tenants = (root.request.tenant for root in self.roots)
+        self._lines = dict(zip(tenants, lines, strict=True))
 
     @property
     def exhausted(self) -> bool:
@@ -142,19 +141,12 @@ def due(send: ScheduledRequest, parent_ended_s: float) -> ScheduledRequest:
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:
     """Estimate the most chunks per second that the servers will send back.
 
-    In a closed loop of users this is 100 for each of them, else the peak of the trace.
+    In a closed loop of users this is 100 for each of them, else the most output tokens per second
+    that arrive within ten seconds of the trace: a server that keeps up finishes as many tokens per
+    second as arrive, however long each request takes.
     """
     if options.concurrency is not None:
         return options.concurrency * USER_TOKENS_PER_S
-    return peak_tokens_per_s(trace)
-
-
-def peak_tokens_per_s(trace: Trace) -> float:
-    """Return the most output tokens per second that arrive within ten seconds of the trace.
-
-    A server that keeps up finishes as many tokens per second as arrive, however long each request
-    takes; so this estimates the chunks per second that come back.
-    """
     if not len(trace):
         return 0.0
     arrivals_s = np.array([request.arrival_s for request in trace])

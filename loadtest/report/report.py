@@ -194,19 +194,13 @@ def _outcome(run: Run, summary: Mapping[str, Any]) -> str:
 def _slo_line(slo: SLO, summary: Mapping[str, Any]) -> str:
     limits = [(name, getattr(slo, name)) for name in LATENCIES]
     terms = ", ".join(f"{name[:-2]} <= {_ms(limit)}" for name, limit in limits if limit is not None)
-    return (
-        f"SLO {terms}: met by {_share(summary['slo_attainment'])} of all scheduled requests, "
-        f"goodput {_number(summary['goodput_per_s'])}/s"
-    )
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    met, goodput = _number(summary["slo_attainment"], ".1%"), _number(summary["goodput_per_s"])
+    return f"SLO {terms}: met by {met} of all scheduled requests, goodput {goodput}/s"
 
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _number(value: float | None, form: str = ".4g") -> str:
+    return "-" if value is None else f"{value:{form}}"

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from loadtest.http.exchange import ORPHANED, Exchange, Failure
 from loadtest.options import LoadOptions
@@ -38,6 +39,7 @@ class Dispatcher:
         self._judge = judge
         self._schedule = schedule
         self._options = options
+        self._end_s = inf if options.duration_s is None else options.duration_s
         self._connect_failures = 0
         self._dispatcher: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
@@ -175,11 +177,6 @@ class Dispatcher:
 
     def _now_s(self) -> float:
         return (time.perf_counter_ns() - self.zero_ns) / 1e9
-
-    @property
-    def _end_s(self) -> float:
-        duration_s = self._options.duration_s
-        return float("inf") if duration_s is None else duration_s
 
     def _drain_if_all_is_sent(self) -> None:
         """Start the drain once the last request is sent: answers then have ``drain_s`` to come."""

@@ -25,11 +25,9 @@ class ArrivalProcess(Protocol):
     @property
     def rate_per_s(self) -> float:
         """The mean rate in the long run."""
-        ...
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gaps in seconds."""
-        ...
 
 
 class RenewalProcess(ArrivalProcess, Protocol):
@@ -41,7 +39,6 @@ class RenewalProcess(ArrivalProcess, Protocol):
 
         Source: Cox, Renewal Theory (1962), chapter 5.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +104,8 @@ class WeibullArrivals:
     def of_shape(cls, rate_per_s: float, shape: float) -> "WeibullArrivals":
         """Build the process from the shape k of its gaps instead of their CV."""
         if not _BURSTIEST <= shape <= _STEADIEST:
-            raise TraceError(
-                f"a Weibull shape must be {_BURSTIEST:g} to {_STEADIEST:g}, not {shape:g}"
-            )
+            limits = f"{_BURSTIEST:g} to {_STEADIEST:g}"
+            raise TraceError(f"a Weibull shape must be {limits}, not {shape:g}")
         return cls(rate_per_s, weibull_cv(shape))
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:

@@ -7,7 +7,13 @@ from math import log
 import numpy as np
 
 from workloads.errors import TraceError
-from workloads.generators.arrivals import FloatArray, GammaArrivals, arrivals_within, check_positive
+from workloads.generators.arrivals import (
+    FloatArray,
+    GammaArrivals,
+    arrivals_within,
+    check_not_negative,
+    check_positive,
+)
 
 _Z90 = 1.2815515655446004
 """The 90 % point of the standard normal distribution."""
@@ -31,12 +37,10 @@ class ClientArrivals:
         check_positive("rate", self.rate_per_s)
         check_positive("number of clients", self.clients)
         check_positive("median cv", self.cv_median)
-        if self.skew < 0:
-            raise TraceError(f"the skew of the clients must be 0 or positive, not {self.skew:g}")
+        check_not_negative("skew of the clients", self.skew)
         if self.cv_p90 < self.cv_median:
-            raise TraceError(
-                f"the 90 % cv must be at least the median {self.cv_median:g}, not {self.cv_p90:g}"
-            )
+            least = f"at least the median {self.cv_median:g}"
+            raise TraceError(f"the 90 % cv must be {least}, not {self.cv_p90:g}")
 
     def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:
         """Return the processes of the clients, largest rate first; their rates sum to

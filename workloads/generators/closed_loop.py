@@ -25,10 +25,8 @@ class ClosedLoopSpec:
 
     def __post_init__(self) -> None:
         if self.users < 1 or self.requests_each < 1:
-            raise TraceError(
-                f"a closed loop wants at least 1 user with 1 request, not {self.users} with"
-                f" {self.requests_each}"
-            )
+            given = f"{self.users} with {self.requests_each}"
+            raise TraceError(f"a closed loop wants at least 1 user with 1 request, not {given}")
 
 
 def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:

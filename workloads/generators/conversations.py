@@ -43,17 +43,13 @@ class ConversationSpec:
         if self.conversations < 1:
             raise TraceError(f"a trace has at least 1 conversation, not {self.conversations}")
         if self.head_tokens < 0 or self.block_tokens < 1:
-            raise TraceError(
-                f"a head has 0 or more tokens and a block 1 or more, not {self.head_tokens} and"
-                f" {self.block_tokens}"
-            )
+            sizes = f"{self.head_tokens} and {self.block_tokens}"
+            raise TraceError(f"a head has 0 or more tokens and a block 1 or more, not {sizes}")
         if not 0 <= self.compacted_share < 1:
             raise TraceError(f"the compacted share is 0 to 1, not {self.compacted_share:g}")
         if self.limit_tokens is not None and self.limit_tokens < self.head_tokens + 2:
-            raise TraceError(
-                f"a limit of {self.limit_tokens} tokens leaves no room after a head of"
-                f" {self.head_tokens}"
-            )
+            no_room = f"leaves no room after a head of {self.head_tokens}"
+            raise TraceError(f"a limit of {self.limit_tokens} tokens {no_room}")
 
 
 def multi_turn(
@@ -113,11 +109,10 @@ def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
     pauses_s = spec.pause.sample(total, next(streams)).round(6).tolist()
     steps = zip(added.tolist(), outputs, pauses_s, strict=True)
     contexts = _Contexts(spec)
+    begun = enumerate(zip(starts_s.tolist(), turns.tolist(), strict=True), 1)
     requests = [
         request
-        for number, (start_s, length) in enumerate(
-            zip(starts_s.tolist(), turns.tolist(), strict=True), 1
-        )
+        for number, (start_s, length) in begun
         for request in _conversation(number, start_s, islice(steps, length), contexts)
     ]
     requests.sort(key=lambda request: request.arrival_s)
@@ -156,7 +151,8 @@ class _Contexts:
         self.block_tokens = spec.block_tokens
         self._limit = spec.limit_tokens
         self._head_tokens = spec.head_tokens
-        self._compacted_tokens = int(spec.compacted_share * (spec.limit_tokens or 0))
+        kept_tokens = int(spec.compacted_share * (spec.limit_tokens or 0))
+        self._compacted_tokens = max(spec.head_tokens, kept_tokens)
         self._head_ids = range(spec.head_tokens // spec.block_tokens)
         self._unique_ids = count(len(self._head_ids))
         self.begin()
@@ -172,7 +168,8 @@ class _Contexts:
         if self._limit is not None:
             output = min(output, self._limit - self._head_tokens - 1)
             if prompt + output > self._limit:
-                prompt = self._compacted(added, self._limit - output)
+                self._ids = list(self._head_ids)
+                prompt = min(self._limit - output, self._compacted_tokens + added)
         self._prompt_tokens, self._answered_tokens = prompt, prompt + output
         return prompt, output
 
@@ -181,7 +178,3 @@ class _Contexts:
         blocks = self._prompt_tokens // self.block_tokens
         self._ids.extend(islice(self._unique_ids, max(0, blocks - len(self._ids))))
         return tuple(self._ids[:blocks])
-
-    def _compacted(self, added: int, most: int) -> int:
-        self._ids = list(self._head_ids)
-        return min(most, max(self._head_tokens, self._compacted_tokens) + added)

@@ -22,7 +22,6 @@ class TokenLaw(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` token counts, each at least 1."""
-        ...
 
 
 class LengthDistribution(Protocol):
@@ -30,7 +29,6 @@ class LengthDistribution(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """Return ``count`` prompt and output token counts, each at least 1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,8 @@ class LognormalTokens:
 
     def __post_init__(self) -> None:
         if not (isfinite(self.mu) and isfinite(self.sigma) and self.sigma >= 0):
-            raise TraceError(
-                f"a lognormal wants finite mu and sigma >= 0, not {self.mu:g} and {self.sigma:g}"
-            )
+            given = f"{self.mu:g} and {self.sigma:g}"
+            raise TraceError(f"a lognormal wants finite mu and sigma >= 0, not {given}")
         _check_range(self.min_tokens, self.max_tokens)
 
     @classmethod

@@ -57,10 +57,10 @@ class OnOffArrivals:
 
     def _line(self, until: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return the corners (time, expected arrivals so far) up to ``until`` expected arrivals."""
-        starts_on = rng.random() * (self.on_s + self.off_s) < self.on_s
+        starts_off = rng.random() * (self.on_s + self.off_s) >= self.on_s
         means_s = np.array([self.on_s, self.off_s])
         rates = self.on_rate_per_s * np.array([1, self.off_share])
-        if not starts_on:
+        if starts_off:
             means_s, rates = means_s[::-1], rates[::-1]
         cycles = int(1.2 * until / (means_s @ rates)) + 8
         times_s, expected = np.zeros(1), np.zeros(1)
@@ -77,11 +77,9 @@ class RateCurve(Protocol):
     @property
     def peak(self) -> float:
         """The largest multiple."""
-        ...
 
     def factors(self, phases: FloatArray) -> FloatArray:
         """Return the multiples at these parts of a period, 0 to 1; their mean over it is 1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,8 @@ class Line:
     def __post_init__(self) -> None:
         good = all(isfinite(rate) and rate >= 0 for rate in (self.first, self.last))
         if not (good and self.first + self.last > 0):
-            raise TraceError(
-                f"rates of a ramp must be 0 or positive, one positive, not {self.first:g} and "
-                f"{self.last:g}"
-            )
+            ends = f"{self.first:g} and {self.last:g}"
+            raise TraceError(f"rates of a ramp must be 0 or positive, one positive, not {ends}")
 
     @property
     def peak(self) -> float:

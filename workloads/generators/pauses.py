@@ -15,7 +15,6 @@ class PauseDistribution(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` pauses in seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,6 @@ class MixedPause:
         """Return ``count`` pauses in seconds, each distribution from its own random stream."""
         choice_rng, first_rng, second_rng = rng.spawn(3)
         second = choice_rng.random(count) < self.second_share
-        return np.where(
-            second, self.second.sample(count, second_rng), self.first.sample(count, first_rng)
-        )
+        firsts_s = self.first.sample(count, first_rng)
+        seconds_s = self.second.sample(count, second_rng)
+        return np.where(second, seconds_s, firsts_s)

@@ -21,11 +21,9 @@ class PrefixStructure(Protocol):
     @property
     def block_tokens(self) -> int:
         """Tokens per block id."""
-        ...
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +52,8 @@ class PrefixGroups:
         """
         drawn = rng.choice(self.groups, size=len(prompts), p=_popularity(self.groups, self.zipf))
         unique_ids = count(self.groups * self._prefix_blocks)
-        return [
-            tuple(self._chain(group, prompt_tokens, unique_ids))
-            for group, prompt_tokens in zip(drawn.tolist(), prompts.tolist(), strict=True)
-        ]
+        pairs = zip(drawn.tolist(), prompts.tolist(), strict=True)
+        return [tuple(self._chain(group, tokens, unique_ids)) for group, tokens in pairs]
 
     @property
     def _prefix_blocks(self) -> int:
@@ -92,10 +88,8 @@ class PrefixTree:
         if min(self.branching, self.levels, self.node_tokens, self.block_tokens) < 1:
             raise TraceError(f"branching, levels, node and block tokens want 1 or more: {self}")
         if self.node_tokens % self.block_tokens:
-            raise TraceError(
-                f"a node of {self.node_tokens} tokens is no multiple of blocks of"
-                f" {self.block_tokens}"
-            )
+            blocks = f"blocks of {self.block_tokens}"
+            raise TraceError(f"a node of {self.node_tokens} tokens is no multiple of {blocks}")
         if not 0 <= self.descend <= 1:
             raise TraceError(f"the chance to descend must be 0 to 1, not {self.descend:g}")
         if self._nodes > MAX_NODES:
@@ -111,14 +105,10 @@ class PrefixTree:
         popularity = _popularity(self.branching, self.zipf)
         children = child_rng.choice(self.branching, (len(prompts), self.levels), p=popularity)
         unique_ids = count(self._nodes * self._node_blocks)
+        depths = self._depths(prompts, depth_rng).tolist()
+        walks = zip(children.tolist(), depths, prompts.tolist(), strict=True)
         return [
-            tuple(self._chain(path[:depth], prompt_tokens, unique_ids))
-            for path, depth, prompt_tokens in zip(
-                children.tolist(),
-                self._depths(prompts, depth_rng).tolist(),
-                prompts.tolist(),
-                strict=True,
-            )
+            tuple(self._chain(path[:depth], tokens, unique_ids)) for path, depth, tokens in walks
         ]
 
     @property

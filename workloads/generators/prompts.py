@@ -48,9 +48,8 @@ def _hashes(request: Request, salt: int) -> Hashes:
     """Hash each prompt token: (prefix id, offset in its block), then the request."""
     block_tokens = request.block_tokens or 0
     known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
-    own_seed = int.from_bytes(
-        hashlib.sha256(request.request_id.encode(errors="surrogatepass")).digest()[:8], "big"
-    )
+    digest = hashlib.sha256(request.request_id.encode(errors="surrogatepass")).digest()
+    own_seed = int.from_bytes(digest[:8], "big")
     seeds = np.full(request.prompt_tokens, own_seed, np.uint64)
     offsets = np.arange(request.prompt_tokens, dtype=np.uint64)
     if known:

@@ -10,12 +10,11 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain, pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +49,7 @@ FAMILIES: Mapping[str, Callable[[float, float], RenewalProcess]] = {
 Modal = Mapping[str, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """One client from ``start_s`` to ``end_s``; idle where ``process`` is None."""
 
     start_s: float
@@ -59,8 +57,7 @@ class Window:
     process: RenewalProcess | None
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(NamedTuple):
     """Values and their probabilities."""
 
     values: FloatArray
@@ -75,8 +72,7 @@ Lengths = Mapping[str, Distribution]
 """The distributions of one length window by the name of their field."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServeGenClient:
+class ServeGenClient(NamedTuple):
     """A client's windows, and the lengths it asks for by the start of their windows."""
 
     name: str
@@ -136,16 +132,15 @@ def _windows(path: Path) -> tuple[Window, ...]:
         if after_s <= before_s:
             raise TraceError(f"{path}:{line}: a window starts at {after_s:g} s, after {before_s:g}")
     ends_s = [*starts_s[1:], starts_s[-1] + lasts_s]
-    return tuple(
-        Window(start_s, end_s, process)
-        for (start_s, process), end_s in zip(rows, ends_s, strict=True)
-    )
+    spans = zip(rows, ends_s, strict=True)
+    return tuple(Window(start_s, end_s, process) for (start_s, process), end_s in spans)
 
 
 def _window_row(path: Path, line: int, row: list[str]) -> tuple[float, RenewalProcess | None]:
+    where = f"{path}:{line}"
     if len(row) != 6:
-        raise TraceError(f"{path}:{line}: {len(row)} cells, not start,rate,cv,family,shape,scale")
-    where, family = f"{path}:{line}", row[3]
+        raise TraceError(f"{where}: {len(row)} cells, not start,rate,cv,family,shape,scale")
+    family = row[3]
     start_s = _number(f"{where}: start", row[0])
     rate_per_s = _number(f"{where}: rate", row[1])
     if not rate_per_s:
@@ -318,7 +313,8 @@ def _draw(
         reasoning = _whole(outputs * np.clip(ratio.sample(requests, part_rng), 0, 1)).tolist()
     if "image_count" in lengths and "image_tokens" in lengths:
         images, tokens = _images(lengths, requests, part_rng)
-        modal = [_modal(*pair) for pair in zip(images.tolist(), tokens.tolist(), strict=True)]
+        pairs = zip(images.tolist(), tokens.tolist(), strict=True)
+        modal = [{"images": n, "image_tokens": m} if n else None for n, m in pairs]
         prompts = prompts + tokens
     prompts = np.maximum(prompts, 1)
     return zip(prompts.tolist(), outputs.tolist(), reasoning, modal, strict=True)
@@ -333,10 +329,6 @@ def _images(lengths: Lengths, requests: int, rng: np.random.Generator) -> tuple[
     before = np.concatenate([[0], np.cumsum(each)])
     ends = np.cumsum(images)
     return images, before[ends] - before[ends - images]
-
-
-def _modal(images: int, image_tokens: int) -> Modal:
-    return {"images": images, "image_tokens": image_tokens} if images else None
 
 
 def _whole(values: FloatArray) -> IntArray:

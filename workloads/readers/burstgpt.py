@@ -9,13 +9,8 @@ from workloads.request import Request
 from workloads.rows import Rows
 from workloads.trace import Trace
 
-TIME, MODEL, PROMPT, OUTPUT, KIND = COLUMNS = (
-    "Timestamp",
-    "Model",
-    "Request tokens",
-    "Response tokens",
-    "Log Type",
-)
+COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens", "Log Type")
+TIME, MODEL, PROMPT, OUTPUT, KIND = COLUMNS
 TOTAL, SESSION, ELAPSED = "Total tokens", "Session ID", "Elapsed time"
 
 
@@ -46,9 +41,8 @@ def read(rows: Rows) -> Trace:
     parsed = rows.parse(lambda line, text: _row(line, columns.cells(text)))
     requests = tuple(_requests(rows.source, parsed))
     whole_seconds = all(row.stamp_s.is_integer() for row in parsed)
-    differing = sum(
-        row.total_tokens not in (None, row.prompt_tokens + row.output_tokens) for row in parsed
-    )
+    sums = ((row.total_tokens, row.prompt_tokens + row.output_tokens) for row in parsed)
+    differing = sum(total not in (None, tokens) for total, tokens in sums)
     return Trace(requests, rows.source, 1.0 if whole_seconds else None, total_notes(differing))
 
 

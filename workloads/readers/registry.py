@@ -14,11 +14,9 @@ class Reader(Protocol):
 
     def recognises(self, row: str) -> bool:
         """Return whether the first row of a file is in this format."""
-        ...
 
     def read(self, rows: Rows) -> Trace:
         """Return the requests in file order, failed ones included."""
-        ...
 
 
 READERS: Registry[Reader] = Registry(

@@ -6,9 +6,8 @@ ratio of nothing) is None.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ COARSER = (2, 4, 8)
 LRU_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSamples:
+class SessionSamples(NamedTuple):
     """One value per session (``turns``), or per turn that follows another (the others)."""
 
     turns: FloatArray
@@ -165,14 +163,13 @@ def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
     if ideal is None:
         return None
     reused, top_reuse = reuse_shares(requests)
+    caches = zip(LRU_SHARES, lru_hits(requests, LRU_SHARES), strict=True)
     return {
         **ideal,
         "coarser": {f"{factor}x": _ideal_hits(reblocked(requests, factor)) for factor in COARSER},
         "lru": {
             f"{share:.0%}": {"hit_per_block": by_block, "hit_per_token": by_token}
-            for share, (by_block, by_token) in zip(
-                LRU_SHARES, lru_hits(requests, LRU_SHARES), strict=True
-            )
+            for share, (by_block, by_token) in caches
         },
         "reused_blocks": reused,
         "top_1%_reuse": top_reuse,

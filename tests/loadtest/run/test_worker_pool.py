@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loadtest.endpoint import probe
-from loadtest.plan.schedule import expected_peak_tokens_per_s, peak_tokens_per_s
+from loadtest.plan.schedule import expected_peak_tokens_per_s
 from loadtest.plan.users import with_users
 from loadtest.report.report import render_report
 from loadtest.run.client import LoadOptions, Progress, run_load_test
@@ -180,7 +180,7 @@ def steady(per_s: float, seconds: int, tokens: int) -> Trace:
     ],
 )
 def test_the_peak_is_that_of_ten_seconds(trace: Trace, tokens_per_s: float) -> None:
-    assert peak_tokens_per_s(trace) == pytest.approx(tokens_per_s)
+    assert expected_peak_tokens_per_s(trace, LoadOptions()) == pytest.approx(tokens_per_s)
 
 
 def test_as_many_processes_as_the_peak_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
