@@ -55,14 +55,14 @@ def fit_black_box(
     steps = np.array([features(shape) for interval in intervals for shape in interval.shapes])
     ranges = steps.max(axis=0)
     single = [i for i, interval in enumerate(intervals) if _is_decode_step(interval)]
-    ratios = seconds[single] / (matrix[single] @ fit.coefficients)
+    fitted_s = matrix[single] @ fit.coefficients
     draws = np.array([_extended(draw[:width], ranges) for draw in fit.draws])
     stripped = replace(
         fit,
         coefficients=_extended(fit.coefficients[:width], ranges),
         draws=draws,
         covariance=np.cov(draws, rowvar=False),
-        noise=noise_quantiles(ratios) if single else fit.noise,
+        noise=noise_quantiles(seconds[single] / fitted_s, fitted_s) if single else fit.noise,
         ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
     )

@@ -4,7 +4,8 @@ Least absolute *relative* deviations by iteratively reweighted non-negative leas
 that the machine disturbed has no more weight than any other. The uncertainty comes from a bootstrap
 over whole bursts. The simulator draws one of its fits: normal draws, clipped at zero, would
 lengthen every step. The remaining noise (disturbed steps included) is kept as quantiles of measured
-/ fitted, from which the simulator draws.
+/ fitted, from which the simulator draws. A step counts by its duration there: a pause of some
+milliseconds is a large share of a small step and must not stretch the large ones by as much.
 """
 
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def fit_rows(
         coefficients=coefficients,
         covariance=np.cov(draws, rowvar=False),
         draws=draws,
-        noise=noise_quantiles(ratios),
+        noise=noise_quantiles(ratios, matrix @ coefficients),
         noise_correlation=_lag_correlation(ratios, groups),
         drift=_drift(ratios, rounds),
         held_out_error=_held_out_error(matrix, seconds, groups, rng),
@@ -155,11 +156,17 @@ def _bootstrap(
     return np.array(fits)
 
 
-def noise_quantiles(ratios: FloatArray) -> FloatArray:
-    """Return mid-point quantiles, scaled to keep the mean; ratios are clipped at ``_CLIP``."""
-    ratios = np.clip(ratios, 0.0, _CLIP)
-    points = np.quantile(ratios, (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES)
-    return np.asarray(points * ratios.mean() / points.mean(), dtype=np.float64)
+def noise_quantiles(ratios: FloatArray, fitted_s: FloatArray) -> FloatArray:
+    """Return mid-point quantiles of ``ratios``, each weighted by its fitted duration (s).
+
+    Their mean is the total of the measured over that of the fitted durations. Ratios are clipped at
+    ``_CLIP``.
+    """
+    order = np.argsort(ratios)
+    sorted_ratios, weights = np.clip(ratios[order], 0.0, _CLIP), fitted_s[order]
+    ranks = (np.cumsum(weights) - weights / 2) / weights.sum()
+    points = np.interp((np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES, ranks, sorted_ratios)
+    return np.asarray(points * np.average(sorted_ratios, weights=weights) / points.mean())
 
 
 def _lag_correlation(ratios: FloatArray, groups: list[IntArray]) -> float:

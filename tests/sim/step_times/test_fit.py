@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.batch import BatchShape
-from sim.step_times.fit import StepSample, fit_line, fit_step_time
+from sim.step_times.fit import StepSample, fit_line, fit_step_time, noise_quantiles
 from sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
 from sim.step_times.step_time import FEATURES, LinearStepTime, NoiseSample, StepNoise, features
 from workloads.errors import ProfileError
@@ -60,6 +62,33 @@ def test_fit_predicts_unseen_shapes_within_one_percent_despite_disturbed_steps()
     assert (fit.coefficients >= 0).all()
     assert 0.01 < fit.held_out_error < 0.03
     assert fit.noise.mean() == pytest.approx(1.18, abs=0.06), "pauses are time that passes"
+
+
+def test_pauses_of_small_steps_do_not_stretch_large_ones() -> None:
+    """A pause of 10 ms in every second step: double the small steps, a tenth of the large ones."""
+    rng, samples = np.random.default_rng(3), list[StepSample]()
+    for shape in [*shapes(rng), *(BatchShape(1, 20, 1) for _ in range(3000))]:
+        pause_s = 0.010 if rng.random() < 0.5 else 0.0
+        samples.append(StepSample(shape, float(TRUTH.seconds(shape)[0]) + pause_s))
+    fit = fit_step_time(samples)
+    fitted_s = np.array([features(s.shape) for s in samples]) @ fit.coefficients
+    drawn = StepNoise(NoiseSample(fit.noise), rng).factors(0, len(samples))
+    total_s = sum(sample.seconds for sample in samples)
+    assert float(fitted_s @ drawn) == pytest.approx(total_s, rel=0.02)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(1e-3, 1.0)), min_size=1, max_size=40),
+    st.floats(0.1, 10.0),
+)
+def test_noise_keeps_the_total_time_whatever_the_unit(
+    steps: list[tuple[float, float]], unit: float
+) -> None:
+    ratios, fitted_s = np.array(steps).T
+    noise = noise_quantiles(ratios, fitted_s)
+    assert noise.mean() * fitted_s.sum() == pytest.approx(float(ratios @ fitted_s))
+    assert noise == pytest.approx(noise_quantiles(ratios, unit * fitted_s))
+    assert (np.diff(noise) >= 0).all()
 
 
 def test_what_a_burst_shares_is_not_taken_for_knowledge() -> None:
