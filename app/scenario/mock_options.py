@@ -41,7 +41,7 @@ class MockOptions:
 
     def plan(self) -> "MockPlan":
         """Return the plan of the file with the options laid over it. Raises ``MockError``."""
-        from loadtest.mock.fault_parser import parse_fault, read_plan
+        from loadtest.mock.plan import parse_fault, read_plan
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")
         options = {name: v for name in names if (v := getattr(self, name)) is not None}

@@ -124,7 +124,7 @@ class UserOptions:
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
         """Return a trace of the users' requests."""
-        from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
+        from workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 
         think = think_time(self.think, self.think_time_s)
         spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())

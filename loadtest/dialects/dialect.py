@@ -1,8 +1,7 @@
 """The base of all dialects: paths and bodies, abilities, and how to recognise their servers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from loadtest.dialects.native_event import NativeEvent, count
 from loadtest.dialects.server_probe import ServerProbe
@@ -10,8 +9,7 @@ from loadtest.dialects.server_probe import ServerProbe
 Api = Literal["completions", "chat", "native"]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(NamedTuple):
     """A request with its prompt, token ids or text; ``force_length`` wants the exact length."""
 
     model: str
@@ -20,8 +18,7 @@ class PreparedRequest:
     force_length: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(NamedTuple):
     """What a server says about its model; None where it does not."""
 
     vocab_size: int | None = None

@@ -241,7 +241,7 @@ class Chunks(Fault, name="chunks"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Set whether events list token ids."""
-        return replace(style, token_ids=self.ids)
+        return style._replace(token_ids=self.ids)
 
 
 class Usage(Fault, name="usage"):
@@ -251,7 +251,7 @@ class Usage(Fault, name="usage"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Set when usage comes."""
-        return replace(style, usage=self.send)
+        return style._replace(usage=self.send)
 
 
 class Comments(Fault, name="comments"):
@@ -259,7 +259,7 @@ class Comments(Fault, name="comments"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Turn comments on."""
-        return replace(style, comments=True)
+        return style._replace(comments=True)
 
 
 class CRLF(Fault, name="crlf"):
@@ -267,7 +267,7 @@ class CRLF(Fault, name="crlf"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Set the line ends."""
-        return replace(style, crlf=True)
+        return style._replace(crlf=True)
 
 
 class Split(Fault, name="split"):
@@ -299,7 +299,7 @@ class NoDone(Fault, name="no-done"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Drop ``[DONE]``."""
-        return replace(style, done=False)
+        return style._replace(done=False)
 
 
 def _before(

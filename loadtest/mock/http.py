@@ -1,8 +1,8 @@
 """The part of HTTP/1.1 that the mock needs: requests with a length, answers in chunks."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from http.client import responses
+from typing import NamedTuple
 
 from loadtest.mock.mock_answer import MockAnswer, TimedWrite
 from loadtest.mock.parsed_request import BadRequest
@@ -12,8 +12,7 @@ MAX_BODY_BYTES = 1 << 28
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """The head of a request; the names of headers are in lower case."""
 
     method: str

@@ -41,8 +41,7 @@ class TimedWrite(NamedTuple):
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStyle:
+class StreamStyle(NamedTuple):
     """The form of server-sent events: which fields, comments and line ends they have."""
 
     usage: Literal["asked", "never", "each"] = "asked"

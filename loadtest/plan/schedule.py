@@ -5,9 +5,9 @@ A follower has its bytes before the start too; its time is known when its parent
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ USER_TOKENS_PER_S = 100.0
 """Tokens per second to one user; most servers stream fewer, and people read 10."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockZero:
+class ClockZero(NamedTuple):
     """The start of a schedule, on ``time.perf_counter_ns`` and in Unix time.
 
     All processes of a machine share ``time.perf_counter_ns``.
@@ -40,8 +39,7 @@ class ClockZero:
         return cls(time.perf_counter_ns() + round(lead_s * 1e9), time.time() + lead_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
+class ScheduledRequest(NamedTuple):
     """A request to send ``send_at_s`` seconds after the start, with its HTTP body.
 
     ``send_at_s`` of a follower is its arrival in the trace until its parent has ended.
@@ -135,7 +133,7 @@ def _endless(
 
 def due(send: ScheduledRequest, parent_ended_s: float) -> ScheduledRequest:
     """Return a follower with its time, now that its parent has ended."""
-    return replace(send, send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
+    return send._replace(send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
 
 
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:

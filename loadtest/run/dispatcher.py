@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from math import inf
 
 from loadtest.http.exchange import ORPHANED, Exchange, Failure
@@ -153,7 +152,7 @@ class Dispatcher:
         while rest:
             before, send = rest.pop(0)
             why = f"not sent: no answer to its parent {before.request.request_id!r}"
-            self._record(replace(send, send_at_s=now_s)).failure = Failure(ORPHANED, why)
+            self._record(send._replace(send_at_s=now_s)).failure = Failure(ORPHANED, why)
             rest += [(send, follower) for follower in self._schedule.after(send)]
 
     def _record(self, send: ScheduledRequest) -> Exchange:
@@ -168,7 +167,7 @@ class Dispatcher:
             return
         for send in self.sends:  # Grows meanwhile by the followers.
             for follower in self._schedule.after(send):
-                self._record(replace(follower, send_at_s=send.send_at_s))
+                self._record(follower._replace(send_at_s=send.send_at_s))
 
     def _count_too_late(self, followers: int) -> None:
         """Count followers of conversations; users always have one more request."""

@@ -12,9 +12,8 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions
@@ -30,8 +29,7 @@ LENGTH = struct.Struct("!Q")
 """Before each message, the number of its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerJob:
+class WorkerJob(NamedTuple):
     """A worker's share of the load."""
 
     endpoint: Endpoint

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from workloads.generators.closed_loop import ClosedLoopSpec
+from workloads.generators.generate import ClosedLoopSpec
 from workloads.generators.lengths import (
     IndependentLengths,
     UniformTokens,

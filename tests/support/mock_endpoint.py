@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 from loadtest.endpoint import Endpoint
-from loadtest.mock.fault_parser import parse_fault
-from loadtest.mock.plan import MockPlan
+from loadtest.mock.plan import MockPlan, parse_fault
 from loadtest.mock.server import MockServer
 from loadtest.mock.truth import Truth
 from loadtest.options import LoadOptions

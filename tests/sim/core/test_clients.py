@@ -18,7 +18,7 @@ from sim.theory import closed_loop
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import REDUCTION, WIDENING
 from workloads.errors import TraceError
-from workloads.generators.closed_loop import ClosedLoopSpec, generate_closed_loop
+from workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 from workloads.generators.lengths import IntArray
 from workloads.request import Request
 

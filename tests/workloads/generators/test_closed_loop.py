@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.conversation_parts import LENGTHS, LOOP, by_id, sessions_of
-from workloads.generators.closed_loop import generate_closed_loop
+from workloads.generators.generate import generate_closed_loop
 from workloads.generators.lengths import (
     FixedTokens,
 )

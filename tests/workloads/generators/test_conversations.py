@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from tests.support.conversation_parts import LOOP, by_id, sessions_of
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ConstantArrivals, PoissonArrivals
-from workloads.generators.closed_loop import generate_closed_loop
 from workloads.generators.conversations import (
     ConversationSpec,
     agentic,
     generate_conversations,
     multi_turn,
 )
-from workloads.generators.generate import FOLLOWERS_NOTE
+from workloads.generators.generate import FOLLOWERS_NOTE, generate_closed_loop
 from workloads.generators.lengths import (
     FixedTokens,
     LognormalTokens,

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.mock.fault_parser import parse_fault, read_plan
 from loadtest.mock.faults import FAULTS, Cut, Freeze, Status
-from loadtest.mock.plan import MockPlan
+from loadtest.mock.plan import MockPlan, parse_fault, read_plan
 from tests.support.command import refused
 from tests.support.paths import DOCS
 from workloads.errors import MockError
