@@ -12,9 +12,7 @@ class BlackBoxOptions:
 
     PANEL: ClassVar = "Endpoint"
 
-    max_minutes: Annotated[
-        float, Option(help="Minutes that a black-box calibration may take.", min=0.1)
-    ] = 5.0
-    max_requests: Annotated[
-        int, Option(help="Requests that a black-box calibration may send.", min=20)
-    ] = 400
+    max_minutes: Annotated[float, Option(min=0.1)] = 5.0
+    """Minutes that a black-box calibration may take."""
+    max_requests: Annotated[int, Option(min=20)] = 400
+    """Requests that a black-box calibration may send."""

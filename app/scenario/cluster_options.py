@@ -20,9 +20,8 @@ class ClusterOptions:
     replicas: Annotated[int | None, Option(help="{cluster.replicas}", min=1)] = None
     router: Annotated[str | None, Option(help="{cluster.router}")] = None
     staleness_ms: Annotated[float | None, Option(help="{cluster.staleness_s}")] = None
-    prefill_decode: Annotated[
-        tuple[int, int] | None, Option(metavar="P D", help="Servers for prompts and for decodes.")
-    ] = None
+    prefill_decode: Annotated[tuple[int, int] | None, Option(metavar="P D")] = None
+    """Servers for prompts and for decodes."""
     link_gb_per_s: Annotated[
         float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
     ] = None

@@ -44,41 +44,23 @@ class EndpointOptions:
 
     PANEL: ClassVar = "Endpoint"
 
-    dialect: Annotated[
-        str | None,
-        Option(
-            help="openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; "
-            "default what is recognised."
-        ),
-    ] = None
-    api: Annotated[
-        ApiChoice | None, Option(help="API of the endpoint; default the dialect's own.")
-    ] = None
-    model: Annotated[str | None, Option(help="Served model; default the first.")] = None
-    prompt: Annotated[
-        PromptChoice, Option(help="Prompts as token ids (exact lengths) or as text.")
-    ] = PromptChoice.auto
-    force_length: Annotated[
-        bool,
-        Option(
-            "--force-length/--no-force-length",
-            help="Demand the trace's exact output lengths, where the dialect can.",
-        ),
-    ] = True
-    api_key_env: Annotated[
-        str | None, Option(help="Environment variable with the API key; default OPENAI_API_KEY.")
-    ] = None
-    header: Annotated[
-        tuple[str, ...],
-        Option(
-            metavar="'NAME: VALUE'",
-            help="Also send this header; repeatable. Secret values are not stored.",
-        ),
-    ] = ()
-    on_too_long: Annotated[
-        TooLongChoice | None,
-        Option(help="Requests longer than the server's context: leave them out or shorten them."),
-    ] = None
+    dialect: Annotated[str | None, Option()] = None
+    """openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; default what is
+    recognised."""
+    api: Annotated[ApiChoice | None, Option()] = None
+    """API of the endpoint; default the dialect's own."""
+    model: Annotated[str | None, Option()] = None
+    """Served model; default the first."""
+    prompt: Annotated[PromptChoice, Option()] = PromptChoice.auto
+    """Prompts as token ids (exact lengths) or as text."""
+    force_length: Annotated[bool, Option("--force-length/--no-force-length")] = True
+    """Demand the trace's exact output lengths, where the dialect can."""
+    api_key_env: Annotated[str | None, Option()] = None
+    """Environment variable with the API key; default OPENAI_API_KEY."""
+    header: Annotated[tuple[str, ...], Option(metavar="'NAME: VALUE'")] = ()
+    """Also send this header; repeatable. Secret values are not stored."""
+    on_too_long: Annotated[TooLongChoice | None, Option()] = None
+    """Requests longer than the server's context: leave them out or shorten them."""
 
     def probe(self, url: str) -> "Endpoint":
         """Find out what answers at ``url``; raises ``LoadTestError`` where nothing usable does."""

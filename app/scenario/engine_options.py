@@ -16,9 +16,12 @@ class EngineChoice:
     PANEL: ClassVar = "Engine"
 
     model: str = "base"
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto"
-    dtype: Annotated[str, Option(help="auto, float32 or bfloat16.")] = "auto"
-    threads: Annotated[int, Option(help="Torch threads.", min=1)] = 1
+    device: Annotated[str, Option()] = "auto"
+    """auto, cpu or cuda."""
+    dtype: Annotated[str, Option()] = "auto"
+    """auto, float32 or bfloat16."""
+    threads: Annotated[int, Option(min=1)] = 1
+    """Torch threads."""
     seed: int = 0
 
 

@@ -31,7 +31,8 @@ class LoadChoice:
 
     PANEL: ClassVar = "Load"
 
-    path: Annotated[Path | None, Option("--trace", help="Replay it: any known trace.")] = None
+    path: Annotated[Path | None, Option("--trace")] = None
+    """Replay it: any known trace."""
     arrivals: Annotated[
         str | None,
         Option(
@@ -39,58 +40,32 @@ class LoadChoice:
             help=f"Or generate: {', '.join(ARRIVALS)}, path.py:Class; such as gamma:cv=2.",
         ),
     ] = None
-    concurrency: Annotated[
-        int | None, Option(help="Or so many users, each waits for every answer.", min=1)
-    ] = None
-    rate_per_s: Annotated[
-        float | None, Option("--rate", help="Requests/s that are generated, or scaled to.")
-    ] = None
-    prompt_tokens: Annotated[
-        str | None,
-        Option(
-            metavar="N|DISTRIBUTION[:KEY=N,...]",
-            help="Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ...",
-        ),
-    ] = None
-    output_tokens: Annotated[
-        str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]", help="Generated outputs, alike.")
-    ] = None
-    think_time: Annotated[
-        str | None,
-        Option(
-            metavar="S|DISTRIBUTION[:KEY=N,...]",
-            help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
-        ),
-    ] = None
-    ramp_up_s: Annotated[
-        float, Option("--ramp-up", help="Seconds until the last user begins.", min=0)
-    ] = 0.0
-    time_scale: Annotated[
-        float | None, Option(help="Times all times of the trace; 0.5 = twice as fast.")
-    ] = None
-    loop: Annotated[int, Option(help="Replay the trace so many times over.", min=1)] = 1
-    duration_s: Annotated[
-        float | None, Option("--duration", help="Send nothing after so many s.")
-    ] = None
-    warm_up_s: Annotated[
-        float, Option("--warm-up", help="First seconds that no figure counts.", min=0)
-    ] = 0.0
-    drain_s: Annotated[
-        float | None,
-        Option(
-            "--drain", help="Seconds for answers after the last send; default --timeout.", min=0
-        ),
-    ] = None
-    cancel: Annotated[
-        str | None,
-        Option(
-            metavar="share=P,after=N",
-            help="Hang up on some: share=0.1,after=5tokens or after=200ms.",
-        ),
-    ] = None
-    retries: Annotated[
-        int, Option(help="Send again after 429, 503 or no connection, so often.", min=0)
-    ] = 0
+    concurrency: Annotated[int | None, Option(min=1)] = None
+    """Or so many users, each waits for every answer."""
+    rate_per_s: Annotated[float | None, Option("--rate")] = None
+    """Requests/s that are generated, or scaled to."""
+    prompt_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
+    """Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ..."""
+    output_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
+    """Generated outputs, alike."""
+    think_time: Annotated[str | None, Option(metavar="S|DISTRIBUTION[:KEY=N,...]")] = None
+    """Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1."""
+    ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
+    """Seconds until the last user begins."""
+    time_scale: Annotated[float | None, Option()] = None
+    """Times all times of the trace; 0.5 = twice as fast."""
+    loop: Annotated[int, Option(min=1)] = 1
+    """Replay the trace so many times over."""
+    duration_s: Annotated[float | None, Option("--duration")] = None
+    """Send nothing after so many s."""
+    warm_up_s: Annotated[float, Option("--warm-up", min=0)] = 0.0
+    """First seconds that no figure counts."""
+    drain_s: Annotated[float | None, Option("--drain", min=0)] = None
+    """Seconds for answers after the last send; default --timeout."""
+    cancel: Annotated[str | None, Option(metavar="share=P,after=N")] = None
+    """Hang up on some: share=0.1,after=5tokens or after=200ms."""
+    retries: Annotated[int, Option(min=0)] = 0
+    """Send again after 429, 503 or no connection, so often."""
     closed_loop: ClosedLoop = None
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None

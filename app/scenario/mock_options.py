@@ -22,21 +22,20 @@ class MockOptions:
 
     PANEL: ClassVar = "Mock"
 
-    mock: Annotated[bool, Option("--mock", help="Serve streams with set times and faults.")] = False
-    ttft_ms: Annotated[float | None, Option(help="Time to the first token.")] = None
-    itl_ms: Annotated[float | None, Option(help="Time between tokens.")] = None
-    tokens: Annotated[int | None, Option(help="Tokens of an answer at most.")] = None
-    fault: Annotated[
-        tuple[str, ...],
-        Option(
-            metavar="NAME:KEY=VALUE,...",
-            help="What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ...",
-        ),
-    ] = ()
-    fault_plan: Annotated[Path | None, Option(help="The same in a YAML or JSON file.")] = None
-    truth: Annotated[
-        Path | None, Option(help="File (JSON Lines) of what was really sent when.")
-    ] = None
+    mock: Annotated[bool, Option("--mock")] = False
+    """Serve streams with set times and faults."""
+    ttft_ms: Annotated[float | None, Option()] = None
+    """Time to the first token."""
+    itl_ms: Annotated[float | None, Option()] = None
+    """Time between tokens."""
+    tokens: Annotated[int | None, Option()] = None
+    """Tokens of an answer at most."""
+    fault: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
+    """What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ..."""
+    fault_plan: Annotated[Path | None, Option()] = None
+    """The same in a YAML or JSON file."""
+    truth: Annotated[Path | None, Option()] = None
+    """File (JSON Lines) of what was really sent when."""
     model: str | None = None
 
     def plan(self) -> "MockPlan":

@@ -1,8 +1,9 @@
 """Option groups: a frozen dataclass declares options once, for every command that takes them.
 
-A field ``Annotated[kind, Option(...)] = default`` is an option; a field whose type is a group
-stands for the options of that group; any other field is for the command to set. ``PANEL`` of the
-class is the heading of its options in ``--help``.
+A field ``Annotated[kind, Option(...)] = default`` is an option, and the sentence below it is its
+help, unless ``Option`` has one; a field whose type is a group stands for the options of that group;
+any other field is for the command to set. ``PANEL`` of the class is the heading of its options in
+``--help``.
 """
 
 import inspect
@@ -67,8 +68,11 @@ def _members(annotation: Any) -> list[Parameter] | None:
         for field in fields(group)
         if field.name in names and (_declared(field.type) or is_dataclass(_kind(field.type)))
     ]
-    for declared in filter(None, (_declared(each.annotation) for each in members)):
-        declared.rich_help_panel = declared.rich_help_panel or getattr(group, "PANEL", None)
+    for each in members:
+        if declared := _declared(each.annotation):
+            declared.rich_help_panel = declared.rich_help_panel or getattr(group, "PANEL", None)
+            place = f"{group.__module__}:{_kind(annotation).__name__}.{each.name}"
+            declared.help = declared.help or f"{{{place}}}"
     return members
 
 

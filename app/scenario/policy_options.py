@@ -33,14 +33,8 @@ class PolicyOptions:
     token_budget: Annotated[int | None, Option(help="{policies.token_budget}")] = None
     wait_limit_ms: Annotated[float | None, Option(help="{policies.wait_limit_s}")] = None
     queue_limit: Annotated[int | None, Option(help="{policies.queue_limit}")] = None
-    settings: Annotated[
-        tuple[str, ...],
-        Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other setting: queue_order, admission, victim, eviction ...",
-        ),
-    ] = ()
+    settings: Annotated[tuple[str, ...], Option("--set", metavar="KEY=VALUE")] = ()
+    """Any other setting: queue_order, admission, victim, eviction ..."""
 
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
         """Return ``base`` with the preset and every option laid over it."""

@@ -37,19 +37,12 @@ class ServerOptions:
     efficiency: Annotated[
         str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
     ] = None
-    operators: Annotated[
-        tuple[Path, Path] | None,
-        Option(
-            metavar="MLP ATTENTION",
-            help="Operator times of that model: two CSV files in Vidur's columns.",
-        ),
-    ] = None
-    phases: Annotated[Path | None, Option(help="TTFT and TBT tables in Splitwise's columns.")] = (
-        None
-    )
-    where: Annotated[
-        tuple[str, ...], Option(metavar="COLUMN=VALUE", help="Which rows of the tables.")
-    ] = ()
+    operators: Annotated[tuple[Path, Path] | None, Option(metavar="MLP ATTENTION")] = None
+    """Operator times of that model: two CSV files in Vidur's columns."""
+    phases: Annotated[Path | None, Option()] = None
+    """TTFT and TBT tables in Splitwise's columns."""
+    where: Annotated[tuple[str, ...], Option(metavar="COLUMN=VALUE")] = ()
+    """Which rows of the tables."""
 
     def base(self) -> "Scenario":
         """Return the servers with the policies that they bring.

@@ -9,8 +9,11 @@ import inspect
 import re
 import sys
 import textwrap
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -40,7 +43,10 @@ class SettingDoc(NamedTuple):
 
 
 def filled_help(text: str) -> str:
-    """Return a help text in which the help of a setting stands for its key, ``{policies.kv}``."""
+    """Return a help text in which the help of a setting stands for its key, ``{policies.kv}``, and
+    the sentence below a field for its place, ``{app.scenario.mock_options:MockOptions.truth}``."""
+    if place := re.fullmatch(r"\{([\w.]+):(\w+)\.(\w+)\}", text):
+        return _group_docs(place[1], place[2])[place[3]]
     return re.sub(r"\{([a-z_.]+)\}", lambda match: setting_docs()[match[1]].help, text)
 
 
@@ -86,6 +92,12 @@ def attribute_docs(of: type) -> dict[str, str]:
             case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 docs[name] = " ".join(text.split())
     return docs
+
+
+@cache
+def _group_docs(module: str, group: str) -> Mapping[str, str]:
+    """Return the sentences below the fields of an option group and of its bases."""
+    return ChainMap(*map(attribute_docs, getattr(import_module(module), group).__mro__[:-1]))
 
 
 def _defaults(section: type[Any]) -> dict[str, Any]:

@@ -25,15 +25,20 @@ class TraceShape:
         str | None,
         Option(help=f"Format: {', '.join(READERS)}, path.py:Class; else seen from the file."),
     ] = None
-    max_bad_rows: Annotated[int, Option(help="Skip and list up to N bad rows.")] = 0
-    spread_ties: Annotated[
-        bool, Option("--spread-ties", help="Spread equal stamps over the trace's clock.")
-    ] = False
-    start_s: Annotated[float | None, Option("--start", help="Window start, s.")] = None
-    end_s: Annotated[float | None, Option("--end", help="Window end, s.")] = None
-    prompt_scale: Annotated[float, Option(help="Scale prompt lengths.")] = 1.0
-    output_scale: Annotated[float, Option(help="Scale output lengths.")] = 1.0
-    rate_scale: Annotated[float | None, Option(help="2 = twice the arrival rate.")] = None
+    max_bad_rows: Annotated[int, Option()] = 0
+    """Skip and list up to N bad rows."""
+    spread_ties: Annotated[bool, Option("--spread-ties")] = False
+    """Spread equal stamps over the trace's clock."""
+    start_s: Annotated[float | None, Option("--start")] = None
+    """Window start, s."""
+    end_s: Annotated[float | None, Option("--end")] = None
+    """Window end, s."""
+    prompt_scale: Annotated[float, Option()] = 1.0
+    """Scale prompt lengths."""
+    output_scale: Annotated[float, Option()] = 1.0
+    """Scale output lengths."""
+    rate_scale: Annotated[float | None, Option()] = None
+    """2 = twice the arrival rate."""
 
 
 WHOLE_TRACE = TraceShape()
@@ -44,16 +49,12 @@ class TraceOptions(TraceShape):
     """How to read the trace at ``path`` and which part of it to take."""
 
     limit: Limit = None
-    rate_per_s: Annotated[float | None, Option("--rate", help="Scale to so many requests/s.")] = (
-        None
-    )
-    session_rate_per_s: Annotated[
-        float | None,
-        Option("--session-rate", help="Sessions of a directory that start per second."),
-    ] = None
-    estimate_cv: Annotated[
-        float | None, Option(help="Error of the declared output lengths (queue_order=sjf).")
-    ] = None
+    rate_per_s: Annotated[float | None, Option("--rate")] = None
+    """Scale to so many requests/s."""
+    session_rate_per_s: Annotated[float | None, Option("--session-rate")] = None
+    """Sessions of a directory that start per second."""
+    estimate_cv: Annotated[float | None, Option()] = None
+    """Error of the declared output lengths (queue_order=sjf)."""
     path: Path | None = None
     seed: int = 0
 

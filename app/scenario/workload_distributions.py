@@ -41,21 +41,23 @@ class ArrivalChoice:
             "--arrivals", help=f"{', '.join(ARRIVALS)}, path.py:Class; with settings: gamma:cv=2."
         ),
     ] = "poisson"
-    rate_per_s: Annotated[
-        float, Option("--rate", help="Mean arrivals per second (of sessions, if any).")
-    ] = 4.0
+    rate_per_s: Annotated[float, Option("--rate")] = 4.0
+    """Mean arrivals per second (of sessions, if any)."""
     cv: Annotated[float, Option(help="{workload.cv}")] = 1.2
-    clients: Annotated[int, Option(help="How many clients.")] = 50
-    on_s: Annotated[float, Option(help="Mean seconds on (mmpp2).")] = 11.3
-    off_s: Annotated[float, Option(help="Mean seconds off (mmpp2).")] = 46.5
-    diurnal: Annotated[bool, Option("--diurnal", help="The rate follows a day.")] = False
-    peak_to_trough: Annotated[float, Option("--peak-trough", help="Peak over trough of a day.")] = (
-        2.2
-    )
-    hourly: Annotated[str | None, Option(help="Rates of the parts of a day: 1,0.5,...")] = None
-    period_s: Annotated[float, Option("--period", help="Seconds of a day, or of a ramp.")] = (
-        86_400.0
-    )
+    clients: Annotated[int, Option()] = 50
+    """How many clients."""
+    on_s: Annotated[float, Option()] = 11.3
+    """Mean seconds on (mmpp2)."""
+    off_s: Annotated[float, Option()] = 46.5
+    """Mean seconds off (mmpp2)."""
+    diurnal: Annotated[bool, Option("--diurnal")] = False
+    """The rate follows a day."""
+    peak_to_trough: Annotated[float, Option("--peak-trough")] = 2.2
+    """Peak over trough of a day."""
+    hourly: Annotated[str | None, Option()] = None
+    """Rates of the parts of a day: 1,0.5,..."""
+    period_s: Annotated[float, Option("--period")] = 86_400.0
+    """Seconds of a day, or of a ramp."""
     from_per_s: float | None = None
     to_per_s: float | None = None
     steps: int | None = None
@@ -147,16 +149,22 @@ class PrefixChoice:
     PANEL: ClassVar = "Structure"
 
     structure: Annotated[str | None, Option(help=", ".join(STRUCTURES))] = None
-    groups: Annotated[int, Option("--prefix-groups", help="Shared prefixes; 0 for none.")] = 0
-    prefix_tokens: Annotated[int, Option(help="Tokens of each prefix.")] = 64
-    zipf: Annotated[float, Option("--prefix-zipf", help="Popularity exponent; 0 is even.")] = 1.0
-    branching: Annotated[int, Option(help="Children of a tree's node.")] = 8
-    levels: Annotated[int, Option(help="Levels of a tree.")] = 4
-    node_tokens: Annotated[int, Option(help="Tokens of a tree's node.")] = 256
-    descend: Annotated[float, Option(help="Chance to take one more node.")] = 0.8
-    block_tokens: Annotated[
-        int | None, Option(help="Tokens per prefix id; else 16, agentic 64.")
-    ] = None
+    groups: Annotated[int, Option("--prefix-groups")] = 0
+    """Shared prefixes; 0 for none."""
+    prefix_tokens: Annotated[int, Option()] = 64
+    """Tokens of each prefix."""
+    zipf: Annotated[float, Option("--prefix-zipf")] = 1.0
+    """Popularity exponent; 0 is even."""
+    branching: Annotated[int, Option()] = 8
+    """Children of a tree's node."""
+    levels: Annotated[int, Option()] = 4
+    """Levels of a tree."""
+    node_tokens: Annotated[int, Option()] = 256
+    """Tokens of a tree's node."""
+    descend: Annotated[float, Option()] = 0.8
+    """Chance to take one more node."""
+    block_tokens: Annotated[int | None, Option()] = None
+    """Tokens per prefix id; else 16, agentic 64."""
 
     @property
     def name(self) -> str:

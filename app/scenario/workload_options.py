@@ -33,26 +33,31 @@ class LengthOptions:
     prompt_law: Annotated[
         str, Option(help=f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.")
     ] = DEFAULT_PROMPT.name
-    prompt_mean: Annotated[float, Option(help="Mean prompt tokens.")] = DEFAULT_PROMPT.mean_tokens
-    prompt_cv: Annotated[float, Option(help="CV of lognormal, uniform, pareto prompts.")] = (
-        DEFAULT_PROMPT.cv
-    )
-    prompt_max: Annotated[int | None, Option(help="Cap of the prompts.")] = None
+    prompt_mean: Annotated[float, Option()] = DEFAULT_PROMPT.mean_tokens
+    """Mean prompt tokens."""
+    prompt_cv: Annotated[float, Option()] = DEFAULT_PROMPT.cv
+    """CV of lognormal, uniform, pareto prompts."""
+    prompt_max: Annotated[int | None, Option()] = None
+    """Cap of the prompts."""
     output_law: Annotated[str, Option(help=f"{', '.join(LENGTHS)}; with settings as above.")] = (
         DEFAULT_OUTPUT.name
     )
-    output_mean: Annotated[float, Option(help="Mean output tokens.")] = DEFAULT_OUTPUT.mean_tokens
-    output_cv: Annotated[float, Option(help="CV of lognormal, uniform, pareto outputs.")] = (
-        DEFAULT_OUTPUT.cv
-    )
-    output_max: Annotated[int | None, Option(help="Cap of the outputs.")] = None
-    length_zipf: Annotated[float, Option(help="Exponent of zipf lengths.")] = DEFAULT_PROMPT.zipf
-    tail_alpha: Annotated[
-        float, Option(help="Index of the tail above the 95 % point (pareto).")
-    ] = DEFAULT_PROMPT.tail_alpha
-    fixed: Annotated[bool, Option("--fixed", help="Every length is its mean.")] = False
-    lengths_from: Annotated[Path | None, Option(help="Trace to draw lengths from.")] = None
-    jitter: Annotated[float, Option(help="Sigma of a factor on lengths drawn from a trace.")] = 0.0
+    output_mean: Annotated[float, Option()] = DEFAULT_OUTPUT.mean_tokens
+    """Mean output tokens."""
+    output_cv: Annotated[float, Option()] = DEFAULT_OUTPUT.cv
+    """CV of lognormal, uniform, pareto outputs."""
+    output_max: Annotated[int | None, Option()] = None
+    """Cap of the outputs."""
+    length_zipf: Annotated[float, Option()] = DEFAULT_PROMPT.zipf
+    """Exponent of zipf lengths."""
+    tail_alpha: Annotated[float, Option()] = DEFAULT_PROMPT.tail_alpha
+    """Index of the tail above the 95 % point (pareto)."""
+    fixed: Annotated[bool, Option("--fixed")] = False
+    """Every length is its mean."""
+    lengths_from: Annotated[Path | None, Option()] = None
+    """Trace to draw lengths from."""
+    jitter: Annotated[float, Option()] = 0.0
+    """Sigma of a factor on lengths drawn from a trace."""
 
     def prompt(self) -> LengthChoice:
         """Return the choice of prompt lengths. Raises ``TraceError`` for an unknown name."""
@@ -85,10 +90,10 @@ class SessionOptions:
 
     PANEL: ClassVar = "Structure"
 
-    sessions: Annotated[int, Option(help="How many conversations (multi-turn, agentic).")] = 20
-    context_limit: Annotated[
-        int | None, Option(help="Compact a conversation beyond so many tokens.")
-    ] = None
+    sessions: Annotated[int, Option()] = 20
+    """How many conversations (multi-turn, agentic)."""
+    context_limit: Annotated[int | None, Option()] = None
+    """Compact a conversation beyond so many tokens."""
 
     def generate(
         self, prefix: PrefixChoice, arrivals: ArrivalChoice, output: LengthChoice, seed: int
@@ -113,14 +118,13 @@ class UserOptions:
 
     PANEL: ClassVar = "Closed loop"
 
-    closed_loop: Annotated[
-        int, Option(help="Number of users, each waits for every answer; 0 for none.")
-    ] = 0
-    each: Annotated[int, Option(help="Requests of each user.")] = 10
+    closed_loop: Annotated[int, Option()] = 0
+    """Number of users, each waits for every answer; 0 for none."""
+    each: Annotated[int, Option()] = 10
+    """Requests of each user."""
     think: Annotated[str, Option(help=" or ".join(THINK_TIMES))] = "lognormal"
-    think_time_s: Annotated[
-        float, Option("--think-time", help="Median (lognormal) or mean think time.")
-    ] = 120.0
+    think_time_s: Annotated[float, Option("--think-time")] = 120.0
+    """Median (lognormal) or mean think time."""
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
         """Return a trace of the users' requests."""
@@ -137,11 +141,16 @@ class ServeGenOptions:
 
     PANEL: ClassVar = "ServeGen"
 
-    servegen: Annotated[Path | None, Option(help="Folder of ServeGen clients.")] = None
-    client: Annotated[tuple[str, ...], Option(help="Only this client; repeatable.")] = ()
-    start: Annotated[float, Option(help="Start in the clients' windows, s.")] = 0.0
-    span: Annotated[float, Option(help="Seconds to generate.")] = 600.0
-    rate_scale: Annotated[float, Option(help="Times the clients' rates.")] = 1.0
+    servegen: Annotated[Path | None, Option()] = None
+    """Folder of ServeGen clients."""
+    client: Annotated[tuple[str, ...], Option()] = ()
+    """Only this client; repeatable."""
+    start: Annotated[float, Option()] = 0.0
+    """Start in the clients' windows, s."""
+    span: Annotated[float, Option()] = 600.0
+    """Seconds to generate."""
+    rate_scale: Annotated[float, Option()] = 1.0
+    """Times the clients' rates."""
 
     def generate(self, folder: Path, seed: int) -> "Trace":
         """Return a trace of the clients in ``folder``."""

@@ -56,6 +56,22 @@ def test_a_control_has_the_help_and_holds_the_default_of_its_setting(name: str) 
 @pytest.mark.parametrize("command", ["replay", "serve", "calibrate", "verify", "sweep"])
 def test_every_key_in_a_help_text_is_a_setting(command: str) -> None:
     helps = [p.help or "" for p in get_command(app).commands[command].params]  # type: ignore[attr-defined]
-    keys = [key for text in helps for key in re.findall(r"\{(.*?)\}", text)]
+    keys = [key for text in helps for key in re.findall(r"\{(.*?)\}", text) if ":" not in key]
     assert keys
     assert set(keys) <= set(setting_docs())
+
+
+@pytest.mark.parametrize("command", ["replay", "loadtest", "serve", "calibrate"])
+def test_an_option_has_the_sentence_below_its_field_as_help(command: str) -> None:
+    parameters = get_command(app).commands[command].params  # type: ignore[attr-defined]
+    helps = [filled_help(p.help or "") for p in parameters]
+    assert all(helps)
+    assert not [text for text in helps if "{" in text]
+
+
+def test_an_option_of_a_group_above_has_the_sentence_there() -> None:
+    place = "app.scenario.trace_options:TraceOptions"
+    assert filled_help(f"{{{place}.start_s}}") == "Window start, s."
+    assert filled_help(f"{{{place}.estimate_cv}}").startswith("Error of the declared")
+    with pytest.raises(KeyError):
+        filled_help(f"{{{place}.limit}}")
