@@ -2,49 +2,41 @@
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
+from app.scenario.dashboard_options import Additions
+from app.scenario.option_groups import takes_options
 from workloads.errors import ServetwinError
 
 MAIN = Path(__file__).parents[1] / "dashboard" / "main.py"
 
 
+@takes_options
 def dashboard(
+    added: Additions,
     port: Annotated[int, Option(help="Port to listen on.", min=1, max=65_535)] = 8501,
     headless: Annotated[bool, Option("--headless", help="Do not open a browser.")] = False,
     host: Annotated[
         str, Option(help="Address to listen on; 0.0.0.0 lets others in.")
     ] = "127.0.0.1",
-    profile: Annotated[
-        list[Path] | None, Option(help="Also offer this profile (.json); repeatable.")
-    ] = None,
-    batching: Annotated[
-        list[str] | None, Option(help="Also offer this scheduler (path.py:Class).")
-    ] = None,
-    kv: Annotated[
-        list[str] | None, Option(help="Also offer this KV memory (path.py:Class).")
-    ] = None,
-    runs: Annotated[Path, Option(help="Folder in which runs are kept.")] = Path("runs"),
 ) -> None:
     """Open the what-if dashboard; Ctrl-C ends it."""
     missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
         raise ServetwinError(f"the dashboard needs {names}: pip install 'servetwin[app]'")
-    from app.dashboard.scenario.allowed_choices import Additions
     from sim.step_times.profile import load_profile
     from workloads.child_process import python_command, python_environment
 
-    for path in profile or ():
+    for path in added.profiles:
         load_profile(str(path))
-    added = Additions(
-        tuple(str(path.resolve()) for path in profile or ()), tuple(batching or ()),
-        tuple(kv or ()), str(runs.resolve()),
-    )  # fmt: skip
+    profiles = tuple(path.resolve() for path in added.profiles)
+    added = replace(added, profiles=profiles, runs=added.runs.resolve())
     command = python_command(
         "-m", "streamlit", "run", str(MAIN),
         "--server.port", str(port), "--server.address", host,

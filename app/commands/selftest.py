@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
 from itertools import groupby
+from operator import call
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,34 +23,21 @@ def selftest(
     as_json: Json = False,
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
-    from sim.theory.selftest.judge import cases_named
+    from sim.experiments.parallel_map import map_on_processes
+    from sim.theory.selftest.judge import cases_named, judge_named
 
     names = [scenario.name for scenario in cases_named(only or ())]
-    outcomes: list[FigureCheck] = []
+    judged: dict[int, list[FigureCheck]] = {}
     with progress("selftest, scenarios", total=len(names)) as advance:
-        for done, judged in enumerate(_judged(names), 1):
-            outcomes += judged
-            advance(done)
+        for place, found in map_on_processes(call, judge_named, names, os.cpu_count() or 1):
+            judged[place] = found
+            advance(len(judged))
+    outcomes = [outcome for place in sorted(judged) for outcome in judged[place]]
     typer.echo(_as_json(outcomes) if as_json else _as_text(outcomes))
     failed = sum(not outcome.holds for outcome in outcomes)
     if failed:
         typer.echo(f"servetwin: {failed} of {len(outcomes)} figures do not hold", err=True)
         raise typer.Exit(1)
-
-
-def _judged(names: list[str]) -> Iterator[list["FigureCheck"]]:
-    """Yield the outcomes of each scenario in order, computed in parallel."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    from sim.theory.selftest.judge import judge_named
-
-    workers = min(len(names), os.cpu_count() or 1)
-    if workers == 1:
-        yield from map(judge_named, names)
-        return
-    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
-        yield from processes.map(judge_named, names)
 
 
 def _as_text(outcomes: list["FigureCheck"]) -> str:

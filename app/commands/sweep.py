@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,49 +20,69 @@ if TYPE_CHECKING:
     from sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is varied, where its points are simulated, and the file that has them."""
+
+    vary: Annotated[tuple[str, ...], Option(metavar="KEY=A,B")] = ()
+    """A setting and its values: max_seqs=16,64; repeatable."""
+    rates: Annotated[str | None, Option(metavar="R,R")] = None
+    """Requests/s at each point; else the trace's own."""
+    processes: Annotated[int | None, Option(min=1, max=512)] = None
+    """Points side by side; else one per core."""
+    ray: Annotated[bool, Option("--ray")] = False
+    """On a Ray cluster (needs ray)."""
+    out: Annotated[Path | None, Option()] = None
+    """Frame to write (.csv, .parquet), or to continue."""
+
+    def rows(
+        self, conditions: "GridConditions", points: Sequence["GridPoint"]
+    ) -> Iterator[tuple[int, "Row"]]:
+        """Yield the place and the row of each point as it is simulated."""
+        from sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from sim.experiments.sweep import simulate_point
+
+        if self.ray:
+            return map_on_ray(simulate_point, conditions, points)
+        workers = self.processes or os.cpu_count() or 1
+        return map_on_processes(simulate_point, conditions, points, workers)
+
+
 @takes_options
 def sweep(
     trace: TracePath,
     slo: Annotated[str, SLO],
     options: ScenarioOptions,
-    vary: Annotated[
-        tuple[str, ...],
-        Option(metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."),
-    ] = (),
-    rates: Annotated[
-        str | None, Option(metavar="R,R", help="Requests/s at each point; else the trace's own.")
-    ] = None,
+    grid: Grid,
     attainment: Attainment = 0.99,
-    processes: Annotated[
-        int | None, Option(help="Points side by side; else one per core.", min=1, max=512)
-    ] = None,
-    ray: Annotated[bool, Option("--ray", help="On a Ray cluster (needs ray).")] = False,
-    out: Annotated[
-        Path | None, Option(help="Frame to write (.csv, .parquet), or to continue.")
-    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from app.scenario.sweep_axes import grid, parse_axis, parse_rates
+    from app.scenario.sweep_axes import combinations, parse_axis, parse_rates
     from app.scenario.sweep_file import RATE, SweepFile, identity
+    from app.text.sweep_report import as_json, report_lines
     from loadtest.report.slo import parse_slo
     from sim.experiments.sweep import GridConditions
 
-    axes = [parse_axis(text) for text in vary]
+    axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
-    levels = parse_rates(rates) if rates else (None,)
-    combinations = list(grid(axes))
+    levels = parse_rates(grid.rates) if grid.rates else (None,)
+    varied = list(combinations(axes))
     options = options.with_trace(trace, seed)
     requests = options.trace.read()
-    wanted = [{**values, RATE: rate} for values in combinations for rate in levels]
-    found = SweepFile(out, keys, wanted, identity(options, requests, limits, keys))
+    wanted = [{**values, RATE: rate} for values in varied for rate in levels]
+    found = SweepFile(grid.out, keys, wanted, identity(options, requests, limits, keys))
     missing = [point for point in wanted if point not in found]
-    if len(missing) < len(wanted):
-        typer.echo(f"{len(wanted) - len(missing)} of {len(wanted)} points are in {out}", err=True)
-    conditions = GridConditions(requests, limits, seed)
-    _simulate(missing, options, conditions, found, ray, processes)
-    _print(found, keys, attainment, json, out)
+    if done := len(wanted) - len(missing):
+        typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
+    _simulate(missing, options, GridConditions(requests, limits, seed), found, grid)
+    frame = found.frame()
+    if json:
+        typer.echo(as_json(frame, keys, attainment))
+    else:
+        kept = [f"all points: {grid.out}"] if grid.out else []
+        typer.echo("\n".join([*report_lines(frame, keys, attainment), *kept]))
 
 
 def _simulate(
@@ -69,8 +90,7 @@ def _simulate(
     options: ScenarioOptions,
     conditions: "GridConditions",
     found: "SweepFile",
-    ray: bool,
-    processes: int | None,
+    grid: Grid,
 ) -> None:
     from app.scenario.sweep_axes import scenario_at
     from app.scenario.sweep_file import RATE
@@ -87,31 +107,6 @@ def _simulate(
             ready.append((place, GridPoint(scenario, place[RATE])))
     with progress("sweep, points", total=len(ready)) as advance:
         points = [point for _, point in ready]
-        for done, (number, row) in enumerate(_rows(conditions, points, ray, processes), 1):
+        for done, (number, row) in enumerate(grid.rows(conditions, points), 1):
             found.add(ready[number][0], row)
             advance(done)
-
-
-def _rows(
-    conditions: "GridConditions", points: Sequence["GridPoint"], ray: bool, processes: int | None
-) -> Iterator[tuple[int, "Row"]]:
-    from sim.experiments.parallel_map import map_on_processes, map_on_ray
-    from sim.experiments.sweep import simulate_point
-
-    if ray:
-        return map_on_ray(simulate_point, conditions, points)
-    workers = processes or os.cpu_count() or 1
-    return map_on_processes(simulate_point, conditions, points, workers)
-
-
-def _print(
-    found: "SweepFile", keys: Sequence[str], attainment: float, json: bool, out: Path | None
-) -> None:
-    from app.text.sweep_report import as_json, report_lines
-
-    frame = found.frame()
-    if json:
-        typer.echo(as_json(frame, keys, attainment))
-    else:
-        kept = [f"all points: {out}"] if out else []
-        typer.echo("\n".join([*report_lines(frame, keys, attainment), *kept]))

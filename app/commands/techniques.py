@@ -8,19 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from app.commands.described import DescribedCommand
 from app.scenario.common_options import Json, Seed
+from app.scenario.option_groups import takes_options
+from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
 from app.text.progress import progress
 
 techniques_app = typer.Typer()
-
-Model = Annotated[
-    str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")
-]
-Device = Annotated[str | None, Option(help="A shipped device, or the path of one.")]
-WeightFormat = Annotated[
-    str, Option("--format", help="Number format of the weights: bf16, fp8, int4 ...")
-]
-KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, fp8 ...")]
 
 
 @techniques_app.callback(invoke_without_command=True)
@@ -71,24 +65,9 @@ def list_techniques(as_json: Json = False) -> None:
     _echo(catalogue(), as_json, catalogue_lines)
 
 
-@techniques_app.command()
-def intensity(
-    model: Model = None,
-    rows: Annotated[
-        str, Option(metavar="N,...", help="Tokens computed at once, n.")
-    ] = "1,2,4,8,128,512,4096",
-    context: Annotated[
-        str | None, Option(metavar="N,...", help="Keys attended to, l; a token's position.")
-    ] = None,
-    ffn_matrices: Annotated[
-        int | None, Option(help="Count so many matrices an FFN: 2 plain, 3 gated.")
-    ] = None,
-    element_bytes: Annotated[
-        float | None, Option(help="FLOP/byte at so many bytes, rather than FLOP/element.")
-    ] = None,
-    hardware: Device = None,
-    as_json: Json = False,
-) -> None:
+@techniques_app.command(cls=DescribedCommand)
+@takes_options
+def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     """FLOPs per element of every kind of product; FLOPs and elements per token.
 
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
@@ -97,45 +76,22 @@ def intensity(
     from app.text.technique_reports import intensity_report
     from app.text.technique_tables import intensity_lines
 
-    report = intensity_report(model, rows, context, ffn_matrices, element_bytes, hardware)
-    _echo(report, as_json, intensity_lines)
+    _echo(intensity_report(options), as_json, intensity_lines)
 
 
-@techniques_app.command()
-def memory(
-    model: Annotated[
-        list[str] | None, Option(help="Only this model or path; may be repeated.")
-    ] = None,
-    context: Annotated[int, Option(help="Tokens of a sequence.")] = 4096,
-    form: WeightFormat = "bf16",
-    kv_format: KVFormat = "bf16",
-    hardware: Device = None,
-    as_json: Json = False,
-) -> None:
+@techniques_app.command(cls=DescribedCommand)
+@takes_options
+def memory(options: MemoryOptions, as_json: Json = False) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
     from app.text.technique_reports import memory_report
     from app.text.technique_tables import memory_lines
 
-    report = memory_report(model or [], context, form, kv_format, hardware)
-    _echo(report, as_json, memory_lines)
+    _echo(memory_report(options), as_json, memory_lines)
 
 
-@techniques_app.command()
-def latency(
-    model: Model = None,
-    hardware: Annotated[str, Option(help="A shipped device, or the path of one.")] = "h100",
-    batch: Annotated[str, Option(metavar="N,...", help="Sequences in a step.")] = "1,64,256",
-    kv_heads: Annotated[
-        str | None, Option(metavar="N,...", help="KV heads to compare; else its own.")
-    ] = None,
-    context: Annotated[int, Option(help="Tokens of every sequence.")] = 1024,
-    form: WeightFormat = "bf16",
-    kv_format: KVFormat = "bf16",
-    tokens_per_day: Annotated[
-        float | None, Option(help="How many devices make so many tokens a day?")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@techniques_app.command(cls=DescribedCommand)
+@takes_options
+def latency(options: LatencyOptions, as_json: Json = False) -> None:
     """A decode step as memory over bandwidth, and its throughput, for every batch.
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
@@ -143,10 +99,7 @@ def latency(
     from app.text.technique_reports import latency_report
     from app.text.technique_tables import latency_lines
 
-    report = latency_report(
-        model, hardware, batch, kv_heads, context, form, kv_format, tokens_per_day
-    )
-    _echo(report, as_json, latency_lines)
+    _echo(latency_report(options), as_json, latency_lines)
 
 
 def _echo(

@@ -20,7 +20,8 @@ from app.scenario.workload_options import (
     SessionOptions,
     UserOptions,
 )
-from app.text.workload_report import check_lines, note_lines, statistics_lines
+from app.text.tables import note_lines
+from app.text.workload_report import check_lines, statistics_lines
 from workloads.errors import TraceError
 
 if TYPE_CHECKING:

@@ -16,15 +16,11 @@ def downloads(frame: pd.DataFrame, name: str) -> None:
             )  # fmt: skip
 
 
-def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False).encode()
-
-
 def _parquet(frame: pd.DataFrame) -> bytes:
     return frame.to_parquet(index=False)
 
 
 _KINDS = {
-    "CSV": ("csv", "text/csv", _csv),
+    "CSV": ("csv", "text/csv", lambda frame: frame.to_csv(index=False).encode()),
     "Parquet": ("parquet", "application/vnd.apache.parquet", _parquet),
 }

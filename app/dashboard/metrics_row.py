@@ -1,7 +1,7 @@
 """The metrics of a run in a row: value, interval, difference to a baseline."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 import streamlit as st
@@ -37,25 +37,21 @@ class ShownMetric:
         label = f"{metric.label} {self.part}" if self.part else metric.label
         return f"{label}, {metric.unit}".replace("throughput, tokens", "tokens")
 
-    @property
-    def factor(self) -> float:
-        """Return the factor from a summary's unit to the label's."""
-        return METRICS[self.metric].factor
-
     def value(self, summary: Summary) -> float | None:
         """Return the value in the label's unit; None where it is undefined."""
-        found = figure(summary, self.path)
-        return None if found is None else found * self.factor
+        return METRICS[self.metric].scaled(figure(summary, self.path))
 
     def interval(self, summaries: Sequence[Summary]) -> Interval | None:
         """Return the 90 % interval over replications, in the label's unit."""
-        return _scaled(interval(summaries, self.path), self.factor)
+        return self._scaled(interval(summaries, self.path))
 
     def difference(self, a: Sequence[Summary], b: Sequence[Summary]) -> Interval | None:
         """Return the interval of b - a over pairs of replications; None where they are no pairs."""
-        if len(a) != len(b):
-            return None
-        return _scaled(difference(a, b, self.path), self.factor)
+        return self._scaled(difference(a, b, self.path)) if len(a) == len(b) else None
+
+    def _scaled(self, found: Interval | None) -> Interval | None:
+        factor = METRICS[self.metric].factor
+        return found and Interval(*(factor * bound for bound in astuple(found)))
 
 
 SHOWN = (
@@ -118,9 +114,3 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
     if paired and base is not None:
         low, high = signed(paired.low, base), signed(paired.high, base)
         st.caption(f"difference: {low} to {high}{'' if sure else ' (may be none)'}")
-
-
-def _scaled(found: Interval | None, factor: float) -> Interval | None:
-    if found is None:
-        return None
-    return Interval(found.value * factor, found.low * factor, found.high * factor)

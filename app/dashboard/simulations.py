@@ -14,7 +14,7 @@ import streamlit as st
 
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.uploads import uploads
-from app.dashboard.widgets import keep_newest, problems_shown
+from app.dashboard.widgets import keep_newest, or_stop
 from app.scenario.scenario_file import Limits, ScenarioFile, Workload
 from sim.experiments.predict import run_once, summaries_over_seeds
 from sim.experiments.scenario import Scenario
@@ -58,9 +58,7 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
 
 def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
     """Return ``simulate(file)``; where the scenario cannot run, show why and end the page."""
-    with problems_shown():
-        return simulate(file)
-    st.stop()
+    return or_stop(lambda: simulate(file))
 
 
 def replications(outcome: SimulatedScenario) -> Iterator[Summary]:

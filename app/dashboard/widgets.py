@@ -27,6 +27,13 @@ def problems_shown() -> Iterator[None]:
         st.error(escaped(error))
 
 
+def or_stop(make: Callable[[], Value]) -> Value:
+    """Return what ``make`` returns; where it cannot, show why and end the page."""
+    with problems_shown():
+        return make()
+    st.stop()
+
+
 def uploader(label: str, name: str, take: Callable[[str, bytes], None], **options: Any) -> None:
     """Draw an uploader that is empty again after each file; what is wrong stands below.
 

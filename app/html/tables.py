@@ -10,6 +10,7 @@ from app.html.facts import swatch
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun
 from loadtest.report.comparison import Comparison, MetricComparison
+from loadtest.report.comparison_report import metric_name
 from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import SLO, describe
 from sim.records.run import Run
@@ -75,7 +76,7 @@ def comparison_table(found: Comparison) -> ET.Element:
 
 def _compared(row: MetricComparison) -> Iterator[Child]:
     metric = METRICS[row.metric.partition(".")[0]]
-    yield defined(f"{metric_label(row.metric)}, {metric.unit}", metric.definition)
+    yield defined(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
@@ -83,12 +84,6 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     shares = (*((error, "+.1%") for error in errors), (row.limit, ".0%"))
     yield from ("-" if share is None else format(share, form) for share, form in shares)
     yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
-
-
-def metric_label(metric: str) -> str:
-    """Return ``TTFT p90`` for ``ttft_s.p90``."""
-    name, _, point = metric.partition(".")
-    return f"{METRICS[name].label} {point}".rstrip()
 
 
 def described(run: Run) -> dict[str, Mapping[str, Any]]:

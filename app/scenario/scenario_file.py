@@ -232,20 +232,20 @@ class ScenarioFile(FrozenModel):
 def read_scenario(path: Path) -> ScenarioFile:
     """Read the scenario in a file; raises ``ScenarioError`` naming the file and the key."""
     try:
-        return parse_scenario(path.read_text(), str(path))
+        return parse_scenario(path.read_bytes(), str(path))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{path}: not a text file") from None
 
 
-def parse_scenario(text: str, source: str) -> ScenarioFile:
-    """Read the scenario in ``text``.
+def parse_scenario(content: str | bytes, source: str) -> ScenarioFile:
+    """Read the scenario in ``content``; bytes are a text in UTF-8.
 
     Raises ``ScenarioError`` naming ``source``, the key and what would be right.
     """
     try:
-        found = yaml.safe_load(text)
+        found = yaml.safe_load(content if isinstance(content, str) else content.decode())
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{source}: not a text file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ScenarioError(f"{source}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(found, dict | None):

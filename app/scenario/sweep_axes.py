@@ -61,7 +61,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(rates))
 
 
-def grid(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
     """Yield every combination, by key; raises ``PolicyError`` where two axes have the same key."""
     keys = [axis.key for axis in axes]
     if len(set(keys)) < len(keys):

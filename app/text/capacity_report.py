@@ -20,13 +20,14 @@ _FEW = 10
 
 def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario) -> list[str]:
     """Return the lines that ``servetwin capacity`` prints."""
+    each = f"; {found.per_server_per_s:.4g} per replica" if found.servers > 1 else ""
     return [
         f"{trace.source}: {scenario.name}, {scenario.policies.kv_tokens} KV tokens, at most "
         f"{scenario.policies.max_seqs} sequences",
         *note_lines(trace.notes),
         f"SLO {slo_words(target.slo)} for {100 * target.attainment:g} % of {len(trace)} requests",
         "",
-        f"capacity    {_rate(found.rate_per_s, found.replications)}{_each(found)}",
+        f"capacity    {_rate(found.rate_per_s, found.replications)}{each}",
         f"saturation  {_rate(found.saturation_per_s, found.replications)}",
         f"limited by  {_limit_words(found)}",
         "",
@@ -64,10 +65,6 @@ def slo_words(slo: SLO) -> str:
 def _rate(rate: Interval, replications: int) -> str:
     text = f"{rate.value:.4g} requests/s"
     return text + (f", 5-95 %: {rate.low:.4g} to {rate.high:.4g}" if replications > 1 else "")
-
-
-def _each(found: Capacity) -> str:
-    return f"; {found.per_server_per_s:.4g} per replica" if found.servers > 1 else ""
 
 
 def _limit_words(found: Capacity) -> str:

@@ -39,7 +39,8 @@ def print_comparison(
 
     ``servers`` is what the scenario says of them.
     """
-    seeds = _seeds(sides) if replications is None else max(1, replications)
+    repeatable = all(side.is_repeatable() for side in sides)  # all other seeds would do the same
+    seeds = max(1, (1 if repeatable else REPLICATIONS) if replications is None else replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
     rests = [of_side[0].extra["provenance"] for of_side in runs]
@@ -55,11 +56,6 @@ def print_comparison(
             typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
         else:
             typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
-
-
-def _seeds(sides: Sequence[Scenario]) -> int:
-    """Return the seeds of the replications; one is enough where all others would be the same."""
-    return 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
 
 
 def _report(

@@ -23,6 +23,10 @@ class Metric:
         """``TTFT, ms``; without a unit, the label alone."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
+    def scaled(self, value: float | None) -> float | None:
+        """Return a value in ``unit``; None where it is undefined."""
+        return None if value is None else value * self.factor
+
 
 _WORDS = files("app").joinpath("assets", "metrics.yaml").read_text(encoding="utf-8")
 METRICS = {name: Metric(**words) for name, words in yaml.safe_load(_WORDS).items()}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -37,8 +38,8 @@ def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
 
 def note_lines(notes: Iterable[str]) -> list[str]:
     """Return the notes, wrapped to the width of a table."""
-    wrapped = (wrap(note, WIDTH - 6, subsequent_indent="      ") for note in notes)
-    return [f"note: {first}" if i == 0 else first for n in wrapped for i, first in enumerate(n)]
+    wrapped = (wrap(f"note: {note}", WIDTH, subsequent_indent=" " * 6) for note in notes)
+    return list(chain.from_iterable(wrapped))
 
 
 def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:

@@ -45,8 +45,9 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
     yield ""
     yield _row("technique", [*_HEADS.values(), "quality"], 9)
     for effect in shown:
+        signs = [effect.of(metric).sign or "n/a" for metric in METRICS]
         quality = "0" if effect.technique.lossless else "-"
-        yield _row(_label(effect, scenario), [*_signs(effect), quality], 9)
+        yield _row(_label(effect, scenario), [*signs, quality], 9)
     yield ""
     yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
     yield ""
@@ -55,7 +56,9 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
         yield _row(_label(effect, scenario), [_number(effect.of(metric)) for metric in METRICS], 11)
     yield ""
     yield from _LEGEND
-    yield from _own_loads(shown, scenario)
+    for effect in shown:
+        if effect.experiment != scenario.experiment:
+            yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
     for effect in effects:
         if effect.refused is not None:
             yield from wrap(f"not here: {effect.technique.name}: {effect.refused}", 100)
@@ -117,35 +120,20 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _own_loads(effects: Iterable[Effect], scenario: TechniqueScenario) -> Iterator[str]:
-    for effect in effects:
-        if effect.experiment != scenario.experiment:
-            yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
-
-
 def _label(effect: Effect, scenario: TechniqueScenario) -> str:
     return effect.technique.name + ("*" if effect.experiment != scenario.experiment else "")
-
-
-def _signs(effect: Effect) -> list[str]:
-    return [effect.of(metric).sign or "n/a" for metric in METRICS]
 
 
 def _number(change: Change) -> str:
     if change.change is None:
         return "-"
     if change.low is None or change.high is None:
-        return _percent(change.change)
-    return f"{_percent(change.change)}±{_digits((change.high - change.low) / 2)}"
+        return _percent(change.change, "+")
+    return f"{_percent(change.change, '+')}±{_percent((change.high - change.low) / 2)}"
 
 
-def _percent(share: float) -> str:
-    return f"{'+' if share >= 0 else '-'}{_digits(abs(share))}"
-
-
-def _digits(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
+def _percent(share: float, sign: str = "") -> str:
+    return f"{100 * share:{sign}.{0 if abs(share) >= 1 else 1}f}"
 
 
 def _row(name: str, cells: Sequence[str], width: int) -> str:

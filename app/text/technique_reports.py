@@ -5,6 +5,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
 from sim.shapes.catalogue import find_hardware, find_model, shipped_models
 from sim.shapes.hardware import Hardware
 from sim.shapes.mixers import Attention
@@ -31,57 +32,47 @@ MOST_DIGITS = 20
 MOST_SEQUENCES = 10**5
 
 
-def intensity_report(
-    model: str | None,
-    rows: str,
-    context: str | None,
-    ffn_matrices: int | None,
-    element_bytes: float | None,
-    hardware: str | None,
-) -> dict[str, Any]:
+def intensity_report(options: IntensityOptions) -> dict[str, Any]:
     """Return intensities of all n and l, work per token, and the ridge of a device.
 
     Raises ``ServetwinError`` that names the option or the catalogue entry that is wrong.
     """
+    model, context, unit_bytes = options.model, options.context, options.element_bytes
     shape = find_model(model or "llama-2-7b")
     keys = whole_numbers(context, "--context") if context else KEYS
     matrices: list[int | None] = [None] if model else [PLAIN_MATRICES, None]
-    if ffn_matrices is not None:
-        matrices = [whole_number(ffn_matrices, "--ffn-matrices")]
-    per = positive(element_bytes, "--element-bytes") if element_bytes is not None else 1.0
-    counted = whole_numbers(rows, "--rows")
+    if options.ffn_matrices is not None:
+        matrices = [whole_number(options.ffn_matrices, "--ffn-matrices")]
+    per = 1.0 if unit_bytes is None else positive(unit_bytes, "--element-bytes")
+    rows = whole_numbers(options.rows, "--rows")
+    positions = keys if context else POSITIONS
+    device = find_hardware(options.hardware) if options.hardware else None
     return {
         "model": shape.name,
-        "unit": "FLOP/element" if element_bytes is None else "FLOP/byte",
-        "element_bytes": element_bytes,
+        "unit": "FLOP/element" if unit_bytes is None else "FLOP/byte",
+        "element_bytes": unit_bytes,
         "layers": shape.layer_count,
-        "layers_without_products": _without_products(shape),
-        "intensity": [_cell(cell, per) for cell in _cells(shape, counted, keys)],
-        "per_token": [
-            _token_row(shape, position, m)
-            for m in matrices
-            for position in (keys if context else POSITIONS)
-        ],
-        "ridge": _ridge(find_hardware(hardware), shape, element_bytes) if hardware else None,
+        "layers_without_products": sum(
+            group.count for group in shape.layers if not isinstance(group.mixer, Attention)
+        ),
+        "intensity": [_cell(cell, per) for cell in _cells(shape, rows, keys)],
+        "per_token": [_token_row(shape, at, m) for m in matrices for at in positions],
+        "ridge": _ridge(device, shape, unit_bytes) if device else None,
     }
 
 
-def memory_report(
-    models: Iterable[str], context_tokens: int, form: str, kv_format: str, hardware: str | None
-) -> dict[str, Any]:
+def memory_report(options: MemoryOptions) -> dict[str, Any]:
     """Return the sizes of the models, or of all shipped ones; with a device, how many sequences
     fit."""
-    whole_number(context_tokens, "--context")
-    formats = find_format(form).weight_bytes, kv_element_bytes(kv_format)
-    device = find_hardware(hardware) if hardware else None
-    sizes = [
-        memory_sizes(find_model(name), context_tokens, *formats)
-        for name in models or shipped_models()
-    ]
+    whole_number(options.context, "--context")
+    formats = find_format(options.form).weight_bytes, kv_element_bytes(options.kv_format)
+    device = find_hardware(options.hardware) if options.hardware else None
+    names = options.model or shipped_models()
+    sizes = [memory_sizes(find_model(name), options.context, *formats) for name in names]
     return {
-        "context_tokens": context_tokens,
-        "format": form,
-        "kv_format": kv_format,
+        "context_tokens": options.context,
+        "format": options.form,
+        "kv_format": options.kv_format,
         "hardware": device and device.name,
         "memory_bytes": device and device.memory_bytes,
         "models": [
@@ -91,32 +82,22 @@ def memory_report(
     }
 
 
-def latency_report(
-    model: str | None,
-    hardware: str,
-    batch: str,
-    kv_heads: str | None,
-    context_tokens: int,
-    form: str,
-    kv_format: str,
-    tokens_per_day: float | None,
-) -> dict[str, Any]:
+def latency_report(options: LatencyOptions) -> dict[str, Any]:
     """Return a row for every number of KV heads and every batch, and the limit of throughput."""
-    whole_number(context_tokens, "--context")
+    context, tokens_per_day = options.context, options.tokens_per_day
+    whole_number(context, "--context")
     if tokens_per_day is not None:
         positive(tokens_per_day, "--tokens-per-day")
-    device, shape = find_hardware(hardware), find_model(model or "llama-2-13b")
-    numbers = find_format(form), kv_element_bytes(kv_format)
-    deployments = [
-        ideal_deployment(variant, device, *numbers)
-        for variant in _variants(shape, "40,8" if kv_heads is None and model is None else kv_heads)
-    ]
-    batches = whole_numbers(batch, "--batch", MOST_SEQUENCES)
-    rows = [
-        asdict(decode_latency(deployment, sequences, context_tokens))
-        for deployment in deployments
-        for sequences in batches
-    ]
+    device, shape = find_hardware(options.hardware), find_model(options.model or "llama-2-13b")
+    numbers = find_format(options.form), kv_element_bytes(options.kv_format)
+    kv_heads = options.kv_heads
+    if kv_heads is None and options.model is None:
+        kv_heads = "40,8"
+    counts = [] if kv_heads is None else whole_numbers(kv_heads, "--kv-heads")
+    variants = [with_kv_heads(shape, count) for count in counts] or [shape]
+    servers = [ideal_deployment(variant, device, *numbers) for variant in variants]
+    batches = whole_numbers(options.batch, "--batch", MOST_SEQUENCES)
+    rows = [asdict(decode_latency(of, batch, context)) for of in servers for batch in batches]
     if tokens_per_day is not None:
         for row in rows:
             row["devices"] = devices_for(tokens_per_day, row["tokens_per_s"])
@@ -124,12 +105,12 @@ def latency_report(
         "model": shape.name,
         "hardware": device.name,
         "memory_bytes": device.memory_bytes,
-        "context_tokens": context_tokens,
-        "format": form,
-        "kv_format": kv_format,
+        "context_tokens": context,
+        "format": options.form,
+        "kv_format": options.kv_format,
         "tokens_per_day": tokens_per_day,
         "rows": rows,
-        "most_tokens_per_s": [most_tokens_per_s(d, context_tokens) for d in deployments],
+        "most_tokens_per_s": [most_tokens_per_s(server, context) for server in servers],
     }
 
 
@@ -198,13 +179,3 @@ def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -
         "flops_per_element": per_byte * each,
         "ffn_rows": rows if isfinite(rows) else None,
     }
-
-
-def _without_products(model: ModelShape) -> int:
-    return sum(g.count for g in model.layers if not isinstance(g.mixer, Attention))
-
-
-def _variants(model: ModelShape, kv_heads: str | None) -> list[ModelShape]:
-    if kv_heads is None:
-        return [model]
-    return [with_kv_heads(model, count) for count in whole_numbers(kv_heads, "--kv-heads")]

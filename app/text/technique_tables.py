@@ -62,11 +62,12 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
 
 def latency_lines(report: dict[str, Any]) -> list[str]:
     """Return a row for each batch, and the limit of throughput for each number of KV heads."""
+    fits = f"fits {report['memory_bytes'] / 1e9:g} GB"
     lines = [
         f"{_short(report['model'])} in {report['format']} on one {report['hardware']}, KV in"
         f" {report['kv_format']}, {report['context_tokens']:,} tokens a sequence",
         f"{'batch':>7}{'KV heads':>10}{'params':>17}{'bytes':>18}{'ms':>11}{'tokens/s':>12}"
-        f"{_fits_title(report):>13}{'roofline ms':>12}",
+        f"{fits:>13}{'roofline ms':>12}",
         *map(_latency_row, report["rows"]),
         "bytes: all weights and KV; ms: reading them once; roofline ms: a step with its compute",
     ]
@@ -103,15 +104,11 @@ def _grid(title: str, cells: dict[tuple[int, int], float], rows: Sequence[int]) 
         return []
     header = f"{'n':<{_LABEL}}" + "".join(f"{n:>{_CELL},}" for n in rows)
     keys = sorted({length for length, _ in cells})
-    return [
-        title,
-        header,
-        *(_grid_row(f"l = {x:,}", (cells.get((x, n)) for n in rows)) for x in keys),
-    ]
+    return [title, header, *(_grid_row(x, (cells.get((x, n)) for n in rows)) for x in keys)]
 
 
-def _grid_row(label: str, cells: Iterable[float | None]) -> str:
-    shown = ("-" if cell is None else _digits(cell) for cell in cells)
+def _grid_row(keys: int, cells: Iterable[float | None]) -> str:
+    label, shown = f"l = {keys:,}", ("-" if cell is None else _digits(cell) for cell in cells)
     return f"{label:<{_LABEL}}" + "".join(f"{cell:>{_CELL}}" for cell in shown)
 
 
@@ -139,12 +136,11 @@ def _token_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _token_row(row: dict[str, Any]) -> str:
     cells = (
-        " / ".join(_millions(row[kind][amount]) for amount in ("flops", "elements"))
+        " / ".join(_digits(row[kind][amount] / 2**20) for amount in ("flops", "elements"))
         for kind in _KINDS
     )
-    return f"{'l = ' + format(row['position'], ','):<{_LABEL}}" + "".join(
-        f"{c:>{_PAIR}}" for c in cells
-    )
+    label = f"l = {row['position']:,}"
+    return f"{label:<{_LABEL}}" + "".join(f"{cell:>{_PAIR}}" for cell in cells)
 
 
 def _memory_row(row: dict[str, Any]) -> str:
@@ -164,14 +160,6 @@ def _latency_row(row: dict[str, Any]) -> str:
         f"{_digits(row['tokens_per_s']):>12}"
         f"{'yes' if row['fits'] else 'no':>13}{_digits(row['roofline_s'] * 1e3):>12}"
     )
-
-
-def _fits_title(report: dict[str, Any]) -> str:
-    return f"fits {report['memory_bytes'] / 1e9:g} GB"
-
-
-def _millions(number: float) -> str:
-    return _digits(number / 2**20)
 
 
 def _digits(number: float) -> str:

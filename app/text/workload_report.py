@@ -1,13 +1,11 @@
 """Statistics and checks of traces as plain text that fits 100 columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workloads.validation import Check
 
-WIDTH = 100
 _FIGURES = ("mean", "p50", "p90", "p99", "max")
 
 
@@ -42,13 +40,6 @@ def check_lines(checks: Sequence["Check"]) -> list[str]:
     return [header, *map(_check_line, checks), verdict]
 
 
-def note_lines(notes: Iterable[str]) -> list[str]:
-    """Return the notes, wrapped."""
-    return [
-        line for note in notes for line in wrap(f"note: {note}", WIDTH, subsequent_indent="      ")
-    ]
-
-
 def _prefix_lines(prefix: Mapping[str, Any] | None) -> list[str]:
     if prefix is None:
         return []
@@ -59,7 +50,7 @@ def _prefix_lines(prefix: Mapping[str, Any] | None) -> list[str]:
         f"ideal hits      {_hits(prefix)}"
         f" ({_share(prefix['full_block_hit_per_token'])} in full blocks)",
         *(f"  {size} blocks     {_hits(hits)}" for size, hits in prefix["coarser"].items()),
-        *(f"  {_lru_label(share)}{_hits(hits)}" for share, hits in prefix["lru"].items()),
+        *(f"  LRU of {share:<7}{_hits(hits)}" for share, hits in prefix["lru"].items()),
     ]
 
 
@@ -97,10 +88,6 @@ def _table_row(name: str, summary: Mapping[str, float | None]) -> str:
     return f"  {name:<12}" + "".join(
         f"{'-' if cell is None else format(cell, ',.1f'):>12}" for cell in cells
     )
-
-
-def _lru_label(share: str) -> str:
-    return f"LRU of {share}".ljust(14)
 
 
 def _hits(hits: Mapping[str, Any] | None) -> str:

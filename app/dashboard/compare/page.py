@@ -7,19 +7,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import figures
+from app.dashboard import simulations
 from app.dashboard.charts import chart
 from app.dashboard.compare import policy_comparison
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, summaries_so_far
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import (
-    REPLICATIONS,
-    SimulatedScenario,
-    finished_replications,
-    replications,
-    simulate,
-)
+from app.dashboard.simulations import SimulatedScenario
 from app.dashboard.widgets import bound
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
@@ -28,9 +23,9 @@ from workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
 _MEANING = (
-    f"Value of one run [90 % interval over {REPLICATIONS} replications]. All policies get the same "
-    "draws of workload and server (common random numbers), so a difference is more certain than "
-    "the values themselves."
+    f"Value of one run [90 % interval over {simulations.REPLICATIONS} replications]. All policies "
+    "get the same draws of workload and server (common random numbers), so a difference is more "
+    "certain than the values themselves."
 )
 _DEFINITIONS = "\n".join(
     f"- **{shown.label}**: {METRICS[shown.metric].definition}" for shown in SHOWN
@@ -112,7 +107,7 @@ def _simulate(
         if not _is_stopped(key):
             bar.progress(place / len(files), f"simulating {escaped(label)}")
         try:
-            found[label] = simulate(file)
+            found[label] = simulations.simulate(file)
             done.add(key[place])
         except ServetwinError as error:
             st.error(escaped(f"{label}: {error}"))
@@ -121,10 +116,10 @@ def _simulate(
 
 def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
     for place, (label, outcome) in enumerate(outcomes.items()):
-        if not finished_replications(outcome):
-            for done, _ in enumerate(replications(outcome), start=1):
-                share = (place + done / REPLICATIONS) / len(outcomes)
-                said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
+        if not simulations.finished_replications(outcome):
+            for done, _ in enumerate(simulations.replications(outcome), start=1):
+                share = (place + done / simulations.REPLICATIONS) / len(outcomes)
+                said = f"{escaped(label)}: replication {done} of {simulations.REPLICATIONS}"
                 bar.progress(min(1.0, share), said)
 
 

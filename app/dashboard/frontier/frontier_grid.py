@@ -9,22 +9,16 @@ import pandas as pd
 from app.dashboard.formatting import three_digits
 from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
 from app.text.metric_labels import METRICS
-from sim.experiments.frontier import (
-    GOODPUT,
-    INTERACTIVITY,
-    THROUGHPUT,
-    at_interactivity,
-    best_point,
-)
+from sim.experiments import frontier
 from workloads.rows import counted
 
 Y_TITLES = {
-    GOODPUT: "goodput per replica, requests/s",
-    THROUGHPUT: "output throughput per replica, tokens/s",
+    frontier.GOODPUT: "goodput per replica, requests/s",
+    frontier.THROUGHPUT: "output throughput per replica, tokens/s",
 }
 Y_DEFINITIONS = {
-    GOODPUT: METRICS["goodput_per_s"].definition,
-    THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
+    frontier.GOODPUT: METRICS["goodput_per_s"].definition,
+    frontier.THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
 }
 _WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "replica"}
 
@@ -50,12 +44,12 @@ def values_of(point: Mapping[str, Any]) -> dict[str, float]:
 
 def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
     """Return one sentence on the best point, or on the nearest where none keeps the SLO."""
-    best = best_point(points, y, share)
+    best = frontier.best_point(points, y, share)
     if best is not None:
         row = points.loc[[best]].iloc[0]
         return (
             f"Best: {row['label']}, with {three_digits(row[y])} {_unit(y)} per replica and "
-            f"{three_digits(row[INTERACTIVITY])} tokens/s for a user; "
+            f"{three_digits(row[frontier.INTERACTIVITY])} tokens/s for a user; "
             f"{100 * row['slo_attainment']:.1f} % of the requests are within the SLO."
         )
     tried = points.dropna(subset=["slo_attainment"])
@@ -70,7 +64,7 @@ def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
 
 def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
     """Return the highest ``y`` at each level of interactivity, and the point that gives it."""
-    found = at_interactivity(points, levels, y)
+    found = frontier.at_interactivity(points, levels, y)
     return pd.DataFrame(
         {
             "tokens/s for a user, at least": found["at_least_tokens_per_s"],

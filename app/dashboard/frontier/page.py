@@ -11,14 +11,7 @@ from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.frontier.frontier_grid import (
-    Y_DEFINITIONS,
-    Y_TITLES,
-    conclusion,
-    frontier_points,
-    level_table,
-    values_of,
-)
+from app.dashboard.frontier import frontier_grid
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.jobs.scenario_grid import (
     AXES,
@@ -31,20 +24,13 @@ from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import given_trace
 from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
-from sim.experiments.frontier import (
-    GOODPUT,
-    INTERACTIVITY,
-    THROUGHPUT,
-    best_point,
-    on_front,
-    round_levels,
-)
+from sim.experiments import frontier
 from sim.experiments.sweep import PROBLEM
 
 _JOB = "frontier"
 _CHART = "frontier_chart"
 _DEFAULTS = {"rate": "4, 8, 16, 24, 32, 36, 40, 48", "max_seqs": "16, 64, 256"}
-_Y = {"goodput": GOODPUT, "output throughput": THROUGHPUT}
+_Y = {"goodput": frontier.GOODPUT, "output throughput": frontier.THROUGHPUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +42,7 @@ class _Grid:
 
     def is_of(self, scenario: ScenarioFile) -> bool:
         """Return whether it varies this scenario, or one that a click on a point has loaded."""
-        values = values_of(self.points[0])
+        values = frontier_grid.values_of(self.points[0])
         return with_values(self.base, values) == with_values(scenario, values)
 
 
@@ -95,9 +81,9 @@ def _axes() -> dict[str, str]:
 
 def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
     with problems_shown():
-        points = frontier_points(texts)
+        points = frontier_grid.frontier_points(texts)
         given = given_trace(base.workload.source)
-        files = [with_values(base, values_of(point)) for point in points]
+        files = [with_values(base, frontier_grid.values_of(point)) for point in points]
         scenarios = [GridScenario(file, given) for file in files]
         start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
 
@@ -106,8 +92,8 @@ def _shown_choices() -> tuple[float, str]:
     with st.container(horizontal=True, gap="large"):
         name = st.segmented_control(
             "Vertical axis, per replica", list(_Y), default="goodput", required=True,
-            help="; ".join(f"{name}: {Y_DEFINITIONS[y]}" for name, y in _Y.items()), width=280,
-            **bound("frontier_y"),
+            help="; ".join(f"{name}: {frontier_grid.Y_DEFINITIONS[y]}" for name, y in _Y.items()),
+            width=280, **bound("frontier_y"),
         )  # fmt: skip
         share = st.number_input(
             "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5,
@@ -126,11 +112,11 @@ def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     found = frame[frame[PROBLEM] == ""].copy()
     if found.empty:
         return
-    found["on_front"] = on_front(found, INTERACTIVITY, y)
-    best = best_point(found, y, share)
-    st.markdown(f"**{conclusion(found, y, share)}**")
+    found["on_front"] = frontier.on_front(found, frontier.INTERACTIVITY, y)
+    best = frontier.best_point(found, y, share)
+    st.markdown(f"**{frontier_grid.conclusion(found, y, share)}**")
     figure = figures.frontier(
-        found, y, Y_TITLES[y], figures.looks(point["series"] for point in grid.points),
+        found, y, frontier_grid.Y_TITLES[y], figures.looks(p["series"] for p in grid.points),
         share=share, best=best, tpot_limit_s=grid.base.slo.slo().tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
@@ -147,7 +133,8 @@ def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
 
 def _levels(found: pd.DataFrame, y: str) -> None:
     st.subheader("At a given speed for a user")
-    table = level_table(found, round_levels(found[INTERACTIVITY]), y)
+    levels = frontier.round_levels(found[frontier.INTERACTIVITY])
+    table = frontier_grid.level_table(found, levels, y)
     digits = st.column_config.NumberColumn(format="%.4g")
     numbers = table.select_dtypes("number").columns
     st.dataframe(

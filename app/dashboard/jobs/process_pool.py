@@ -103,12 +103,6 @@ def _begin(flags: Any) -> None:
 
 
 def _stoppable(flag: int, function: Callable[[Any], Any], item: Any) -> Any:
-    with _watching(flag):
-        return function(item)
-
-
-@contextmanager
-def _watching(flag: int) -> Iterator[None]:
     def look(_: int, __: FrameType | None) -> None:
         if _flags[flag]:
             raise Stopped
@@ -117,6 +111,6 @@ def _watching(flag: int) -> Iterator[None]:
     look(0, None)
     signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_S, _LOOK_EVERY_S)
     try:
-        yield
+        return function(item)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -52,7 +52,7 @@ def latency_frame(run: Run) -> pd.DataFrame:
         {
             "metric": METRICS[name].title,
             "count": found["count"],
-            **{p: _scaled(found[p], METRICS[name].factor) for p in POINTS},
+            **{point: METRICS[name].scaled(found[point]) for point in POINTS},
         }
         for name, found in described(run).items()
     )
@@ -85,7 +85,3 @@ def drawn(named: NamedRun, slo: SLO) -> Iterator[tuple[str, Figure]]:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _opened(folders: tuple[str, ...], changed_s: float) -> Found:
     return find_runs([Path(folder) for folder in folders])
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor

@@ -13,14 +13,7 @@ from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.jobs.scenario_grid import AXES, GridScenario, points_frame, simulate_point
-from app.dashboard.policies.policy_grid import (
-    DEFAULT_TABLE,
-    NAME,
-    POLICIES,
-    best_per_rate,
-    highest_rates,
-    policy_points,
-)
+from app.dashboard.policies import policy_grid
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import given_trace
 from app.dashboard.widgets import bound, problems_shown
@@ -80,13 +73,13 @@ def page() -> None:
 def _edited_table() -> pd.DataFrame:
     """Draw the table; edits survive a visit to another page."""
     if _EDITOR not in st.session_state:
-        st.session_state[_SHOWN] = st.session_state.get(_KEPT, DEFAULT_TABLE)
+        st.session_state[_SHOWN] = st.session_state.get(_KEPT, policy_grid.DEFAULT_TABLE)
     table: pd.DataFrame = st.data_editor(
         st.session_state[_SHOWN], num_rows="dynamic", hide_index=True, width="stretch",
         key=_EDITOR,
         column_config={
-            NAME: st.column_config.TextColumn("name", max_chars=40, width="small"),
-            POLICIES: st.column_config.TextColumn(
+            policy_grid.NAME: st.column_config.TextColumn("name", max_chars=40, width="small"),
+            policy_grid.POLICIES: st.column_config.TextColumn(
                 "policies and settings", help=_HELP, max_chars=400, width="large"
             ),
         },
@@ -97,7 +90,7 @@ def _edited_table() -> pd.DataFrame:
 
 def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
     with problems_shown():
-        points, files = policy_points(base, table, rates)
+        points, files = policy_grid.policy_points(base, table, rates)
         given = given_trace(base.workload.source)
         scenarios = [GridScenario(file, given) for file in files]
         start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
@@ -106,11 +99,12 @@ def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
 def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     points = job.note.points
     frame = points_frame(points, job.results)
-    for _, row in frame[frame[PROBLEM] != ""].drop_duplicates([NAME, PROBLEM]).iterrows():
-        st.error(f"{escaped(row[NAME])}: {escaped(row[PROBLEM])}")
-    names = dict.fromkeys(point[NAME] for point in points)
+    problems = frame[frame[PROBLEM] != ""].drop_duplicates([policy_grid.NAME, PROBLEM])
+    for _, row in problems.iterrows():
+        st.error(f"{escaped(row[policy_grid.NAME])}: {escaped(row[PROBLEM])}")
+    names = dict.fromkeys(point[policy_grid.NAME] for point in points)
     rates = sorted({point["rate"] for point in points})
-    shares = frame.pivot_table("slo_attainment", NAME, "rate", dropna=False)
+    shares = frame.pivot_table("slo_attainment", policy_grid.NAME, "rate", dropna=False)
     shares = shares.reindex(index=list(names), columns=rates)
     title = METRICS["slo_attainment"].title
     chart(figures.heat_map(shares, "requests per second", title), "policies_heat_map")
@@ -119,10 +113,10 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     left, right = st.columns([3, 2])
     with left:
         st.subheader("Best at each rate")
-        st.markdown("\n".join(f"- {escaped(line)}" for line in best_per_rate(frame, share)))
+        best = policy_grid.best_per_rate(frame, share)
+        st.markdown("\n".join(f"- {escaped(line)}" for line in best))
     with right:
         st.subheader("Highest rate within the SLO")
-        st.dataframe(
-            highest_rates(frame, share), hide_index=True, placeholder="none", key="policies_highest"
-        )
+        highest = policy_grid.highest_rates(frame, share)
+        st.dataframe(highest, hide_index=True, placeholder="none", key="policies_highest")
     downloads(frame, "policies")

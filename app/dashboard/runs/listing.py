@@ -11,8 +11,8 @@ import yaml
 
 from app.dashboard.kept_runs.folder import RUN_FILES, child, files_in, is_run
 from app.html.facts import what_ran_short
-from app.html.tables import metric_label
 from app.text.metric_labels import METRICS
+from loadtest.report.comparison_report import metric_name
 from sim.records.metrics import figure
 from sim.records.run import RunError, RunKind
 
@@ -63,7 +63,7 @@ def _run_row(folder: Path) -> dict[str, Any]:
             "trace": scenario.get("trace", ""),
             "date": meta.get("date", ""),
             "requests": summary["requests"]["total"],
-            **{_head(path): _figure(summary, path) for path in _FIGURES},
+            **dict(_figure(summary, path) for path in _FIGURES),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
@@ -79,10 +79,6 @@ def _group_row(folder: Path) -> dict[str, Any]:
     return {"kind": f"verification, {runs}" if is_verified else f"folder of {runs}"}
 
 
-def _head(path: str) -> str:
-    return f"{metric_label(path)}, {METRICS[path.partition('.')[0]].unit}"
-
-
-def _figure(summary: dict[str, Any], path: str) -> float | None:
-    value = figure(summary, path)
-    return None if value is None else value * METRICS[path.partition(".")[0]].factor
+def _figure(summary: dict[str, Any], path: str) -> tuple[str, float | None]:
+    metric = METRICS[path.partition(".")[0]]
+    return f"{metric_name(path)}, {metric.unit}", metric.scaled(figure(summary, path))

@@ -5,12 +5,12 @@ Links and uploaded files choose among these: no path of a file ever comes from a
 
 import json
 import sys
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from app.scenario.dashboard_options import Additions
 from app.scenario.scenario_file import ScenarioFile
 from policies.prefix.eviction import EVICTION_ORDERS
 from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
@@ -22,21 +22,6 @@ from workloads.errors import PolicyError, did_you_mean
 from workloads.plugins import names_a_file, split_settings
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """Additions of ``servetwin dashboard``: profiles, schedulers, memories beside the shipped
-    ones, and the folder in which runs are kept."""
-
-    profiles: tuple[str, ...] = ()
-    batching: tuple[str, ...] = ()
-    kv: tuple[str, ...] = ()
-    runs: str = "runs"
-
-    def as_argument(self) -> str:
-        """Return the additions as the dashboard's script takes them."""
-        return json.dumps(asdict(self))
-
-
 @cache
 def additions() -> Additions:
     """Return the additions of this server's command line."""
@@ -46,14 +31,14 @@ def additions() -> Additions:
 
 def runs_folder() -> Path:
     """Return the folder in which runs are kept."""
-    return Path(additions().runs)
+    return additions().runs
 
 
 def offered() -> dict[str, list[str]]:
     """Return the choices of the controls that have a closed list."""
     added = additions()
     return {
-        "profile": [*shipped_profiles(), *added.profiles],
+        "profile": [*shipped_profiles(), *map(str, added.profiles)],
         "model": shipped_models(),
         "hardware": shipped_hardware(),
         "batching": [*SCHEDULERS, *added.batching],

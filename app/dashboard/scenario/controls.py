@@ -5,7 +5,7 @@ as KEY=VALUE.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -162,11 +162,12 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
         policies["prefix_cache"] = _SWITCH[policies["prefix_cache"]]
     cluster = _chosen({name: controls[name] for name in _CLUSTER})
     for key, value in _more_settings(controls["set"]).items():
-        (policies if key in _names(PolicyConfig) else cluster)[key] = value
+        (policies if key in PolicyConfig.__dataclass_fields__ else cluster)[key] = value
+    keeps_rate = controls["own_rate"] and controls["workload"] != GENERATED
     found = {
         "workload": {
             "source": controls["workload"],
-            "rate_per_s": None if _keeps_rate(controls) else controls["rate"],
+            "rate_per_s": None if keeps_rate else controls["rate"],
             **{name: controls[name] for name in _WORKLOAD},
         },
         "server": _server(controls),
@@ -199,13 +200,8 @@ def workload_names(uploaded: Mapping[str, Any]) -> list[str]:
 
 def _require_shown(controls: Mapping[str, Any]) -> None:
     for name, value in controls.items():
-        problem = None if value is None else CONTROLS[name].problem(value)
-        if problem:
+        if value is not None and (problem := CONTROLS[name].problem(value)):
             raise PolicyError(f"{name}: {value!r} cannot be shown here: {problem}")
-
-
-def _keeps_rate(controls: Mapping[str, Any]) -> bool:
-    return controls["own_rate"] and not is_generated(controls["workload"])
 
 
 def _server(controls: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,10 +226,6 @@ def _more_settings(text: str) -> dict[str, Any]:
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are not left to the server."""
     return {name: value for name, value in settings.items() if value not in (None, OWN)}
-
-
-def _names(of: type[Any]) -> set[str]:
-    return {field.name for field in fields(of)}
 
 
 def _text(value: Any) -> str:

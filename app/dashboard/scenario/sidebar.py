@@ -18,7 +18,7 @@ from app.dashboard.scenario.controls import (
     workload_names,
 )
 from app.dashboard.scenario.uploads import trace_uploader, uploads
-from app.dashboard.widgets import bound, problems_shown, uploader
+from app.dashboard.widgets import bound, or_stop, uploader
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
 from sim.techniques.registry import TECHNIQUES
 from workloads.errors import ServetwinError
@@ -43,9 +43,7 @@ def scenario_at_the_side() -> None:
 
 def current_scenario() -> ScenarioFile:
     """Return what the controls show; stop the page with the reason where that cannot be."""
-    with problems_shown():
-        return from_controls(_shown())
-    st.stop()
+    return or_stop(lambda: from_controls(_shown()))
 
 
 def show_scenario(scenario: ScenarioFile) -> None:
@@ -184,11 +182,7 @@ def _yaml() -> str:
 def _take_yaml(name: str, content: bytes) -> None:
     if len(content) > _MOST_YAML_BYTES:
         raise ScenarioError(f"{name}: {len(content)} bytes; at most {_MOST_YAML_BYTES} here")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{name}: not a text file") from None
-    show_scenario(parse_scenario(text, name))
+    show_scenario(parse_scenario(content, name))
 
 
 def _count(label: str, name: str, defaults: dict[str, Any]) -> None:

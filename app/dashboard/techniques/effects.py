@@ -79,7 +79,8 @@ def change_text(change: Change) -> str:
     word = WORDS[change.sign]
     if change.sign in ("", "0") or change.low is None or change.high is None:
         return word
-    return f"{word} {_signed(change.change or 0.0)} ±{_percent((change.high - change.low) / 2)}"
+    half_width = _percent((change.high - change.low) / 2)
+    return f"{word} {_percent(change.change or 0.0, '+')} % ±{half_width}"
 
 
 @lru_cache(maxsize=1)
@@ -88,12 +89,8 @@ def _laboratory() -> Laboratory:
     return Laboratory(SEED, REPLICATIONS)
 
 
-def _signed(share: float) -> str:
-    return f"{'+' if share >= 0 else '-'}{_percent(abs(share))} %"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.995 else f"{100 * share:.1f}"
+def _percent(share: float, sign: str = "") -> str:
+    return f"{100 * share:{sign}.{0 if abs(share) >= 0.995 else 1}f}"
 
 
 def _row(text: str, effect: Effect | None) -> dict[str, Any]:

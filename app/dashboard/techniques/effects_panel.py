@@ -10,18 +10,8 @@ from app.dashboard.downloads import downloads
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.techniques import effects
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.effects import (
-    EXPLAINED,
-    HEADS,
-    Item,
-    change_text,
-    changes_frame,
-    effects_table,
-    measure,
-    parameters,
-    texts,
-)
 from app.dashboard.widgets import bound, keep_newest
 from sim.techniques.effects import Effect
 from sim.techniques.registry import TECHNIQUES
@@ -36,7 +26,7 @@ _COLUMNS = {
     "technique": st.column_config.TextColumn(pinned=True),
     **{
         head: st.column_config.TextColumn(head, help=meaning, width=134)
-        for head, meaning in HEADS.values()
+        for head, meaning in effects.HEADS.values()
     },
 }
 
@@ -47,7 +37,7 @@ def effects_panel(server: DataSheetServer, setup: Setup) -> None:
         "Families", get_args(Family), selection_mode="multi", key="techniques_families",
         help="All families where none is chosen.",
     )  # fmt: skip
-    names = texts(server, families)
+    names = effects.texts(server, families)
     job = _job_of(server)
     if job is None or not job.is_running:
         _offer(server, names)
@@ -55,10 +45,10 @@ def effects_panel(server: DataSheetServer, setup: Setup) -> None:
         _table(server, names)
     else:
         watch_job(_JOB, lambda _: _table(server, names))
-    st.caption(EXPLAINED)
+    st.caption(effects.EXPLAINED)
     _one(server, names)
-    if effects := _measured(server):
-        downloads(changes_frame(effects.values()), "technique_effects")
+    if known := _measured(server):
+        downloads(effects.changes_frame(known.values()), "technique_effects")
 
 
 def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
@@ -71,14 +61,14 @@ def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
 
 
 def _table(server: DataSheetServer, names: Sequence[str]) -> None:
-    effects = _measured(server)
-    frame = effects_table(names, effects)
+    known = _measured(server)
+    frame = effects.effects_table(names, known)
     st.dataframe(
-        frame.style.map(_colour, subset=[head for head, _ in HEADS.values()]),
+        frame.style.map(_colour, subset=[head for head, _ in effects.HEADS.values()]),
         hide_index=True, column_config=_COLUMNS, height=460, key="techniques_table",
         alt="What each technique changes, as a verdict and in per cent.",
     )  # fmt: skip
-    refused = [effects[name] for name in names if name in effects and effects[name].refused]
+    refused = [known[name] for name in names if name in known and known[name].refused]
     if refused:
         with st.expander(f"Not applicable: {len(refused)} techniques, with reasons"):
             for effect in refused:
@@ -111,9 +101,9 @@ def _with_parameters(server: DataSheetServer, technique: type[Technique]) -> str
         return technique.name
     on = (server.text_of(technique.name) or "").partition(":")[2]
     given = st.text_input(
-        "Parameters", on, placeholder=parameters(technique),
+        "Parameters", on, placeholder=effects.parameters(technique),
         key=f"techniques_parameters_{technique.name}",
-        help=f"KEY=VALUE, separated by commas. By default {parameters(technique)}.",
+        help=f"KEY=VALUE, separated by commas. By default {effects.parameters(technique)}.",
     )  # fmt: skip
     return f"{technique.name}:{given.strip()}" if given.strip() else technique.name
 
@@ -147,8 +137,8 @@ def _changes(effect: Effect) -> None:
         return
     st.table(
         pd.DataFrame(
-            {"metric": head, "change": change_text(effect.of(metric)), "meaning": meaning}
-            for metric, (head, meaning) in HEADS.items()
+            {"metric": head, "change": effects.change_text(effect.of(metric)), "meaning": meaning}
+            for metric, (head, meaning) in effects.HEADS.items()
         ).set_index("metric")
     )
     st.caption(f"Load: {effect.experiment.describe()}.")
@@ -163,10 +153,10 @@ def _start(server: DataSheetServer, texts: Sequence[str]) -> None:
     """Begin to measure the techniques of ``texts`` that are not measured yet."""
     known = _measured(server)
     items = [(server, text) for text in texts if text not in known]
-    start_job(_JOB, measure, items, note=server)
+    start_job(_JOB, effects.measure, items, note=server)
 
 
-def _job_of(server: DataSheetServer) -> "Job[Item, Effect] | None":
+def _job_of(server: DataSheetServer) -> "Job[effects.Item, Effect] | None":
     """Return this session's job where it measures ``server``; one of another server is stopped."""
     job = find_job(_JOB)
     if job is None or job.note == server:
@@ -185,5 +175,5 @@ def _measured(server: DataSheetServer) -> dict[str, Effect]:
 
 
 @st.cache_resource
-def _kept() -> dict[Item, Effect]:
+def _kept() -> dict[effects.Item, Effect]:
     return {}

@@ -7,10 +7,8 @@ from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from app.dashboard.techniques.effects_panel import effects_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
-from app.dashboard.widgets import bound
+from app.dashboard.widgets import bound, or_stop
 from app.scenario.scenario_file import ScenarioFile
-from sim.techniques.setup import Setup
-from workloads.errors import ServetwinError
 
 _PANELS = {
     "Effects": effects_panel,
@@ -24,7 +22,7 @@ def page() -> None:
     """Draw the page."""
     st.title("Techniques")
     server = _chosen_server(current_scenario())
-    setup = _built(server)
+    setup = or_stop(server.setup)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     shown = st.segmented_control(
         "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
@@ -47,14 +45,6 @@ def _chosen_server(file: ScenarioFile) -> DataSheetServer:
     model = left.selectbox("Model", models, first, **bound("techniques_model"))
     hardware = right.selectbox("Device", devices, second, **bound("techniques_hardware"))
     return DataSheetServer(model, hardware)
-
-
-def _built(server: DataSheetServer) -> Setup:
-    try:
-        return server.setup()
-    except ServetwinError as error:
-        st.error(str(error))
-        st.stop()
 
 
 def _techniques_on(server: DataSheetServer) -> str:

@@ -6,18 +6,10 @@ import streamlit as st
 from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
+from app.dashboard.techniques import server_tables
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.server_tables import (
-    PRODUCTS,
-    breakdowns,
-    intensity_grid,
-    latency_frame,
-    operators_frame,
-    peaks_flops_per_s,
-    step_sentence,
-    work_frame,
-)
 from app.dashboard.widgets import bound
+from app.scenario.technique_options import IntensityOptions, LatencyOptions
 from app.text.technique_reports import intensity_report, latency_report
 from sim.step_times.roofline.memory import DeviceMemory
 from sim.techniques.setup import Setup
@@ -40,11 +32,12 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
     """Draw the operators of a decode step and of a prompt under the device's roof."""
     deployment = setup.deployment
     sequences, context_tokens = _load()
-    steps = breakdowns(deployment, sequences, context_tokens)
+    steps = server_tables.breakdowns(deployment, sequences, context_tokens)
     for phase, step in steps.items():
-        st.markdown(f"**{phase.capitalize()}**{step_sentence(phase, step).removeprefix(phase)}")
-    frame = operators_frame(steps)
-    peaks = peaks_flops_per_s(deployment)
+        said = server_tables.step_sentence(phase, step).removeprefix(phase)
+        st.markdown(f"**{phase.capitalize()}**{said}")
+    frame = server_tables.operators_frame(steps)
+    peaks = server_tables.peaks_flops_per_s(deployment)
     chart(figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s), "techniques_dots")
     st.caption(
         "Filled symbols: a decode step of these sequences at this context. Open symbols: the "
@@ -93,27 +86,28 @@ def tables_panel(server: DataSheetServer, setup: Setup) -> None:
 
 def _intensities(server: DataSheetServer) -> None:
     report = intensity_report(
-        server.model, "1,2,4,8,128,512,4096", None, None, 2.0, server.hardware
+        IntensityOptions(server.model, element_bytes=2.0, hardware=server.hardware)
     )
     st.subheader("Intensity, FLOP/byte")
-    grids = {product: intensity_grid(report, product) for product in PRODUCTS}
+    grids = {
+        product: server_tables.intensity_grid(report, product) for product in server_tables.PRODUCTS
+    }
     known = [product for product, grid in grids.items() if not grid.empty]
     product = st.selectbox(
         "Product", known, key="techniques_product",
         help="n rows computed at once against l keys; empty where n > l.",
     )  # fmt: skip
     ridge = report["ridge"]["flops_per_byte"]
-    st.dataframe(
-        grids[product].style.format("{:.4g}").map(lambda cell: _by_ridge(cell, ridge)),
-        placeholder="-",
-    )
+    shown = grids[product].style.format("{:.4g}")
+    bold = shown.map(lambda cell: "font-weight: bold" if cell > ridge else "")
+    st.dataframe(bold, placeholder="-")
     st.caption(
         f"Above the ridge of {ridge:,.0f} FLOP/byte (bold) a product is compute-bound, below it "
         "memory-bound."
     )
     downloads(grids[product].reset_index(), "intensity")
     st.subheader("Work per token")
-    work = work_frame(report)
+    work = server_tables.work_frame(report)
     st.dataframe(work, hide_index=True)
     downloads(work, "work_per_token")
 
@@ -123,10 +117,9 @@ def _latencies(server: DataSheetServer) -> None:
     context_tokens = st.slider(
         "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 1_024, CONTEXT_STEP, key="techniques_latency"
     )
-    report = latency_report(
-        server.model, server.hardware, "1,4,16,64,256", None, context_tokens, "bf16", "bf16", None
-    )
-    frame = latency_frame(report)
+    options = LatencyOptions(server.model, server.hardware, "1,4,16,64,256", context=context_tokens)
+    report = latency_report(options)
+    frame = server_tables.latency_frame(report)
     st.dataframe(frame, hide_index=True)
     (limit,) = report["most_tokens_per_s"]
     st.caption(f"Throughput tends to {limit:,.0f} tokens/s as the batch grows.")
@@ -154,7 +147,3 @@ def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: in
 
 def _gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.3g} GB"
-
-
-def _by_ridge(cell: float, ridge: float) -> str:
-    return "font-weight: bold" if cell > ridge else ""

@@ -5,13 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from sim.step_times.roofline.breakdown import (
-    ATTENTION,
-    Breakdown,
-    Placed,
-    decode_breakdown,
-    prefill_breakdown,
-)
+from sim.step_times.roofline import breakdown
 from sim.step_times.roofline.deployment import Deployment
 
 PRODUCTS = {
@@ -23,15 +17,17 @@ PRODUCTS = {
 """Products of an intensity table: (kind, whether scores go through memory)."""
 
 
-def breakdowns(deployment: Deployment, sequences: int, context_tokens: int) -> dict[str, Breakdown]:
+def breakdowns(
+    deployment: Deployment, sequences: int, context_tokens: int
+) -> dict[str, breakdown.Breakdown]:
     """Return a step of ``sequences`` decodes at this context, and a prefill step of that length."""
     return {
-        "decode": decode_breakdown(deployment, sequences, context_tokens),
-        "prefill": prefill_breakdown(deployment, context_tokens),
+        "decode": breakdown.decode_breakdown(deployment, sequences, context_tokens),
+        "prefill": breakdown.prefill_breakdown(deployment, context_tokens),
     }
 
 
-def operators_frame(steps: Mapping[str, Breakdown]) -> pd.DataFrame:
+def operators_frame(steps: Mapping[str, breakdown.Breakdown]) -> pd.DataFrame:
     """Return a row per phase and operator for ``app.figures.roofline``, and one of the overhead."""
     return pd.DataFrame([row for phase, step in steps.items() for row in _rows(phase, step)])
 
@@ -43,11 +39,11 @@ def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
     hardware = deployment.hardware
     return {
         precision if factor == 1 else f"sparse {precision}": hardware.peak(precision) * factor
-        for precision, factor in (*forms, (ATTENTION, 1.0))
+        for precision, factor in (*forms, (breakdown.ATTENTION, 1.0))
     }
 
 
-def step_sentence(phase: str, step: Breakdown) -> str:
+def step_sentence(phase: str, step: breakdown.Breakdown) -> str:
     """Return a sentence on a step: its time, memory- and compute-bound shares, longest operator."""
     longest = max(step.operators, key=lambda placed: placed.step_s)
     shares = ", ".join(f"{step.share(bound):.0%} {bound}-bound" for bound in ("memory", "compute"))
@@ -105,7 +101,7 @@ def latency_frame(report: dict[str, Any]) -> pd.DataFrame:
     )
 
 
-def _rows(phase: str, step: Breakdown) -> list[dict[str, Any]]:
+def _rows(phase: str, step: breakdown.Breakdown) -> list[dict[str, Any]]:
     rest = {"phase": phase, "operator": "overhead, launches, messages", "bound": "neither"}
     return [
         *(_row(phase, step, placed) for placed in step.operators),
@@ -114,7 +110,7 @@ def _rows(phase: str, step: Breakdown) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _row(phase: str, step: Breakdown, placed: Placed) -> dict[str, Any]:
+def _row(phase: str, step: breakdown.Breakdown, placed: breakdown.Placed) -> dict[str, Any]:
     operator = placed.operator
     return {
         "phase": phase,

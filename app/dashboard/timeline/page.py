@@ -15,17 +15,9 @@ from app.dashboard.kept_runs.folder import kept_runs, last_change_s
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
+from app.dashboard.timeline import visible_requests as visible
 from app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
 from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
-from app.dashboard.timeline.visible_requests import (
-    MOST_LINES,
-    VisibleRequests,
-    busiest_window,
-    in_window,
-    slowest,
-    timeline_data,
-    window_around,
-)
 from app.dashboard.widgets import bound, problems_shown
 from app.figures.batches import MOST_BATCHES
 from workloads.errors import ServetwinError
@@ -97,21 +89,23 @@ def _requested(shown_run: TimelineRun) -> int | None:
     return None
 
 
-def _choice(shown_run: TimelineRun, row: int | None) -> VisibleRequests:
+def _choice(shown_run: TimelineRun, row: int | None) -> visible.VisibleRequests:
     left, right = st.columns([1, 2])
     show = left.segmented_control(
         "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, **bound("timeline_show")
     )
     with right:
         if show == _SLOWEST:
-            count = st.slider("How many", 5, MOST_LINES, 20, key="timeline_slowest")
-            return slowest(shown_run, count)
-        return in_window(shown_run, _window(shown_run, row), row)
+            count = st.slider("How many", 5, visible.MOST_LINES, 20, key="timeline_slowest")
+            return visible.slowest(shown_run, count)
+        return visible.in_window(shown_run, _window(shown_run, row), row)
 
 
 def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
     low, high = floor(100 * shown_run.start_s) / 100, ceil(100 * shown_run.end_s) / 100
-    begin = busiest_window(shown_run) if row is None else window_around(shown_run, row)
+    begin = (
+        visible.busiest_window(shown_run) if row is None else visible.window_around(shown_run, row)
+    )
     start_s, end_s = st.session_state.get("timeline_window") or begin
     start_s, end_s = max(low, start_s), min(high, end_s)
     if start_s >= end_s:
@@ -124,9 +118,9 @@ def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
     return shown[0], shown[1]
 
 
-def _chart(shown_run: TimelineRun, choice: VisibleRequests, row: int | None) -> None:
+def _chart(shown_run: TimelineRun, choice: visible.VisibleRequests, row: int | None) -> None:
     chosen = None if row is None else str(shown_run.run.requests["request_id"].iloc[row])
-    shown = timeline_data(shown_run, choice)
+    shown = visible.timeline_data(shown_run, choice)
     chart(
         figures.timeline(shown, chosen), "timeline_chart",
         on_select=_take_click, selection_mode="points",
@@ -149,7 +143,7 @@ def _take_click() -> None:
 def _explain(shown_run: TimelineRun, row: int) -> None:
     name = str(shown_run.run.requests["request_id"].iloc[row])
     st.subheader(f"Request {escaped(name)}")
-    zoom = partial(_zoom, window_around(shown_run, row))
+    zoom = partial(_zoom, visible.window_around(shown_run, row))
     draw_explanation(
         shown_run.explainer.explain(name), shown_run.explainer.waited_behind(name), zoom
     )

@@ -14,25 +14,8 @@ from app.dashboard.kept_runs.folder import last_change_s
 from app.dashboard.scenario.allowed_choices import offered, runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate
+from app.dashboard.trust import profile_fit, trials
 from app.dashboard.trust.error_by_load import error_by_band
-from app.dashboard.trust.profile_fit import (
-    coefficient_table,
-    decode_curve,
-    fit_sentence,
-    prompt_curve,
-    residuals,
-)
-from app.dashboard.trust.trials import (
-    EXAMPLE,
-    VERDICTS,
-    Trials,
-    error_rows,
-    find_trials,
-    profile_of,
-    requests_of,
-    verdict_table,
-    when_and_where,
-)
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from app.text.provenance import outside_warning
@@ -56,7 +39,7 @@ def page() -> None:
     _errors(trial)
     _calibration(name)
     st.caption("All requests of the trial, predicted and measured")
-    downloads(requests_of(trial), "trust_requests")
+    downloads(trials.requests_of(trial), "trust_requests")
 
 
 def _scenario(scenario: ScenarioFile) -> None:
@@ -85,35 +68,34 @@ def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, A
 
 def _trial() -> tuple[str, Trial]:
     st.subheader("Predicted against measured")
-    trials = _trials(str(runs_folder()), last_change_s(runs_folder()))
-    for problem in trials.problems:
+    read = _trials(str(runs_folder()), last_change_s(runs_folder()))
+    for problem in read.problems:
         st.warning(escaped(f"Left out: {problem}"))
     name = st.selectbox(
-        "Trial", list(trials.found), key="trust_trial", bind="query-params",
+        "Trial", list(read.found), key="trust_trial", bind="query-params",
         help="Folders of `servetwin verify --out`, and replays with load tests of the same "
         "requests, among the runs that this dashboard keeps; and a bundled trial.",
     )  # fmt: skip
-    return name, trials.found[name]
+    return name, read.found[name]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the runs ...")
-def _trials(root: str, changed: float) -> Trials:
-    return find_trials(Path(root))
+def _trials(root: str, changed: float) -> trials.Trials:
+    return trials.find_trials(Path(root))
 
 
 def _verdict(name: str, trial: Trial) -> None:
     comparison = trial.comparison
-    said = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    said[comparison.outcome](
-        f"{VERDICTS[comparison.outcome][0]} {escaped(' '.join(verdict_in_words(comparison)))} "
-        f"{len(trial.predicted.run.requests)} requests."
-    )
-    st.caption(escaped(f"Measured {when_and_where(trial)}."))
-    if (EXAMPLE / name).is_dir():
+    box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
+    sign, said = trials.VERDICTS[comparison.outcome][0], " ".join(verdict_in_words(comparison))
+    count = len(trial.predicted.run.requests)
+    box[comparison.outcome](f"{sign} {escaped(said)} {count} requests.")
+    st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
+    if (trials.EXAMPLE / name).is_dir():
         st.caption(f"Bundled with Servetwin: `{_COMMAND}` on its own engine, two shared vCPUs.")
-    chart(figures.errors_with_intervals(error_rows(comparison.metrics)), "trust_errors")
+    chart(figures.errors_with_intervals(trials.error_rows(comparison.metrics)), "trust_errors")
     with st.expander("The errors as a table"):
-        st.dataframe(verdict_table(comparison.metrics), hide_index=True)
+        st.dataframe(trials.verdict_table(comparison.metrics), hide_index=True)
         st.caption(
             f"Error: (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence "
             "interval. A metric holds when the interval lies within the limit, is refuted when it "
@@ -144,7 +126,7 @@ def _errors(trial: Trial) -> None:
 
 def _calibration(trial: str) -> None:
     st.subheader("Calibration")
-    path = profile_of(runs_folder(), trial)
+    path = trials.profile_of(runs_folder(), trial)
     choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
     name = st.selectbox(
         "Profile", choices, key="trust_profile", bind="query-params",
@@ -160,20 +142,17 @@ def _calibration(trial: str) -> None:
 
 
 def _describe(profile: Profile) -> None:
-    description = " of ".join([profile.describe()[0], *_date(profile)])
+    dates = [str(profile.machine["date"])] if "date" in profile.machine else []
+    description = " of ".join([profile.describe()[0], *dates])
     st.markdown(escaped(description[:1].upper() + description[1:]))
     for layout, fit in profile.layouts.items():
-        st.markdown(f"- {escaped(fit_sentence(layout, fit))}")
-
-
-def _date(profile: Profile) -> list[str]:
-    return [str(profile.machine["date"])] if "date" in profile.machine else []
+        st.markdown(f"- {escaped(profile_fit.fit_sentence(layout, fit))}")
 
 
 def _fits(profile: Profile) -> None:
     looks = figures.looks(profile.layouts)
-    decodes = {str(name): decode_curve(fit) for name, fit in profile.layouts.items()}
-    prompts = {str(name): prompt_curve(fit) for name, fit in profile.layouts.items()}
+    decodes = {str(name): profile_fit.decode_curve(fit) for name, fit in profile.layouts.items()}
+    prompts = {str(name): profile_fit.prompt_curve(fit) for name, fit in profile.layouts.items()}
     left, right = st.columns(2)
     with left:
         st.markdown("**A step of decodes**")
@@ -186,14 +165,14 @@ def _fits(profile: Profile) -> None:
         st.markdown("**Coefficients**")
         tabs = st.tabs([str(layout) for layout in profile.layouts])
         for tab, fit in zip(tabs, profile.layouts.values(), strict=True):
-            tab.dataframe(coefficient_table(fit), hide_index=True, height=300)
+            tab.dataframe(profile_fit.coefficient_table(fit), hide_index=True, height=300)
     with right:
         st.markdown("**Residuals**")
         _residuals(profile, looks)
 
 
 def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
-    left = residuals(profile)
+    left = profile_fit.residuals(profile)
     if not left:
         st.info("No residuals: this profile was computed, not measured.")
         return

@@ -1,15 +1,15 @@
 """Trials: predictions compared with load tests, of this dashboard's folder and a bundled one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from app.html.tables import metric_label
 from app.text.metric_labels import METRICS
 from app.text.report_folders import Trial, find_runs
 from loadtest.report.comparison import MetricComparison, Outcome
+from loadtest.report.comparison_report import metric_name
 from workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
@@ -35,10 +35,8 @@ class Trials:
 def find_trials(root: Path) -> Trials:
     """Return the trials among the runs under ``root``, then the bundled one."""
     problems: list[str] = []
-    own = _trials(_readable(root, problems))
-    example = _trials(_folders(EXAMPLE))
-    found = {_name(trial): trial for trial in [*own, *example]}
-    return Trials(found, tuple(problems))
+    own, example = find_runs(_readable(root, problems))[1], find_runs(_folders(EXAMPLE))[1]
+    return Trials({_name(trial): trial for trial in [*own, *example]}, tuple(problems))
 
 
 def profile_of(root: Path, name: str) -> Path | None:
@@ -69,9 +67,10 @@ def requests_of(trial: Trial) -> pd.DataFrame:
 
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
     """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
-    rows = [_error_row(row) for row in metrics if row.predicted and row.measured]
-    columns = ["metric", "error", "low", "high", "allowed"]
-    return pd.DataFrame(rows, columns=columns)
+    known = [row for row in metrics if row.predicted and row.measured]
+    rows = [_percents(row) for row in known]
+    frame = pd.DataFrame(rows, columns=["error", "low", "high", "allowed"], dtype=float)
+    return frame.assign(metric=[metric_name(row.metric) for row in known])
 
 
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
@@ -83,27 +82,21 @@ def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 
 def _figures(row: MetricComparison) -> dict[str, object]:
     metric = METRICS[row.metric.partition(".")[0]]
-    factor = metric.factor
     bounds = row.predicted
+    values = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+    named = zip(("predicted", "from", "to", "measured"), (*values, row.measured), strict=True)
+    shares = zip(("error", "error from", "error to", "limit"), _percents(row), strict=True)
     return {
-        "metric": f"{metric_label(row.metric)}, {metric.unit}",
-        "predicted": factor * bounds.value if bounds else None,
-        "from": factor * bounds.low if bounds else None,
-        "to": factor * bounds.high if bounds else None,
-        "measured": None if row.measured is None else factor * row.measured,
-        "error, %": None if row.error is None else 100 * row.error,
-        "error from, %": None if row.error_low is None else 100 * row.error_low,
-        "error to, %": None if row.error_high is None else 100 * row.error_high,
-        "limit, %": None if row.limit is None else 100 * row.limit,
+        "metric": f"{metric_name(row.metric)}, {metric.unit}",
+        **{name: metric.scaled(value) for name, value in named},
+        **{f"{name}, %": percent for name, percent in shares},
     }
 
 
-def _error_row(row: MetricComparison) -> tuple[object, ...]:
-    values = (row.error, row.error_low, row.error_high, row.limit)
-    return (
-        metric_label(row.metric),
-        *(float("nan") if value is None else 100 * value for value in values),
-    )
+def _percents(row: MetricComparison) -> list[float | None]:
+    """Return the error, its interval and its limit in per cent."""
+    shares = (row.error, row.error_low, row.error_high, row.limit)
+    return [None if share is None else 100 * share for share in shares]
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:
@@ -122,10 +115,6 @@ def _readable(root: Path, problems: list[str]) -> list[Path]:
 
 def _folders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-
-
-def _trials(folders: Sequence[Path]) -> Iterator[Trial]:
-    yield from find_runs(folders)[1] if folders else ()
 
 
 def _name(trial: Trial) -> str:

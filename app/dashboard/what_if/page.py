@@ -8,20 +8,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import figures
+from app.dashboard import simulations
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
 from app.dashboard.metrics_row import metrics_row, summaries_so_far
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulations import (
-    REPLICATIONS,
-    SimulatedScenario,
-    finished_replications,
-    replications,
-    simulate_or_stop,
-    steps_with_usage,
-)
+from app.dashboard.simulations import SimulatedScenario
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
@@ -44,7 +38,7 @@ def page() -> None:
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
         st.title("What if?")
-    outcome = simulate_or_stop(current_scenario())
+    outcome = simulations.simulate_or_stop(current_scenario())
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     with head:
         _pinning(outcome, baseline)
@@ -76,7 +70,7 @@ def interval_sentence(outcome: SimulatedScenario) -> str:
     missing = f" They do not cover the server: {unknown}." if certain else ""
     one = f" The large numbers are from one draw, seed {outcome.file.seed}." if generated else ""
     return (
-        f"Intervals cover nine of ten of {REPLICATIONS} replications, each with "
+        f"Intervals cover nine of ten of {simulations.REPLICATIONS} replications, each with "
         f"{' and '.join(drawn)}.{one}{missing}"
     )
 
@@ -84,7 +78,7 @@ def interval_sentence(outcome: SimulatedScenario) -> str:
 def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
     """Return what a replica's memory holds on average, by part of ``figures.memory_bar``, and the
     unit: bytes where a data sheet says how many there are, else tokens of KV memory."""
-    tokens = figures.mean_kv_parts(steps_with_usage(outcome))
+    tokens = figures.mean_kv_parts(simulations.steps_with_usage(outcome))
     server = outcome.scenario.profile
     if not isinstance(server, RooflineServer):
         return tokens, "tokens"
@@ -110,7 +104,7 @@ def _answer(
 
     All is computed before anything is drawn, so that nothing disappears for a moment.
     """
-    summaries = finished_replications(outcome)
+    summaries = simulations.finished_replications(outcome)
     attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
     verdict = judge(facts(outcome, attained))
     before = summaries_so_far(baseline) if baseline else None
@@ -131,9 +125,10 @@ def _replicate(
 ) -> None:
     """Simulate the missing replications; the page stays usable meanwhile."""
     for one in filter(None, (outcome, baseline)):
-        if not finished_replications(one):
-            for done, _ in enumerate(replications(one), start=1):
-                words.caption(f"Intervals: {done} of {REPLICATIONS} replications ...")
+        if not simulations.finished_replications(one):
+            for done, _ in enumerate(simulations.replications(one), start=1):
+                words.caption(f"Intervals: {done} of {simulations.REPLICATIONS} replications ...")
+    words.caption(f"Intervals: {done} of {simulations.REPLICATIONS} replications ...")
     words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
 
 

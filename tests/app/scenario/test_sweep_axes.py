@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.scenario.sweep_axes import Axis, grid, parse_axis, parse_rates
+from app.scenario.sweep_axes import Axis, combinations, parse_axis, parse_rates
 from workloads.errors import PolicyError
 
 
@@ -43,7 +43,7 @@ def test_rates_and_combinations() -> None:
         with pytest.raises(PolicyError, match="--rates"):
             parse_rates(text)
     axes = [parse_axis("max_seqs=4,8"), parse_axis("batching=static,chunked")]
-    assert len(list(grid(axes))) == 4
-    assert list(grid([])) == [{}]
+    assert len(list(combinations(axes))) == 4
+    assert list(combinations([])) == [{}]
     with pytest.raises(PolicyError, match="varied twice"):
-        list(grid([axes[0], axes[0]]))
+        list(combinations([axes[0], axes[0]]))

@@ -40,7 +40,7 @@ from workloads.sample import sample_trace
 @pytest.fixture
 def at(root: Path) -> Iterator[Any]:
     """The page on that folder."""
-    with patch.object(offers, "additions", lambda: replace(offers.Additions(), runs=str(root))):
+    with patch.object(offers, "additions", lambda: replace(offers.Additions(), runs=root)):
         test = page_test("runs")
         test.session_state["requests"] = 40
         yield test.run()

@@ -16,6 +16,7 @@ from app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
+from app.scenario.technique_options import IntensityOptions, LatencyOptions
 from app.text.technique_reports import intensity_report, latency_report
 from policies.batch import BatchShape
 from sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
@@ -87,18 +88,20 @@ def test_decodes_are_memory_bound_and_long_prompts_compute_bound() -> None:
 
 
 def test_tables_are_those_of_the_command_line() -> None:
-    report = intensity_report("llama-2-7b", "1,512", "128,4096", None, 2.0, "h100")
+    report = intensity_report(
+        IntensityOptions("llama-2-7b", "1,512", "128,4096", None, 2.0, "h100")
+    )
     grid = intensity_grid(report, "FFN")
     assert grid.loc["l = 128", "n = 1"] == pytest.approx(
         4096 * 11008 / (4096 * 11008 + 4096 + 11008)
     )
     assert grid.isna().to_numpy()[0].tolist() == [False, True], "more rows than keys"
     assert set(PRODUCTS) == {p for p in PRODUCTS if not intensity_grid(report, p).empty}
-    state = intensity_report("mamba-2.8b", "1", "128", None, 2.0, "h100")
+    state = intensity_report(IntensityOptions("mamba-2.8b", "1", "128", None, 2.0, "h100"))
     assert intensity_grid(state, "projections").empty
     assert work_frame(report)["position"].tolist() == [128, 4096]
     latencies = latency_frame(
-        latency_report("llama-2-13b", "h100", "1,64", "40", 1024, "bf16", "bf16", None)
+        latency_report(LatencyOptions("llama-2-13b", "h100", "1,64", "40", 1024))
     )
     assert latencies["batch"].tolist() == [1, 64]
     assert latencies["step, ms"][0] == pytest.approx(26.9e9 / 3.35e12 * 1e3, rel=0.02)
