@@ -1,7 +1,9 @@
 """One self-contained HTML file for a run, or for several side by side."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import pandas as pd
 
@@ -9,6 +11,7 @@ from app import figures
 from app.html.charts import POLICY, Charts, asset
 from app.html.elements import Child, document, element
 from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_short
+from app.html.run_charts import run_charts
 from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, totals_table
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
@@ -18,9 +21,6 @@ from loadtest.report.comparison_report import render_requests, verdict_in_words
 from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
 from workloads.errors import ServetwinError
-
-MOST_TIMELINES = 4
-"""With more runs than these there are no timelines of single requests."""
 
 
 def render_html(runs: Sequence[NamedRun], trials: Sequence[Trial], slo: SLO | None = None) -> str:
@@ -38,11 +38,8 @@ class _Page:
         self._runs = runs
         self._trials = trials
         self._slo = slo
-        self._limits = slo or SLO()
         self._looks = figures.looks(named.name for named in runs)
         self._charts = Charts()
-        self._requests = {named.name: named.run.requests for named in runs}
-        self._measured = {n.name: n.run.requests for n in runs if n.run.kind == "loadtest"}
 
     def html(self) -> str:
         """Return the whole file."""
@@ -60,9 +57,7 @@ class _Page:
         sections = [
             self._opening(title),
             self._tables(),
-            self._distributions(),
-            self._over_time(),
-            *self._timelines(),
+            *self._charted(),
             *(self._trial(trial) for trial in self._trials),
             scenarios(self._runs),
             glossary(),
@@ -91,48 +86,10 @@ class _Page:
             totals_table(self._runs, self._looks, self._slo),
         )
 
-    def _distributions(self) -> ET.Element:
-        drawn = []
-        for name in LATENCIES:
-            found = figures.latency_cdf(self._requests, name, self._looks, self._limit_s(name))
-            title = f"{METRICS[name].label}: share of requests within it"
-            drawn.append(self._charts.place(title, found))
-        if self._measured:
-            gaps = figures.chunk_gap_cdf(self._measured, self._looks)
-            drawn.insert(2, self._charts.place("Chunk gaps (ITL)", gaps))
-        return _section("Distributions", drawn)
-
-    def _over_time(self) -> ET.Element:
-        looks, place = self._looks, self._charts.place
-        drawn = []
-        for name in ("ttft_s", "tpot_s"):
-            found = figures.latency_over_time(self._requests, name, looks, self._limit_s(name))
-            drawn.append(place(f"{METRICS[name].label} over time", found))
-        throughput = figures.throughput_over_time(self._requests, looks)
-        drawn.append(place("Output throughput over time", throughput))
-        if self._measured:
-            lag = figures.schedule_lag(self._measured, looks)
-            drawn.append(place("Schedule lag: how late the client was", lag))
-        if states := {n.name: state for n in self._runs if len(state := server_state(n))}:
-            title = "Requests running and waiting, and KV memory"
-            drawn.append(place(title, figures.server_over_time(states, looks)))
-        return _section("Over time", drawn)
-
-    def _timelines(self) -> list[ET.Element]:
-        drawn: list[ET.Element] = []
-        if len(self._runs) <= MOST_TIMELINES:
-            for named in self._runs:
-                chart = figures.gantt(named.run.requests)
-                drawn.append(self._charts.place(f"Requests of {named.name}", chart))
-        bars = {
-            named.name: figures.mean_kv_parts(named.run.steps)
-            for named in self._runs
-            if "live_tokens" in named.run.steps
-        }
-        if bars:
-            chart = figures.memory_bar(bars, "tokens")
-            drawn.append(self._charts.place("KV memory, mean over the run", chart))
-        return [_section("Requests and memory", drawn)] if drawn else []
+    def _charted(self) -> Iterator[ET.Element]:
+        charts = run_charts(self._runs, self._looks, self._slo or SLO())
+        for section, of_section in groupby(charts, key=itemgetter(0)):
+            yield _section(section, [self._charts.place(*drawn) for _, *drawn in of_section])
 
     def _trial(self, trial: Trial) -> ET.Element:
         """Return predicted against measured, request by request, and again on the recorded send
@@ -180,10 +137,6 @@ class _Page:
         )
         return element("section", title, explained, comparison_table(found.comparison))
 
-    def _limit_s(self, metric: str) -> float | None:
-        limit_s: float | None = getattr(self._limits, metric)
-        return limit_s
-
 
 def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
     return element("section", element("h2", title), element("div", *drawn, class_="charts"))
@@ -193,16 +146,6 @@ def _verdict(trial: Trial) -> ET.Element:
     said = " ".join(verdict_in_words(trial.comparison))
     class_ = OUTCOME_CLASSES[trial.comparison.outcome]
     return element("p", f"{trial.predicted.name}: {said}", class_=class_)
-
-
-def server_state(named: NamedRun) -> pd.DataFrame:
-    """Return the server over time: steps of a simulation, or scraped metrics of a load test."""
-    run = named.run
-    if run.kind == "loadtest":
-        return named.server if named.server is not None else pd.DataFrame()
-    pools = isinstance(run.scenario.get("profile"), list)
-    kv_tokens = None if pools else run.scenario.get("policies", {}).get("kv_tokens")
-    return figures.state_of_steps(run.steps, kv_tokens)
 
 
 def _with_arrivals(found: RequestDifferences, requests: pd.DataFrame) -> pd.DataFrame:

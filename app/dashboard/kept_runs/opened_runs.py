@@ -1,22 +1,17 @@
 """Runs of the folder, read again only when they have changed, with their facts and figures."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
-from app import figures
 from app.dashboard.kept_runs.folder import child, last_change_s
-from app.figures import Figure
 from app.html.facts import what_ran
-from app.html.report import server_state
 from app.html.tables import POINTS, described
 from app.text.metric_labels import METRICS
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun, Trial, find_runs
 from app.text.tables import counts_line, error_lines
-from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
 
 Found = tuple[list[NamedRun], list[Trial]]
@@ -56,30 +51,6 @@ def latency_frame(run: Run) -> pd.DataFrame:
         }
         for name, found in described(run).items()
     )
-
-
-def drawn(named: NamedRun, slo: SLO) -> Iterator[tuple[str, Figure]]:
-    """Yield titles and figures of one run."""
-    name, run = named.name, named.run
-    looks, requests = figures.looks([name]), {name: run.requests}
-    for metric in LATENCIES:
-        limit_s = getattr(slo, metric)
-        yield METRICS[metric].label, figures.latency_cdf(requests, metric, looks, limit_s)
-    if "chunk_s" in run.requests:
-        yield "Chunk gaps (ITL)", figures.chunk_gap_cdf(requests, looks)
-    for metric in ("ttft_s", "tpot_s"):
-        figure = figures.latency_over_time(requests, metric, looks, getattr(slo, metric))
-        yield f"{METRICS[metric].label} over time", figure
-    yield "Output throughput over time", figures.throughput_over_time(requests, looks)
-    if run.kind == "loadtest":
-        yield "Schedule lag: how late the client was", figures.schedule_lag(requests, looks)
-    state = server_state(named)
-    if len(state):
-        yield "The server over time", figures.server_over_time({name: state}, looks)
-    if "live_tokens" in run.steps:
-        bars = {name: figures.mean_kv_parts(run.steps)}
-        yield "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
-    yield "Requests", figures.gantt(run.requests)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

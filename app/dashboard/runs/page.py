@@ -11,7 +11,7 @@ from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.kept_runs.folder import delete, zip_problem, zipped
-from app.dashboard.kept_runs.opened_runs import drawn, facts, latency_frame, opened
+from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
 from app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
 from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
 from app.dashboard.scenario.allowed_choices import runs_folder
@@ -20,6 +20,8 @@ from app.dashboard.scenario.uploads import uploads
 from app.dashboard.simulations import simulate
 from app.dashboard.widgets import bound, problems_shown
 from app.html.report import render_html
+from app.html.run_charts import run_charts
+from app.figures import looks
 from app.scenario.scenario_file import ScenarioFile
 from app.text.report_folders import NamedRun
 from workloads.errors import ServetwinError
@@ -188,7 +190,8 @@ def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     frame = latency_frame(named.run)
     st.dataframe(frame, hide_index=True, placeholder="-")
     columns = st.columns(2)
-    for place, (title, figure) in enumerate(drawn(named, file.slo.slo())):
+    charts = run_charts([named], looks([named.name]), file.slo.slo())
+    for place, (_, title, figure) in enumerate(charts):
         with columns[place % 2]:
             st.markdown(f"**{title}**")
             chart(figure, f"runs_chart_{place}")

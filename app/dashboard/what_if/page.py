@@ -128,7 +128,6 @@ def _replicate(
         if not simulations.finished_replications(one):
             for done, _ in enumerate(simulations.replications(one), start=1):
                 words.caption(f"Intervals: {done} of {simulations.REPLICATIONS} replications ...")
-    words.caption(f"Intervals: {done} of {simulations.REPLICATIONS} replications ...")
     words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
 
 

@@ -20,9 +20,10 @@ from app.dashboard.scenario import allowed_choices as offers
 from app.dashboard.kept_runs import folder as runs_folder
 from app.dashboard.kept_runs.folder import child, delete, new_child, zip_problem, zipped
 from app.dashboard.runs.listing import listed_runs, runs_table
-from app.dashboard.kept_runs.opened_runs import drawn, facts, latency_frame, opened
+from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
 from app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
 from app.dashboard.simulations import SimulatedScenario
+from app.scenario.dashboard_options import Additions
 from app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
 from tests.support.dashboard_runs import QUANTISED, quantised, simulated_scenario
 from sim.records.metrics import SLO
@@ -40,7 +41,7 @@ from workloads.sample import sample_trace
 @pytest.fixture
 def at(root: Path) -> Iterator[Any]:
     """The page on that folder."""
-    with patch.object(offers, "additions", lambda: replace(offers.Additions(), runs=root)):
+    with patch.object(offers, "additions", lambda: replace(Additions(), runs=root)):
         test = page_test("runs")
         test.session_state["requests"] = 40
         yield test.run()
