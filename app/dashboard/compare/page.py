@@ -14,7 +14,7 @@ from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, summaries_so_far
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import SimulatedScenario
+from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.widgets import bound
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
@@ -23,7 +23,7 @@ from workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
 _MEANING = (
-    f"Value of one run [90 % interval over {simulations.REPLICATIONS} replications]. All policies "
+    f"Value of one run [90 % interval over {REPLICATIONS} replications]. All policies "
     "get the same draws of workload and server (common random numbers), so a difference is more "
     "certain than the values themselves."
 )
@@ -118,8 +118,8 @@ def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -
     for place, (label, outcome) in enumerate(outcomes.items()):
         if not simulations.finished_replications(outcome):
             for done, _ in enumerate(simulations.replications(outcome), start=1):
-                share = (place + done / simulations.REPLICATIONS) / len(outcomes)
-                said = f"{escaped(label)}: replication {done} of {simulations.REPLICATIONS}"
+                share = (place + done / REPLICATIONS) / len(outcomes)
+                said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
                 bar.progress(min(1.0, share), said)
 
 

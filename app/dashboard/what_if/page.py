@@ -15,7 +15,7 @@ from app.dashboard.formatting import plain
 from app.dashboard.metrics_row import metrics_row, summaries_so_far
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulations import SimulatedScenario
+from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
@@ -70,7 +70,7 @@ def interval_sentence(outcome: SimulatedScenario) -> str:
     missing = f" They do not cover the server: {unknown}." if certain else ""
     one = f" The large numbers are from one draw, seed {outcome.file.seed}." if generated else ""
     return (
-        f"Intervals cover nine of ten of {simulations.REPLICATIONS} replications, each with "
+        f"Intervals cover nine of ten of {REPLICATIONS} replications, each with "
         f"{' and '.join(drawn)}.{one}{missing}"
     )
 
@@ -127,7 +127,7 @@ def _replicate(
     for one in filter(None, (outcome, baseline)):
         if not simulations.finished_replications(one):
             for done, _ in enumerate(simulations.replications(one), start=1):
-                words.caption(f"Intervals: {done} of {simulations.REPLICATIONS} replications ...")
+                words.caption(f"Intervals: {done} of {REPLICATIONS} replications ...")
     words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
 
 
