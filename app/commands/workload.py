@@ -20,7 +20,6 @@ from app.scenario.workload_options import (
     SessionOptions,
     UserOptions,
 )
-from app.text.tables import note_lines
 from app.text.workload_report import check_lines, statistics_lines
 from workloads.errors import TraceError
 
@@ -48,6 +47,7 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
+    from app.text.tables import note_lines
     from workloads.statistics.statistics import statistics
 
     requests = replace(read, path=trace, seed=seed).read()
@@ -97,7 +97,7 @@ def generate(
     if servegen.servegen is not None:
         _write(servegen.generate(servegen.servegen, seed), out)
         return
-    prompt, output = lengths.prompt(), lengths.output()
+    prompt, output = lengths.choice("prompt"), lengths.choice("output")
     arrivals = arrivals_of(arrivals.name, arrivals)
     if prefix.name in CONVERSATIONS:
         trace = sessions.generate(prefix, arrivals, output, seed)
@@ -137,6 +137,7 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
 
 
 def _write(trace: "Trace", out: Path) -> None:
+    from app.text.tables import note_lines
     from workloads.native import write_trace
 
     write_trace(trace, out)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, DASHES, LIMIT_COLOUR
+from app.figures.canvas import Figure, canvas, plot
+from app.figures.palette import COLOURS, DASHES, LIMIT_LINE
 
 _TERA = 1e12
 _KINDS = {
@@ -47,37 +47,29 @@ def roofline(
 def _add_roof(
     figure: Figure, name: str, peak: float, bytes_per_s: float, left: float, right: float, dash: str
 ) -> None:
-    ridge = peak / bytes_per_s
-    figure.add_scatter(
-        x=[left, ridge, right],
-        y=[left * bytes_per_s / _TERA, peak / _TERA, peak / _TERA],
-        name=f"{name}: {peak / _TERA:,.4g} TFLOP/s from {ridge:,.0f} FLOP/byte",
-        mode="lines",
-        line={"color": LIMIT_COLOUR, "dash": dash, "width": 2},
-        hovertemplate="the device allows %{y:.4g} TFLOP/s at %{x:.4g} FLOP/byte<extra></extra>",
-    )
+    ridge, top = peak / bytes_per_s, peak / _TERA
+    label = f"{name}: {top:,.4g} TFLOP/s from {ridge:,.0f} FLOP/byte"
+    x, y = [left, ridge, right], [left * bytes_per_s / _TERA, top, top]
+    hover = "the device allows %{y:.4g} TFLOP/s at %{x:.4g} FLOP/byte<extra></extra>"
+    plot(figure, "lines", label, x, y, hover, line={**LIMIT_LINE, "dash": dash, "width": 2})
 
 
 def _add_dot(figure: Figure, dot: pd.Series) -> None:
     colour, style = _PHASES[dot["phase"]]
     label = dot["operator"].removeprefix(f"{dot['phase']} ")
-    figure.add_scatter(
-        x=[dot["intensity_flops_per_byte"]],
-        y=[dot["flops_per_s"] / _TERA],
-        name=f"{dot['phase']}: {label}",
-        mode="markers",
-        marker={
-            "color": colour,
-            "symbol": _KINDS.get(dot["operator"], _OTHER) + style,
-            "size": _LEAST_PX + (_MOST_PX - _LEAST_PX) * float(np.sqrt(dot["share"])),
-            "line": {"width": 2, "color": colour},
-            "opacity": 0.85,
-        },
-        hovertemplate=(
-            f"{dot['operator']} in {dot['phase']}: %{{y:.4g}} TFLOP/s at %{{x:.4g}} FLOP/byte, "
-            f"{dot['bound']}-bound, {dot['share']:.1%} of the step<extra></extra>"
-        ),
+    marker = {
+        "color": colour,
+        "symbol": _KINDS.get(dot["operator"], _OTHER) + style,
+        "size": _LEAST_PX + (_MOST_PX - _LEAST_PX) * float(np.sqrt(dot["share"])),
+        "line": {"width": 2, "color": colour},
+        "opacity": 0.85,
+    }
+    hover = (
+        f"{dot['operator']} in {dot['phase']}: %{{y:.4g}} TFLOP/s at %{{x:.4g}} FLOP/byte, "
+        f"{dot['bound']}-bound, {dot['share']:.1%} of the step<extra></extra>"
     )
+    x, y = [dot["intensity_flops_per_byte"]], [dot["flops_per_s"] / _TERA]
+    plot(figure, "markers", f"{dot['phase']}: {label}", x, y, hover, marker=marker)
 
 
 def _span(

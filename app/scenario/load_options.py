@@ -18,7 +18,6 @@ from workloads.generators.processes import ARRIVALS
 if TYPE_CHECKING:
     from loadtest.options import LoadOptions
     from workloads.generators.arrivals import ArrivalProcess
-    from workloads.generators.lengths import LengthDistribution
     from workloads.trace import Trace
 
 ENDLESS_REQUESTS = 1000
@@ -84,14 +83,6 @@ class LoadChoice:
     def endless(self) -> bool:
         """Whether users send until the duration is over."""
         return self.concurrency is not None and self.limit is None and self.duration_s is not None
-
-    @property
-    def _prompt(self) -> str:
-        return self.prompt_tokens or DEFAULT_PROMPT.name
-
-    @property
-    def _output(self) -> str:
-        return self.output_tokens or DEFAULT_OUTPUT.name
 
     def record(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, for ``scenario.yaml``."""
@@ -196,11 +187,18 @@ class LoadChoice:
 
     def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
         from workloads.generators.generate import WorkloadSpec, generate
+        from workloads.generators.lengths import IndependentLengths
 
         note = [f"arrivals {self.arrivals}"] if self.arrivals else []
         note += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
-        note += [f"prompts {self._prompt}", f"outputs {self._output}", f"seed {self.seed}"]
-        made = generate(WorkloadSpec(count, process, self._lengths()), self.seed)
+        prompts = self.prompt_tokens or DEFAULT_PROMPT.name
+        outputs = self.output_tokens or DEFAULT_OUTPUT.name
+        note += [f"prompts {prompts}", f"outputs {outputs}", f"seed {self.seed}"]
+        lengths = IndependentLengths(
+            lengths_of(prompts, DEFAULT_PROMPT, "--prompt-tokens").distribution(),
+            lengths_of(outputs, DEFAULT_OUTPUT, "--output-tokens").distribution(),
+        )
+        made = generate(WorkloadSpec(count, process, lengths), self.seed)
         return replace(made, notes=(", ".join(note),))
 
     def _arrivals(self, text: str) -> ArrivalChoice:
@@ -214,13 +212,6 @@ class LoadChoice:
         if self.duration_s is None:
             raise LoadTestError("--arrivals ramp: wants --duration S, for how long it climbs")
         return replace(choice, period_s=self.duration_s)
-
-    def _lengths(self) -> "LengthDistribution":
-        from workloads.generators.lengths import IndependentLengths
-
-        prompt = lengths_of(self._prompt, DEFAULT_PROMPT, "--prompt-tokens")
-        output = lengths_of(self._output, DEFAULT_OUTPUT, "--output-tokens")
-        return IndependentLengths(prompt.distribution(), output.distribution())
 
 
 def _enough(expected: float) -> int:

@@ -52,9 +52,7 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     known = _File.model_fields
     if not isinstance(found, dict):
         raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(known)}")
-    for key in found:
-        if key not in known:
-            raise PolicyError(f"{path}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    _require_known(str(path), found, known)
     try:
         return _scenario(_File.model_validate(found), str(path))
     except ValidationError as error:
@@ -66,16 +64,16 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
 def _scenario(file: _File, where: str) -> TechniqueScenario:
     setup = build_setup(file.model, file.hardware, file.techniques, file.efficiency)
     if file.policies:
-        _require_known(where, "policies", file.policies, setup.policies.as_dict())
+        _require_known(f"{where}: policies", file.policies, setup.policies.as_dict())
         settings = dict(file.policies)
         kv_tokens = settings.pop("kv_tokens", None)
         policies = with_settings(setup.policies, settings)
         setup = Setup(setup.deployment, policies, setup.cluster, setup.acceptance, kv_tokens)
-    _require_known(where, "workload", file.workload, Experiment.__match_args__)
+    _require_known(f"{where}: workload", file.workload, Experiment.__match_args__)
     return TechniqueScenario(setup, Experiment(**file.workload), bool(file.workload))
 
 
-def _require_known(where: str, part: str, section: dict[str, Any], known: Any) -> None:
+def _require_known(where: str, section: dict[str, Any], known: Any) -> None:
     for key in section:
         if key not in known:
-            raise PolicyError(f"{where}: {part}: unknown key {key!r}; {did_you_mean(key, known)}")
+            raise PolicyError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")

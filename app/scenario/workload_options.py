@@ -59,15 +59,11 @@ class LengthOptions:
     jitter: Annotated[float, Option()] = 0.0
     """Sigma of a factor on lengths drawn from a trace."""
 
-    def prompt(self) -> LengthChoice:
-        """Return the choice of prompt lengths. Raises ``TraceError`` for an unknown name."""
-        return self._choice("prompt")
+    def choice(self, part: str) -> LengthChoice:
+        """Return the choice of lengths of a part, ``prompt`` or ``output``.
 
-    def output(self) -> LengthChoice:
-        """Return the choice of output lengths. Raises ``TraceError`` for an unknown name."""
-        return self._choice("output")
-
-    def _choice(self, part: str) -> LengthChoice:
+        Raises ``TraceError`` for an unknown name.
+        """
         law, mean, cv, most = (getattr(self, f"{part}_{x}") for x in ("law", "mean", "cv", "max"))
         choice = LengthChoice(part, "fixed", mean, cv, most, self.length_zipf, self.tail_alpha)
         return lengths_of("fixed" if self.fixed else law, choice, f"--{part}-law")

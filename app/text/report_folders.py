@@ -16,8 +16,8 @@ from sim.experiments.predict import Interval
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, RunError, load_run
 
-_RUN_FILES = ("summary.json", "meta.json", "requests.parquet")
-_VERDICT = "verdict.json"
+RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
+VERDICT = "verdict.json"
 _PREDICTED = "predicted"
 
 
@@ -58,6 +58,11 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
     return list(runs.values()), list(_trials(runs))
 
 
+def is_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, perhaps a damaged one."""
+    return any((folder / name).exists() for name in RUN_FILES)
+
+
 def same_load(predicted: Run, measured: Run) -> bool:
     """Return whether both had the same requests at the same times."""
     ours, theirs = (
@@ -79,7 +84,7 @@ def _load(folder: Path) -> Run:
 
 
 def _runs_in(folder: Path) -> Iterator[Path]:
-    if any((folder / name).exists() for name in _RUN_FILES):
+    if is_run(folder):
         yield folder
         return
     inside = [path for path in _subfolders(folder) if _holds_runs(path)]
@@ -94,7 +99,7 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 
 def _holds_runs(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()}
-    return bool(names & {*_RUN_FILES, _VERDICT, _PREDICTED})
+    return bool(names & {*RUN_FILES, VERDICT, _PREDICTED})
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -121,7 +126,7 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
     verdicts = {
         folder: verdict
         for place in sorted(above)
-        if (place / _VERDICT).exists()
+        if (place / VERDICT).exists()
         for folder, verdict in _read_verdicts(place).items()
     }
     for folder, verdict in verdicts.items():
@@ -167,7 +172,7 @@ def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
 
     There is a folder for each load; older versions kept the runs of a single load in ``folder``.
     """
-    path = folder / _VERDICT
+    path = folder / VERDICT
     try:
         record = json.loads(path.read_text())
         if "levels" not in record:

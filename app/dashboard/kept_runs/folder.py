@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
+from app.text.report_folders import is_run
 from sim.records.run import RunError
 
 MOST_ZIP_BYTES = 200_000_000
-RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
 _DEEPEST = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
@@ -77,11 +77,6 @@ def files_in(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         for name in (*names, *(each for each in folders if (Path(place) / each).is_symlink())):
             yield Path(place) / name
-
-
-def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run, perhaps a damaged one."""
-    return any((folder / name).exists() for name in RUN_FILES)
 
 
 def kept_runs(root: Path) -> list[str]:

@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pandas as pd
 import yaml
 
-from app.dashboard.kept_runs.folder import RUN_FILES, child, files_in, is_run
+from app.dashboard.kept_runs.folder import child, files_in
 from app.html.facts import what_ran_short
 from app.text.metric_labels import METRICS
+from app.text.report_folders import RUN_FILES, VERDICT, is_run
 from loadtest.report.comparison_report import metric_name
 from sim.records.metrics import figure
 from sim.records.run import RunError, RunKind
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
-_VERDICT = "verdict.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _group_row(folder: Path) -> dict[str, Any]:
     if not count:
         raise RunError(f"{folder.name}: neither a run nor a folder of runs")
     runs = "1 run" if count == 1 else f"{count} runs"
-    is_verified = (folder / _VERDICT).exists()
+    is_verified = (folder / VERDICT).exists()
     return {"kind": f"verification, {runs}" if is_verified else f"folder of {runs}"}
 
 
