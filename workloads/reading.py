@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from workloads.errors import TraceError
@@ -109,11 +109,8 @@ def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request
 
 
 def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
-    late, latest_s = 0, 0.0
-    for request in requests:
-        late += request.arrival_s < latest_s
-        latest_s = max(latest_s, request.arrival_s)
-    if late:
+    latest_s = accumulate((request.arrival_s for request in requests), max)
+    if late := sum(r.arrival_s < before_s for r, before_s in zip(requests, latest_s, strict=True)):
         notes.append(f"{counted(late, 'row')} out of order: sorted by arrival")
     return sorted(requests, key=lambda request: request.arrival_s)
 

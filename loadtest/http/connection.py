@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, server: str, pool: "ConnectionPool") -> None:
-        self._server = server
+        self.server = server
         self._pool = pool
         self._response: StampedResponse | None = None
         self._opening_since_s = time.perf_counter()
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, method: str, message: bytes) -> StampedResponse:
         """Send a whole request and return the answer to come."""
-        self._response = StampedResponse(self._server, method, self.abort)
+        self._response = StampedResponse(self.server, method, self.abort)
         self._sent_at_s = time.perf_counter()
         self._transport.write(message)
         return self._response

@@ -51,8 +51,7 @@ class RecordedReads:
         return self._stamps_ns[index], bytes(self._data[start:end])
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for stamp_ns, (start, end) in zip(self._stamps_ns, pairwise(self._ends), strict=True):
-            yield stamp_ns, bytes(self._data[start:end])
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def size_bytes(self) -> int:

@@ -83,11 +83,11 @@ class StampingTransport(httpx.AsyncBaseTransport):
     ) -> StampedResponse:
         pool = self._pools.setdefault(origin, ConnectionPool(self._keepalive_s))
         if idle := pool.take():
-            answer = await _send(idle, origin, request, message)
+            answer = await _send(idle, request, message)
             if not idle.closed_before_request(answer):
                 return answer
             self.resent += 1
-        return await _send(await self._connect(origin, pool, request), origin, request, message)
+        return await _send(await self._connect(origin, pool, request), request, message)
 
     async def _connect(
         self, origin: Origin, pool: ConnectionPool, request: httpx.Request
@@ -116,9 +116,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
         return context
 
 
-async def _send(
-    connection: Connection, origin: Origin, request: httpx.Request, message: bytes
-) -> StampedResponse:
+async def _send(connection: Connection, request: httpx.Request, message: bytes) -> StampedResponse:
     """Send a request and return its answer once its head is here or it has failed."""
     answer = connection.send(request.method, message)
     timeout_s = _timeout_s(request, "read")
@@ -128,7 +126,7 @@ async def _send(
     except TimeoutError as error:
         connection.abort()
         reason = f"no answer within {timeout_s:g} s"
-        raise httpx.ReadTimeout(f"{_server(origin)}: {reason}") from error
+        raise httpx.ReadTimeout(f"{connection.server}: {reason}") from error
     except asyncio.CancelledError:
         connection.abort()
         raise

@@ -42,9 +42,9 @@ def looped(trace: Trace, times: int) -> Trace:
     if times == 1:
         return trace
     if not trace.rate_per_s:
+        no_gap = "so there is no gap to leave before they arrive again"
         raise LoadTestError(
-            f"--loop {times}: all requests of {trace.source} arrive at once, so there is no gap to "
-            "leave before they arrive again"
+            f"--loop {times}: all requests of {trace.source} arrive at once, {no_gap}"
         )
     every_s = trace.span_s + 1 / trace.rate_per_s
     repeats = Repeats(trace)

@@ -69,10 +69,7 @@ def _with_descendants(trace: Trace, roots: Iterable[Request], followers: Followe
 def _refuse_cycles(parents: Mapping[str, str | None]) -> None:
     if not any(parents.values()):
         return
-    broken = broken_links(parents)
-    for name, reason in broken.items():
+    for name, reason in broken_links(parents).items():
         if reason == "cyclic":
-            raise LoadTestError(
-                f"request {name!r} waits for itself, by way of {parents[name]!r}; "
-                "give one of them no parent_id"
-            )
+            circle = f"request {name!r} waits for itself, by way of {parents[name]!r}"
+            raise LoadTestError(f"{circle}; give one of them no parent_id")

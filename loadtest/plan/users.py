@@ -38,10 +38,8 @@ def with_users(
     if not 0 <= ramp_up_s < inf:
         raise LoadTestError(f"--ramp-up {ramp_up_s:g}: must be 0 s or more")
     if len(trace) < users:
-        raise LoadTestError(
-            f"--concurrency {users}: {trace.source} has {counted(len(trace), 'request')}, "
-            "fewer than one for each user"
-        )
+        has = f"{trace.source} has {counted(len(trace), 'request')}, fewer than one for each user"
+        raise LoadTestError(f"--concurrency {users}: {has}")
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM, users)))
     thinks_s = think.sample(len(trace), rng).round(6) if think else np.zeros(len(trace))
     requests: list[Request] = []

@@ -5,25 +5,9 @@ an event is kept.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
 FramedEvent = tuple[int, bytes]
 """The offset of its end in the bytes fed last, and its payload."""
-
-
-class Framing(Protocol):
-    """Takes a body in pieces and yields its events; an event without a payload is skipped."""
-
-    def feed(self, data: bytes) -> Iterator[FramedEvent]:
-        """Yield the events that end in ``data``; exhaust it before the next call."""
-
-    def end(self) -> Iterator[FramedEvent]:
-        """Yield the events that end with the body."""
-
-
-def framing_of(start: bytes) -> Framing:
-    """Return the framing of a body by its start: lines of JSON after a brace, else SSE."""
-    return JsonLines() if start.lstrip().startswith(b"{") else ServerSentEvents()
 
 
 class JsonLines:
@@ -71,6 +55,18 @@ class ServerSentEvents:
         self._half_line_end = data[-1:] if data.endswith(b"\r") else b""
         whole = data.removesuffix(b"\r")
         return whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+Framing = JsonLines | ServerSentEvents
+"""Takes a body in pieces and yields its events; an event without a payload is skipped.
+
+Exhaust what ``feed`` yields before the next call.
+"""
+
+
+def framing_of(start: bytes) -> Framing:
+    """Return the framing of a body by its start: lines of JSON after a brace, else SSE."""
+    return JsonLines() if start.lstrip().startswith(b"{") else ServerSentEvents()
 
 
 class _Splitter:

@@ -88,6 +88,6 @@ class ReadAhead:
                 self.unread.append(exchange)
             else:
                 self._fresh.append((exchange, reader.stream))
-                if reader.advanced:
+                if reader.pieces:
                     exchange.reads = RecordedReads()
             yield

@@ -28,7 +28,7 @@ def read_stream(exchange: Exchange) -> TokenStream:
 class StreamReader:
     """Reads an answer in steps: some while it comes in, the rest at the end.
 
-    ``stream`` has the tokens read so far.
+    ``stream`` has the tokens read so far, ``pieces`` is the number of pieces read.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -37,7 +37,7 @@ class StreamReader:
         self._framing: Framing | None = None
         self._start = b""
         self._stamp_ns = 0
-        self._pieces = 0
+        self.pieces = 0
         self._ended = False
 
     def advance(self, most: int) -> int:
@@ -48,16 +48,11 @@ class StreamReader:
         reads = self._exchange.reads
         if not isinstance(reads, RecordedReads) or _encoding(self._exchange):
             return 0
-        span = reads.span(self._pieces, most)
-        self._pieces += len(span.ends)
+        span = reads.span(self.pieces, most)
+        self.pieces += len(span.ends)
         for part in span.pieces() if b"\r" in span.data else [span]:
             self._take(part)
         return len(span.ends)
-
-    @property
-    def advanced(self) -> bool:
-        """Whether any piece has been read."""
-        return self._pieces > 0
 
     def end(self) -> TokenStream:
         """Read the rest of an answer that has ended, set its failure, and return its tokens."""
@@ -66,7 +61,7 @@ class StreamReader:
         self._ended = True
         while self.advance(_MANY):
             pass
-        if not self.advanced:
+        if not self.pieces:
             self._take_decoded()
         if self._framing:
             self._take_events(self._framing.end(), ReadSpan(b"", [self._stamp_ns], [0]))
@@ -97,8 +92,8 @@ class StreamReader:
         for end, payload in events:
             while piece < last and span.ends[piece] < end:
                 piece += 1
-            if stream.over:
-                break
+            if stream.done or stream.failure:
+                break  # events that still come are ignored
             take_event(stream, span.stamps_ns[piece], payload)
 
     def _failure(self) -> Failure | None:

@@ -149,11 +149,6 @@ class TokenStream:
         found = details.get("cached_tokens") if isinstance(details, Mapping) else None
         return found if isinstance(found, int) else 0
 
-    @property
-    def over(self) -> bool:
-        """Whether events that still come are ignored."""
-        return self.done or self.failure is not None
-
     def usage_count(self, name: str) -> int | None:
         """Return a count of the usage; None where it is missing or no whole number."""
         count = self.usage.get(name)
@@ -191,19 +186,15 @@ def settle(stream: TokenStream) -> None:
     """Decide which events without text are tokens, at the end of a stream, by its usage."""
     made = stream.usage_count("completion_tokens")
     if made == stream.counted - len(stream.silent):
-        _drop_keep_alives(stream)
+        # keep-alives: the events with text hold all tokens that the server counted
+        for index in reversed(stream.silent):
+            for column in (stream.stamps_ns, stream.tokens, stream.reported, stream.thoughts):
+                del column[index]
+        stream.counted -= len(stream.silent)
     elif stream.finish_ns is not None and made == stream.counted + 1:
         _count(stream, stream.finish_ns, 1, reported=True)
     if made == stream.counted:
         stream.silent.clear()
-
-
-def _drop_keep_alives(stream: TokenStream) -> None:
-    """Drop the events without text: the others hold all tokens that the server counted."""
-    for index in reversed(stream.silent):
-        for column in (stream.stamps_ns, stream.tokens, stream.reported, stream.thoughts):
-            del column[index]
-    stream.counted -= len(stream.silent)
 
 
 def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:

@@ -20,7 +20,7 @@ ARRIVALS: "Registry[ArrivalProcess]" = Registry(
         "gamma": "workloads.generators.arrivals:GammaArrivals",
         "weibull": "workloads.generators.arrivals:WeibullArrivals",
         "mmpp2": "workloads.generators.modulated:OnOffArrivals",
-        "clients": "workloads.generators.clients:ClientArrivals",
+        "clients": "workloads.generators.arrivals:ClientArrivals",
         "ramp": "workloads.generators.modulated:ramp_arrivals",
     },
     error=TraceError,

@@ -233,10 +233,8 @@ def generate_servegen(
     ]
     if not requests:
         last_s = max(client.windows[-1].end_s for client in clients)
-        raise TraceError(
-            f"no requests from {start_s:g} to {start_s + span_s:g} s: the windows end at"
-            f" {last_s:g} s; try another span or a higher rate scale"
-        )
+        where = f"from {start_s:g} to {start_s + span_s:g} s: the windows end at {last_s:g} s"
+        raise TraceError(f"no requests {where}; try another span or a higher rate scale")
     requests.sort(key=lambda request: request.arrival_s)
     names = ", ".join(client.name for client in clients)
     note = (

@@ -12,6 +12,7 @@ from scipy.stats import kstest, weibull_min
 from workloads.errors import TraceError
 from workloads.generators.arrivals import (
     ArrivalProcess,
+    ClientArrivals,
     ConstantArrivals,
     GammaArrivals,
     PoissonArrivals,
@@ -20,7 +21,6 @@ from workloads.generators.arrivals import (
     weibull_cv,
     weibull_shape,
 )
-from workloads.generators.clients import ClientArrivals
 from workloads.generators.modulated import (
     DiurnalArrivals,
     OnOffArrivals,
