@@ -65,7 +65,8 @@ def verify(
     utilisation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7).",
+            help="Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7); "
+            "from 0.9 on, of the capacity that is measured first.",
             min=0.05,
             max=0.95,
         ),

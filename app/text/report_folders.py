@@ -140,7 +140,8 @@ def _paired(runs: Iterable[NamedRun], verdict: "_Verdict | None" = None) -> Iter
         measured = tuple(
             named
             for named in runs
-            if named.run.kind == "loadtest" and same_load(predicted.run, named.run)
+            if named.run.kind == "loadtest"
+            and (verdict is not None or same_load(predicted.run, named.run))
         )
         if measured:
             tests = [named.run for named in measured]

@@ -5,11 +5,13 @@ import textwrap
 from collections.abc import Sequence
 
 from app.text.provenance import rests_line
+from app.twin.saturation import Saturation, is_near_saturation
 from app.twin.verification import JUDGED, Level, Verification
 from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
 from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
 from loadtest.report.error_interval import CONFIDENCE
 from sim.step_times.profile import Profile
+from workloads.rows import counted
 
 
 def verdict_lines(found: Verification) -> list[str]:
@@ -21,7 +23,8 @@ def verdict_lines(found: Verification) -> list[str]:
         f"({capacity.low:.2f} to {capacity.high:.2f})",
         f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
         f"drift between rounds {100 * fit.drift:.1f} %",
-        *(line for level in found.levels for line in _level_lines(level)),
+        *_saturation_lines(found.saturation),
+        *(line for level in found.levels for line in _level_lines(level, found)),
         *_decision_lines(found),
         *_conclusion(found),
     ]
@@ -54,6 +57,10 @@ def summary_table(found: Sequence[Verification]) -> list[str]:
     )
     lines = ["", f"error, {CONFIDENCE:.0%} interval, per cent", header]
     for one in found:
+        if one.saturation:
+            outcome = one.saturation.comparison.outcome.replace("refuted", "REFUTED")
+            cells = f"{_cell(one.saturation.capacity):>14}{'-':>14}{'-':>14}{'-':>14}"
+            lines.append(f"{one.config.name:<24}{'full':>5}{cells}  {outcome}")
         for level in one.levels:
             rows = {row.metric: row for row in level.comparison.metrics}
             cells = "".join(f"{_cell(rows[metric]):>14}" for metric in DEFAULT_LIMITS)
@@ -71,11 +78,24 @@ def as_json(found: Sequence[Verification]) -> str:
     return json.dumps({**alone, **verdict, "verifications": records})
 
 
-def _level_lines(level: Level) -> list[str]:
+def _saturation_lines(saturation: Saturation | None) -> list[str]:
+    if saturation is None:
+        return []
     return [
         "",
-        f"at {_share(level)} of capacity: {len(level.trace)} requests at "
-        f"{level.trace.rate_per_s:.2f}/s, {len(level.measured)} load tests",
+        f"capacity, in {counted(len(saturation.measured), 'load test')} with all requests at once "
+        "(without the first and last tenth):",
+        comparison_table(saturation.comparison),
+    ]
+
+
+def _level_lines(level: Level, found: Verification) -> list[str]:
+    return [
+        "",
+        *textwrap.wrap(
+            f"at {_share(level)} of {_offered(level, found.saturation)}",
+            WIDTH,
+        ),
         comparison_table(level.comparison),
         *_steady_lines(level),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
@@ -94,6 +114,18 @@ def _steady_lines(level: Level) -> list[str]:
         f"{len(part.requests)} requests on both sides",
         *comparison_table(steady).splitlines()[1:],
     ]
+
+
+def _offered(level: Level, saturation: Saturation | None) -> str:
+    """Return the load; near saturation the same share of two capacities is compared."""
+    tests = counted(len(level.measured), "load test")
+    sent = f"{len(level.trace)} requests at {level.trace.rate_per_s:.2f}/s, {tests}"
+    if saturation is None or not is_near_saturation(level.utilisation):
+        return f"capacity: {sent}"
+    return (
+        f"the measured capacity: {sent}; predicted at {_share(level)} of the predicted capacity, "
+        f"{level.prediction.trace.rate_per_s:.2f}/s (equal utilisation: throughput is not judged)"
+    )
 
 
 def _power_line(level: Level) -> str:
@@ -124,9 +156,12 @@ def _conclusion(found: Verification) -> list[str]:
     }
     outcome = found.outcome.replace("refuted", "REFUTED")
     lines = [f"VERDICT: {outcome}; {meaning[found.outcome]}"]
-    for level in found.levels:
-        said = " ".join(verdict_in_words(level.comparison))
-        lines += textwrap.wrap(f"at {_share(level)}: {said}", WIDTH, subsequent_indent="  ")
+    judged = [(f"at {_share(level)}", level.comparison) for level in found.levels]
+    if found.saturation:
+        judged.insert(0, ("capacity", found.saturation.comparison))
+    for what, comparison in judged:
+        said = " ".join(verdict_in_words(comparison))
+        lines += textwrap.wrap(f"{what}: {said}", WIDTH, subsequent_indent="  ")
     if found.outcome != "holds" and found.not_identified:
         lines += ["what was not identified may be why:"]
         lines += [f"  {name}: {why}" for name, why in found.not_identified.items()]

@@ -8,6 +8,7 @@ from app.twin.forecast import LevelForecast
 from loadtest.report.comparison import Comparison, MetricComparison
 from sim.experiments.predict import predict
 from sim.step_times.profile import Profile
+from workloads.transform import at_rate
 
 CHANGES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.10, 0.12, 0.16, 0.25, 0.50)
 """The relative changes of all step times that are tried."""
@@ -32,6 +33,7 @@ def refutable_change(
     comparison: Comparison,
     limits: Mapping[str, float],
     *,
+    equal_utilisation: bool = False,
     seed: int = 0,
     replications: int = REPLICATIONS,
 ) -> Refutable:
@@ -39,7 +41,8 @@ def refutable_change(
 
     The measured runs are taken as those of an engine that the profile describes exactly: only the
     width of their confidence intervals counts, not the error that was found. Both predictions have
-    the same draws (common random numbers), so few replications are enough.
+    the same draws (common random numbers), so few replications are enough. With
+    ``equal_utilisation`` the load follows the capacity, which is inverse to the step times.
     """
     widths = {row.metric: _half_width(row) for row in comparison.metrics if row.metric in limits}
     if comparison.doubts or not widths:
@@ -47,9 +50,10 @@ def refutable_change(
 
     def figures(scale: float) -> Mapping[str, float]:
         scaled = profile.scaled(scale)
-        found = predict(
-            level.trace, scaled.policy_config(), scaled, seed=seed, replications=replications
-        )
+        trace = level.trace
+        if equal_utilisation:
+            trace = at_rate(trace, trace.rate_per_s / scale)
+        found = predict(trace, scaled.policy_config(), scaled, seed=seed, replications=replications)
         intervals = {metric: found.interval(metric) for metric in widths}
         return {metric: one.value for metric, one in intervals.items() if one is not None}
 

@@ -9,25 +9,37 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.twin.calibrator import Calibrator, ReportProgress
-from app.twin.drift import Pulses, drift_doubt
+from app.twin.drift import Pulses
 from app.twin.forecast import FORECAST, Forecast, LevelForecast, make_forecast, read_forecast
 from app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
 from app.twin.power import Refutable, refutable_change
+from app.twin.repeated_tests import RepeatedTests, drift_doubts, keep, kept_runs
+from app.twin.saturation import (
+    SATURATION,
+    SATURATION_SALT,
+    Saturation,
+    compare_capacity,
+    is_near_saturation,
+    latency_limits,
+    require_admitting_all,
+    require_saturation,
+)
 from loadtest.report.comparison import Comparison, Outcome, compare, compare_steady, worst
-from loadtest.run.client import run_load_test
 from policies.config import PolicyConfig
+from sim.experiments.capacity import all_at_once
 from sim.experiments.decision_check import DecisionCheck
 from sim.experiments.predict import REPLICATIONS, Interval
-from sim.records.run import NotSaved, Run, load_run, save_files
-from sim.records.run_folder import SUMMARY, Files, within
+from sim.records.run import Run, save_files
+from sim.records.run_folder import Files, within
 from sim.step_times.profile import Profile
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.trace import Trace
+from workloads.transform import at_rate
 
 VERDICT = "verdict.json"
 JUDGED = "whole run"
@@ -37,7 +49,6 @@ STEP_LOG_ROUNDS = 3
 BLACK_BOX_ROUNDS = 3
 STEP_LOG_UTILISATIONS = (0.7,)
 BLACK_BOX_UTILISATIONS = (0.5, 0.7)
-_PULSES = "pulses_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +70,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One offered load: what was predicted, what was measured, and the verdict.
+    """One offered load: what was predicted, what was sent and measured, and the verdict.
 
-    ``refutable`` is the smallest change of step time that these load tests would have refuted.
+    Near saturation ``trace``, the requests that were sent, come at a share of the measured capacity
+    instead of the predicted one. ``refutable`` is the smallest change of step time that these load
+    tests would have refuted.
     """
 
     prediction: LevelForecast
+    trace: Trace
     measured: list[Run]
     comparison: Comparison
     refutable: Refutable
@@ -77,13 +91,7 @@ class Level:
     @property
     def steady(self) -> Comparison | None:
         """The steady part of the prediction, not judged; None if it never settles."""
-        forecast = self.prediction
-        return compare_steady(forecast.steady, forecast.requests, self.measured)
-
-    @property
-    def trace(self) -> Trace:
-        """The requests that were sent."""
-        return self.prediction.trace
+        return compare_steady(self.prediction.steady, self.measured)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -96,6 +104,7 @@ class Level:
         return {
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,
+            "predicted_rate_per_s": self.prediction.trace.rate_per_s,
             "provenance": self.provenance,
             "judged": JUDGED,
             "comparison": self.comparison.as_dict(),
@@ -112,6 +121,8 @@ class Verification:
     levels: list[Level]
     decisions: DecisionCheck | None = None
     """Of all that the engine did since its start, calibration included; None without a step log."""
+    saturation: Saturation | None = None
+    """The capacity as measured; None if no load is near the predicted one."""
 
     @property
     def profile(self) -> Profile:
@@ -130,8 +141,11 @@ class Verification:
 
     @property
     def outcome(self) -> Outcome:
-        """The verdict over all loads."""
-        return worst(level.comparison.outcome for level in self.levels)
+        """The verdict over the capacity, where it was measured, and all loads."""
+        comparisons = [level.comparison for level in self.levels]
+        if self.saturation:
+            comparisons.append(self.saturation.comparison)
+        return worst(comparison.outcome for comparison in comparisons)
 
     @property
     def identified(self) -> Mapping[str, Any]:
@@ -155,9 +169,12 @@ class Verification:
     def _files(self, folder: Path) -> Files:
         yield VERDICT, None  # An old one would judge the new runs.
         yield from self.forecast.files(folder)
-        for level in self.levels:
-            for number, run in enumerate(level.measured, start=1):
-                yield from within(f"{level.prediction.folder}/measured-{number}", run.files())
+        tests = {level.prediction.folder: level.measured for level in self.levels}
+        if self.saturation:
+            tests[SATURATION] = self.saturation.measured
+        for name, measured in tests.items():
+            for number, run in enumerate(measured, start=1):
+                yield from within(f"{name}/measured-{number}", run.files())
         yield VERDICT, json.dumps(self.as_dict(), indent=1).encode()
 
     def as_dict(self) -> dict[str, Any]:
@@ -173,6 +190,7 @@ class Verification:
             "holds": self.outcome == "holds",
             "capacity_per_s": self.capacity_per_s.value,
             "capacity_interval_per_s": [self.capacity_per_s.low, self.capacity_per_s.high],
+            "saturation": self.saturation and self.saturation.as_dict(),
             "calibration": self.identified,
             **(self.levels[0].as_dict() if len(self.levels) == 1 else {}),
             "levels": [
@@ -211,8 +229,13 @@ class Verifier:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
         pulses = Pulses(self.calibrator)
         forecast = self._kept_forecast() or self._new_forecast(pulses)
-        levels = [self._test(level, forecast, pulses) for level in forecast.levels]
-        return Verification(forecast, levels, self.calibrator.check_decisions())
+        plan = self.plan
+        tests = RepeatedTests(
+            self.calibrator, pulses, plan.repeats, plan.minutes, self.report_progress, self.clock
+        )
+        saturation = self._saturate(forecast, tests)
+        levels = [self._test(level, forecast, tests, saturation) for level in forecast.levels]
+        return Verification(forecast, levels, self.calibrator.check_decisions(), saturation)
 
     def _kept_forecast(self) -> Forecast | None:
         if not (self.resume and self.out):
@@ -245,111 +268,81 @@ class Verifier:
             pulse_s=pulses.baseline_s(),
         )
         if folder := self._folder(forecast):
-            for stale in folder.glob("at-*/measured-*"):
+            for stale in [
+                *folder.glob("at-*/measured-*"),
+                *folder.glob(f"{SATURATION}/measured-*"),
+            ]:
                 shutil.rmtree(stale)  # Load tests of an earlier forecast say nothing about this.
-            self._keep(folder, lambda: forecast.files(folder))
+            keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
 
-    def _test(self, level: LevelForecast, forecast: Forecast, pulses: Pulses) -> Level:
+    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> Saturation | None:
+        """Measure the capacity of the engine, if a load is near the predicted one.
+
+        It stays as it is once a load was sent at a share of it.
+        """
+        near = [level for level in forecast.levels if is_near_saturation(level.utilisation)]
+        if not near:
+            return None
+        require_admitting_all(forecast.config)
+        folder = self._folder(forecast)
+        at = folder and folder / SATURATION
+        measured = kept_runs(at) if self.resume and at else []
+
+        def judge(measured: list[Run]) -> Comparison:
+            doubts = drift_doubts(forecast.pulse_s, measured)
+            return compare_capacity(forecast.capacity_per_s, measured, doubts)
+
+        if self.resume and folder and any(kept_runs(folder / level.folder) for level in near):
+            require_saturation(measured, folder)
+            return Saturation(measured, judge(measured))
+        load = all_at_once(self.trace)
+        label = f"of the capacity: {len(load)} requests at once"
+        comparison = tests.run(load, label, SATURATION_SALT, judge, measured, at)
+        return Saturation(measured, comparison)
+
+    def _test(
+        self,
+        level: LevelForecast,
+        forecast: Forecast,
+        tests: RepeatedTests,
+        saturation: Saturation | None,
+    ) -> Level:
         """Send the trace until the verdict is decided or the time is spent."""
         folder = self._folder(forecast)
         at = folder and folder / level.folder
-        measured = _kept_runs(at) if self.resume and at else []
-        number = forecast.levels.index(level)
-        began_s, longest_s = self.clock(), 0.0
-        pulse_s = pulses.take_s()
-        while True:
-            comparison = self._judge(level, measured, forecast.pulse_s)
-            spent_s = self.clock() - began_s
-            if len(measured) >= self.plan.repeats and (
-                comparison.outcome != "cannot tell"
-                or comparison.doubts
-                or spent_s + longest_s > 60 * self.plan.minutes
-            ):
-                break
-            run = self._load_test(level, 1 + 1000 * number + len(measured), len(measured), at)
-            before_s, pulse_s = pulse_s, pulses.take_s()
-            run.meta[_PULSES] = [before_s, pulse_s]
-            measured.append(run)
-            if at:
-                self._keep(at / f"measured-{len(measured)}", run.files)
-            longest_s = max(longest_s, self.clock() - began_s - spent_s)
+        measured = kept_runs(at) if self.resume and at else []
+        limits, sent = self.calibrator.error_limits, level.trace
+        near = saturation is not None and is_near_saturation(level.utilisation)
+        if saturation and near:
+            limits = latency_limits(limits)
+            sent = at_rate(self.trace, level.utilisation * saturation.measured_per_s)
+        label = (
+            f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
+            f"{len(sent)} requests at {sent.rate_per_s:.2f}/s, {sent.span_s:.0f} s"
+        )
+        salt = 1 + 1000 * forecast.levels.index(level)
+
+        def judge(measured: list[Run]) -> Comparison:
+            doubts = drift_doubts(forecast.pulse_s, measured)
+            return compare(
+                level.intervals, measured, limits, requests=level.requests, doubts=doubts
+            )
+
+        comparison = tests.run(sent, label, salt, judge, measured, at)
         refutable = refutable_change(
             level,
             forecast.profile,
             comparison,
-            self.calibrator.error_limits,
+            limits,
+            equal_utilisation=near,
             seed=self.plan.seed,
             replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
         )
-        return Level(level, measured, comparison, refutable)
-
-    def _load_test(self, level: LevelForecast, salt: int, done: int, at: Path | None) -> Run:
-        """Send the trace once, with prompts of its own.
-
-        The prompts share prefixes as those of the trace do, but none with another load test, or a
-        prefix cache would find them.
-        """
-        trace = level.trace
-        self.report_progress(
-            f"load test {done + 1} at {100 * level.utilisation:.0f} % of capacity: "
-            f"{len(trace)} requests at {trace.rate_per_s:.2f}/s, {trace.span_s:.0f} s"
-        )
-        endpoint = replace(self.calibrator.endpoint, salt=salt)
-        run = run_load_test(endpoint, self.calibrator.as_counted(trace))
-        require_complete(run, at and at / "interrupted")
-        return run
-
-    def _judge(self, level: LevelForecast, measured: list[Run], baseline_s: float) -> Comparison:
-        pulses_s = [pulse_s for run in measured for pulse_s in run.meta.get(_PULSES, ())]
-        doubt = drift_doubt(baseline_s, pulses_s)
-        return compare(
-            level.intervals,
-            measured,
-            self.calibrator.error_limits,
-            requests=level.requests,
-            doubts=[doubt] if doubt else [],
-        )
+        return Level(level, sent, measured, comparison, refutable)
 
     def _folder(self, forecast: Forecast) -> Path | None:
         return self.out and self.out / forecast.config.name
-
-    def _keep(self, folder: Path, files: Callable[[], Files]) -> None:
-        """Write files at once, so that an interruption cannot lose them."""
-        try:
-            save_files(folder, files)
-        except NotSaved as error:
-            self.report_progress(str(error))
-
-
-def _kept_runs(at: Path) -> list[Run]:
-    """Return the load tests that were done before an interruption, in order."""
-    runs: list[Run] = []
-    while (at / f"measured-{len(runs) + 1}" / SUMMARY).exists():
-        runs.append(load_run(at / f"measured-{len(runs) + 1}"))
-    return runs
-
-
-def require_complete(run: Run, keep: Path | None) -> None:
-    """Raise ``EndedEarly`` for a load test that was cut short, once its records are in ``keep``."""
-    counts = run.summary()["requests"]
-    if counts["finished"] == counts["total"]:
-        return
-    delivered = run.extra["delivered"]
-    raise EndedEarly(
-        f"the load test ended early: {counts['finished']} of {counts['total']} requests finished"
-        + (f" ({delivered['stopped']})" if delivered["stopped"] else "")
-        + (f"; failures {delivered['failures']}" if delivered["failures"] else "")
-        + (_kept(run, keep) if keep else "")
-    )
-
-
-def _kept(run: Run, folder: Path) -> str:
-    """Where its records are now, to end a sentence."""
-    try:
-        return f"; records in {run.save(folder)}"
-    except NotSaved as error:
-        return f"; {error}"
 
 
 def _require_running(calibrator: Calibrator) -> None:

@@ -19,6 +19,7 @@ from loadtest.report.error_interval import (
     error_interval,
     variance_within,
 )
+from loadtest.report.records import SCHEDULE_LAG
 from sim.experiments.predict import Interval, mean_requests
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run
@@ -26,8 +27,9 @@ from sim.records.steady_part import SteadyPart
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
+THROUGHPUT = "output_throughput_tokens_per_s"
 METRICS = (
-    "output_throughput_tokens_per_s",
+    THROUGHPUT,
     "tpot_s.mean",
     "ttft_s.mean",
     "ttft_s.p50",
@@ -36,12 +38,15 @@ METRICS = (
     "e2e_s.mean",
 )
 DEFAULT_LIMITS: Mapping[str, float] = {
-    "output_throughput_tokens_per_s": 0.03,
+    THROUGHPUT: 0.03,
     "tpot_s.mean": 0.05,
     "ttft_s.mean": 0.10,
     "ttft_s.p90": 0.10,
 }
 """The relative errors that a prediction may have; metrics without a limit have no verdict."""
+CAPACITY = "capacity_per_s"
+CAPACITY_LIMIT = 0.03
+"""The relative error that a predicted capacity may have."""
 
 Outcome = Literal["holds", "refuted", "cannot tell"]
 EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
@@ -130,7 +135,7 @@ def compare(
         predicted = _interval_per_metric(runs)
     figures = [run.summary() for run in measured]
     rows = [
-        _compare_metric(
+        compare_metric(
             metric,
             predicted.get(metric),
             [figure(summary, metric) for summary in figures],
@@ -139,28 +144,24 @@ def compare(
         )
         for metric in METRICS
     ]
-    return Comparison(tuple(rows), len(measured), (*_doubts(measured), *doubts))
+    return Comparison(tuple(rows), len(measured), (*doubts_about(measured), *doubts))
 
 
-def compare_steady(
-    steady: SteadyPart, requests: pd.DataFrame, measured: Sequence[Run]
-) -> Comparison | None:
+def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | None:
     """Compare the mean latencies of a predicted steady part with the same requests as measured.
 
-    ``requests`` are the predicted latencies of each request. Nothing is judged: no metric has a
-    limit. None if the prediction never settles.
+    Nothing is judged: no metric has a limit. None if the prediction never settles.
     """
     if steady.unsettled:
         return None
     ids = steady.requests["request_id"]
-    of_part = requests[requests["request_id"].isin(ids)]
-    means = {f"{name}.mean": float(of_part[name].mean()) for name in LATENCIES}
+    means = {f"{name}.mean": float(steady.requests[name].mean()) for name in LATENCIES}
     parts = [
         replace(run, requests=run.requests[run.requests["request_id"].isin(ids)])
         for run in measured
     ]
     predicted = {metric: Interval(mean, mean, mean) for metric, mean in means.items()}
-    found = compare(predicted, parts, {}, requests=of_part)
+    found = compare(predicted, parts, {}, requests=steady.requests)
     return replace(found, metrics=tuple(row for row in found.metrics if row.metric in means))
 
 
@@ -183,13 +184,14 @@ def _within(
     return [one for one in found if one is not None]
 
 
-def _compare_metric(
+def compare_metric(
     metric: str,
     predicted: Interval | None,
     repeats: Sequence[float | None],
     within: Sequence[RelativeVariance],
     limit: float | None,
 ) -> MetricComparison:
+    """Compare one metric with its figure in each load test (``compare``)."""
     values = [value for value in repeats if value is not None]
     measured = float(np.mean(values)) if values else None
     error = noise = low = high = None
@@ -215,10 +217,17 @@ def _outcome(error: float | None, low: float | None, high: float | None, limit: 
     return "refuted" if high < -limit or low > limit else "cannot tell"
 
 
-def _doubts(measured: Sequence[Run]) -> list[str]:
-    """Return why the runs cannot judge a prediction, and what would help."""
+def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[str]:
+    """Return why the runs cannot judge a prediction, and what would help.
+
+    Without ``late_sends`` a client may be late with its schedule, which moves no completion of a
+    full server.
+    """
     doubts = []
-    reasons = [run.extra.get("delivered", {}).get("limited_by", []) for run in measured]
+    reasons = [
+        [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
+        for found in (run.extra.get("delivered", {}).get("limited_by", []) for run in measured)
+    ]
     if limited := [why for why in reasons if why]:
         doubts.append(
             f"the client was limited in {len(limited)} of {len(measured)} load tests "

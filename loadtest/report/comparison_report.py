@@ -3,6 +3,7 @@
 import textwrap
 
 from loadtest.report.comparison import (
+    CAPACITY,
     Comparison,
     MetricComparison,
     RequestDifferences,
@@ -17,6 +18,7 @@ _LABELS = {
     "tpot_s": ("TPOT", "ms", 1e3),
     "ttft_s": ("TTFT", "ms", 1e3),
     "e2e_s": ("E2E latency", "ms", 1e3),
+    CAPACITY: ("capacity", "/s", 1.0),
 }
 LEGEND = f"""\
 error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval

@@ -27,6 +27,7 @@ EXTRA_MEANINGS = {
 """The columns of a load test beside ``REQUEST_COLUMNS``."""
 EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
 
+SCHEDULE_LAG = "schedule lag p99"
 LATE_S = 0.020
 """A client later than this at p99, in its schedule or its event loop, limits the load."""
 LATE_SHARE_OF_TTFT = 0.01
@@ -63,7 +64,7 @@ def delivered(
     oversleep_p99_s = describe(pd.Series(oversleeps_s, dtype=float))["p99"]
     failures = requests["error"].value_counts()
     limits = [
-        _over("schedule lag p99", lag_s["p99"], _lag_limit_s(requests)),
+        _over(SCHEDULE_LAG, lag_s["p99"], _lag_limit_s(requests)),
         _over("event loop late p99", oversleep_p99_s, _oversleep_limit_s(requests)),
         f"CPU {cpu_share:.0%}" if cpu_share > FULL_CPU_SHARE else None,
     ]

@@ -100,8 +100,8 @@ def find_capacity(
     each yields one threshold, and the spread of the thresholds is the interval. Raises
     ``TraceError`` for a trace without a rate, or with too few requests.
     """
-    at_once = run_once(_at_once(trace), _admitting_all(scenario), seed=seed)
-    ceiling_per_s = _completions_per_s(at_once, trace.source)
+    at_once = run_once(all_at_once(trace), _admitting_all(scenario), seed=seed)
+    ceiling_per_s = completions_per_s(at_once, trace.source)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
     tried: dict[float, TriedRate] = {}
 
@@ -139,7 +139,7 @@ def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerMod
     up and drain, are left out. Raises ``TraceError`` if fewer than ten requests finish.
     """
     scenario = _admitting_all(Scenario(config, profile))
-    return _completions_per_s(run_once(_at_once(trace), scenario), trace.source)
+    return completions_per_s(run_once(all_at_once(trace), scenario), trace.source)
 
 
 def saturation_interval(
@@ -149,9 +149,9 @@ def saturation_interval(
 
     Raises ``TraceError`` if fewer than ten requests finish.
     """
-    scenario, at_once = _admitting_all(Scenario(config, profile)), _at_once(trace)
+    scenario, at_once = _admitting_all(Scenario(config, profile)), all_at_once(trace)
     draws = runs_over_seeds(at_once, scenario, seed=seed, replications=REPLICATIONS)
-    return Interval.over([_completions_per_s(run, trace.source) for run in draws])
+    return Interval.over([completions_per_s(run, trace.source) for run in draws])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class _Replications:
 
 def _replicated(job: _Replications, number: int) -> tuple[float, float]:
     """Return the capacity and the saturation rate of one replication."""
-    at_once = job.run(number, _at_once(job.trace), _admitting_all(job.scenario))
-    ceiling_per_s = _completions_per_s(at_once, job.trace.source)
+    at_once = job.run(number, all_at_once(job.trace), _admitting_all(job.scenario))
+    ceiling_per_s = completions_per_s(at_once, job.trace.source)
 
     def holds(rate_per_s: float) -> bool:
         run = job.run(number, at_rate(job.trace, rate_per_s), job.scenario)
@@ -186,7 +186,7 @@ def _replicated(job: _Replications, number: int) -> tuple[float, float]:
     return bisect_rate(holds, rungs, job.precision).holds_per_s, ceiling_per_s
 
 
-def _at_once(trace: Trace) -> Trace:
+def all_at_once(trace: Trace) -> Trace:
     """Return the trace with all arrivals at 0 and without delays."""
     requests = [
         replace(r, arrival_s=0.0, delay_s=None if r.delay_s is None else 0.0) for r in trace
@@ -199,7 +199,12 @@ def _admitting_all(scenario: Scenario) -> Scenario:
     return replace(scenario, policies=policies)
 
 
-def _completions_per_s(run: Run, source: str) -> float:
+def completions_per_s(run: Run, source: str) -> float:
+    """Return the completed requests per second of a run in which all requests arrive at once.
+
+    The first and the last tenth of the completions are left out: batches fill up and drain. Raises
+    ``TraceError``, which names ``source``, if fewer than ten requests finish.
+    """
     ends_s = run.requests["last_token_s"].dropna().sort_values().to_numpy()
     if len(ends_s) < 10:
         raise TraceError(f"{source}: {len(ends_s)} requests are too few to find a capacity")

@@ -1,11 +1,13 @@
 """A calibrator and load tests that take no time, for the loop of a verification."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
-from app.twin import drift, verification
+from app.twin import drift, repeated_tests, verification
 from app.twin.power import Refutable
+from app.twin.verification import Plan, Verification, Verifier
 from loadtest.endpoint import Endpoint
 from loadtest.run.client import LoadOptions
 from sim.experiments.decision_check import DecisionCheck
@@ -19,6 +21,8 @@ from workloads.transform import limit
 
 PROFILE = load_profile("base-cpu")
 TRACE = limit(sample_trace(), 40)
+
+PLAN = Plan(replications=4)
 
 
 class FakeCalibrator:
@@ -80,7 +84,14 @@ def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> F
     The power of the load tests is left out; ``tests/app/twin/test_power.py`` has it.
     """
     machine = FakeMachine(calibrator)
-    monkeypatch.setattr(verification, "run_load_test", machine.test)
+    monkeypatch.setattr(repeated_tests, "run_load_test", machine.test)
     monkeypatch.setattr(drift, "run_load_test", machine.pulse)
     monkeypatch.setattr(verification, "refutable_change", lambda *_, **__: Refutable(0.06, None))
     return machine
+
+
+def verified(
+    calibrator: FakeCalibrator, plan: Plan = PLAN, trace: Trace = TRACE, **more: Any
+) -> Verification:
+    """Verify without a word of progress."""
+    return Verifier(calibrator, trace, plan, lambda _: None, **more).run()

@@ -1,10 +1,14 @@
 """Verifications that no server was needed for."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from app.twin.forecast import Forecast, LevelForecast
 from app.twin.power import Refutable
+from app.twin.saturation import Saturation, compare_capacity
 from app.twin.verification import Level, Verification
 from loadtest.report.comparison import METRICS, compare
 from policies.config import PolicyConfig
@@ -13,7 +17,7 @@ from sim.experiments.predict import Interval, interval, predict
 from sim.step_times.profile import Profile, StepTimeFit
 from tests.support.figure_frames import load_test
 from workloads.sample import sample_trace
-from workloads.transform import limit
+from workloads.transform import at_rate, limit
 
 REQUESTS = 40
 CONFIG = PolicyConfig()
@@ -38,7 +42,7 @@ def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Leve
     intervals = {n: replace(i, value=off * i.value) for n, i in figures.items() if i is not None}
     forecast = LevelForecast(utilisation, trace, found.run, intervals, measured[0].requests)
     comparison = compare(intervals, measured, requests=measured[0].requests)
-    return Level(forecast, measured, comparison, Refutable(0.06, None))
+    return Level(forecast, trace, measured, comparison, Refutable(0.06, None))
 
 
 def verification_of(
@@ -58,3 +62,16 @@ def a_black_box_verification(off: float = 1.0, **not_identified: str) -> Verific
     """One that sees what clients see, at two loads."""
     profile = a_profile(CONFIG, identified={"not identified": not_identified})
     return verification_of(profile, [a_level(0.5, off), a_level(0.7, off)])
+
+
+def a_verification_near_saturation(capacities_per_s: Sequence[float]) -> Verification:
+    """One whose load tests of the capacity completed so many requests per second."""
+    level = a_level(0.9)
+    bursts = [
+        load_test(40, scheduled_s=0.0, last_token_s=1 + np.arange(40) / per_s)
+        for per_s in capacities_per_s
+    ]
+    sent = at_rate(level.trace, 0.9 * sum(capacities_per_s) / len(bursts))
+    found = verification_of(a_profile(CONFIG), [replace(level, trace=sent)])
+    comparison = compare_capacity(found.capacity_per_s, bursts)
+    return replace(found, saturation=Saturation(bursts, comparison))

@@ -53,6 +53,25 @@ def test_each_load_of_a_verification_keeps_its_own_verdict(
         assert [trial.comparison for trial in trials] == [found[load] for load in loads]
 
 
+def test_a_verdict_at_equal_utilisation_has_its_load_tests_at_another_rate(
+    predicted_folder: Path, tmp_path: Path
+) -> None:
+    """Near saturation predicted and measured are at the same share of two capacities."""
+    predicted = load_run(predicted_folder)
+    measured = pretended(predicted)
+    measured.requests["scheduled_s"] *= 1.02
+    predicted.save(tmp_path / "at-90" / "predicted")
+    measured.save(tmp_path / "at-90" / "measured-1")
+    pretended(predicted).save(tmp_path / "saturation" / "measured-1")
+    assert find_runs([tmp_path])[1] == []
+    found = compare(predicted, [measured], {"ttft_s.p99": 0.01})
+    level = {"utilisation": 0.9, "comparison": found.as_dict()}
+    (tmp_path / "verdict.json").write_text(json.dumps({"levels": [level]}))
+    runs, (trial,) = find_runs([tmp_path])
+    assert len(runs) == 2, "those of the capacity are of no prediction"
+    assert trial.comparison == found
+
+
 def test_the_same_name_twice_is_told_apart(predicted_folder: Path, tmp_path: Path) -> None:
     other = load_run(predicted_folder).save(tmp_path / "predicted")
     runs, _ = find_runs([predicted_folder, other, other])

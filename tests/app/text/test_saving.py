@@ -12,7 +12,8 @@ import typer
 
 from app.commands.report import write_html
 from app.commands.verify import finish
-from app.twin.verification import Verification, require_complete
+from app.twin.repeated_tests import require_complete
+from app.twin.verification import Verification
 from loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
 from sim.records.run import NotWritten, RunError, load_run
 from sim.records.run_folder import within, write_elsewhere, write_files

@@ -11,6 +11,7 @@ from tests.support.verifications import (
     a_level,
     a_profile,
     a_verification,
+    a_verification_near_saturation,
     verification_of,
 )
 
@@ -40,7 +41,6 @@ def test_every_load_has_its_table_and_the_verdict_its_meaning() -> None:
 
 
 def test_the_verdict_says_what_it_judged_and_has_the_steady_part_beside_it() -> None:
-    """The load tests of a level have the latencies that are predicted for each request."""
     found = verification_of(a_profile(CONFIG), [a_level(0.7, count=60)])
     _, _, below = "\n".join(verdict_lines(found)).partition(
         "judged: the whole run; beside it the predicted steady part, "
@@ -48,9 +48,34 @@ def test_the_verdict_says_what_it_judged_and_has_the_steady_part_beside_it() -> 
     said, *rows = below.splitlines()[:4]
     assert said == "the same 60 requests on both sides"
     assert [row[:9] for row in rows] == ["TPOT mean", "TTFT mean", "E2E laten"]
-    assert all("+0.0%" in row for row in rows)
+    assert all(row.endswith(" -") for row in rows), "without a limit"
     short = verdict_lines(a_verification())
     assert "judged: the whole run; steady part: none; fewer than 50 requests" in short
+
+
+def test_near_saturation_the_capacity_comes_first_and_then_equal_utilisation() -> None:
+    """Predicted are 5/s, completed 5.5/s: 9 % too few."""
+    found = a_verification_near_saturation((5.51, 5.49))
+    lines = [line for part in verdict_lines(found) for line in part.splitlines()]
+    at = lines.index(
+        "capacity, in 2 load tests with all requests at once (without the first and last tenth):"
+    )
+    figures = lines[at + 2].split()
+    assert figures[:7] == ["capacity", "/s", "5.00", "4.80", "5.20", "5.50", "-9.1%"]
+    assert figures[-2:] == ["3%", "REFUTED"]
+    said, _, predicted = " ".join(lines[at + 3 : at + 5]).partition("; ")
+    assert said == "at 90 % of the measured capacity: 40 requests at 4.95/s, 2 load tests"
+    assert predicted.startswith("predicted at 90 % of the predicted capacity, ")
+    assert predicted.endswith("(equal utilisation: throughput is not judged)")
+    assert verdict_of(lines) == [
+        "VERDICT: REFUTED; the engine is not what the profile says",
+        "capacity: The prediction is REFUTED: 2 load tests place the error of capacity out of "
+        "limits.",
+        "at 90 %: The prediction holds: 2 load tests place every judged error within its limit.",
+    ]
+    *_, full, near = summary_table([found])
+    assert full.split()[1:] == ["full", "-10..-8", "-", "-", "-", "REFUTED"]
+    assert near.split()[1:3] == ["90", "%"]
 
 
 def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:

@@ -56,6 +56,15 @@ def test_what_is_refutable_is_refuted_and_the_next_smaller_change_is_not() -> No
             assert (off > sign * math.log(1 + sign * 0.05)) is refuted
 
 
+def test_at_equal_utilisation_an_engine_is_as_busy_whatever_its_speed() -> None:
+    """What slower steps add to TPOT is then their own share alone, not that of larger batches."""
+    alike = refutable_change(LEVEL, PROFILE, comparison(0.0), LIMITS, equal_utilisation=True)
+    busier = refutable_change(LEVEL, PROFILE, comparison(0.0), LIMITS)
+    assert alike.slower == 0.06, "the first of the changes that is above the limit of 5 %"
+    assert busier.slower is not None
+    assert busier.slower < alike.slower
+
+
 def test_where_nothing_can_be_told_nothing_is_refutable() -> None:
     doubtful = replace(comparison(0.01), doubts=("the machine drifted",))
     found = refutable_change(LEVEL, PROFILE, doubtful, LIMITS)

@@ -3,24 +3,23 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.twin import verification
-from app.twin.verification import Plan, Verification, Verifier
-from loadtest.endpoint import Endpoint
 from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import predict_once
-from sim.records.run import Run, RunError
-from tests.support.fake_calibrator import PROFILE, TRACE, FakeCalibrator, FakeMachine, machine_of
-from tests.support.report_runs import pretended
+from sim.records.run import RunError
+from tests.support.fake_calibrator import (
+    PLAN,
+    PROFILE,
+    TRACE,
+    FakeCalibrator,
+    FakeMachine,
+    machine_of,
+    verified,
+)
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.sample import sample_trace
-from workloads.trace import Trace
 from workloads.transform import limit, scale_tokens
-
-PLAN = Plan(replications=4)
 
 
 @pytest.fixture
@@ -31,12 +30,6 @@ def calibrator() -> FakeCalibrator:
 @pytest.fixture
 def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     return machine_of(calibrator, monkeypatch)
-
-
-def verified(
-    calibrator: FakeCalibrator, plan: Plan = PLAN, trace: Trace = TRACE, **more: Any
-) -> Verification:
-    return Verifier(calibrator, trace, plan, lambda _: None, **more).run()
 
 
 def test_the_forecast_is_made_before_the_first_load_test(
@@ -86,7 +79,7 @@ def test_the_steady_part_is_that_of_the_prediction_on_both_sides(
     for row in steady.metrics:
         name = row.metric.partition(".")[0]
         runs = [run.requests.set_index("request_id").loc[ids, name] for run in level.measured]
-        predicted = level.prediction.requests.set_index("request_id").loc[ids, name]
+        predicted = level.prediction.run.requests.set_index("request_id").loc[ids, name]
         assert row.measured == pytest.approx(sum(one.mean() for one in runs) / len(runs))
         assert row.predicted is not None
         assert row.predicted.value == pytest.approx(predicted.mean())
@@ -106,29 +99,6 @@ def test_an_engine_that_is_not_the_profile_is_refuted(
 ) -> None:
     machine.slowness = lambda number: slowness
     assert verified(calibrator).outcome == outcome
-
-
-def test_more_load_tests_run_until_they_decide(
-    calibrator: FakeCalibrator, machine: FakeMachine
-) -> None:
-    """Two tests that differ by 8 % cannot tell; with more of them the mean becomes known."""
-    machine.slowness = lambda number: 0.96 if number % 2 else 1.04
-    found = verified(calibrator)
-    assert found.outcome == "holds"
-    assert 4 <= len(found.levels[0].measured) <= 20
-
-
-def test_a_spent_budget_ends_the_load_tests(
-    calibrator: FakeCalibrator, machine: FakeMachine
-) -> None:
-    machine.slowness = lambda number: 0.7 if number % 2 else 1.3
-    clock = iter(range(0, 10_000, 30))
-    plan = replace(PLAN, minutes=3.0)
-    found = verified(calibrator, plan, clock=lambda: float(next(clock)))
-    assert found.outcome == "cannot tell"
-    assert 2 < len(found.levels[0].measured) <= 6, "of at least 30 s each"
-    again = verified(FakeCalibrator(), replace(PLAN, minutes=0.0))
-    assert len(again.levels[0].measured) == 2, "never fewer than repeats"
 
 
 def test_a_machine_that_drifts_cannot_tell(
@@ -221,22 +191,3 @@ def test_requests_that_the_endpoint_cannot_take_are_counted_first(
     with pytest.raises(LoadTestError, match=r"40 of 40 requests are longer than the 2048 tokens"):
         verified(calibrator, trace=long)
     assert calibrator.events == []
-
-
-def test_a_load_test_that_is_cut_short_is_kept(
-    calibrator: FakeCalibrator,
-    machine: FakeMachine,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
-        run = pretended(predict_once(trace, PROFILE.policy_config(), PROFILE))
-        run.requests.loc[0, "status"] = "failed"
-        run.extra["delivered"] |= {"stopped": "Ctrl-C", "failures": {}}
-        return run
-
-    monkeypatch.setattr(verification, "run_load_test", run_load_test)
-    with pytest.raises(EndedEarly, match=r"39 of 40 requests finished \(Ctrl-C\); records in"):
-        verified(calibrator, out=tmp_path)
-    (folder,) = tmp_path.iterdir()
-    assert (folder / "at-70" / "interrupted" / "requests.parquet").exists()

@@ -1,0 +1,74 @@
+"""Load tests are repeated until they decide, and kept when they are cut short."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.twin import repeated_tests
+from loadtest.endpoint import Endpoint
+from sim.experiments.predict import predict_once
+from sim.records.run import Run
+from tests.support.fake_calibrator import (
+    PLAN,
+    PROFILE,
+    FakeCalibrator,
+    FakeMachine,
+    machine_of,
+    verified,
+)
+from tests.support.report_runs import pretended
+from workloads.errors import EndedEarly
+from workloads.trace import Trace
+
+
+@pytest.fixture
+def calibrator() -> FakeCalibrator:
+    return FakeCalibrator()
+
+
+@pytest.fixture
+def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return machine_of(calibrator, monkeypatch)
+
+
+def test_more_load_tests_run_until_they_decide(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    """Two tests that differ by 8 % cannot tell; with more of them the mean becomes known."""
+    machine.slowness = lambda number: 0.96 if number % 2 else 1.04
+    found = verified(calibrator)
+    assert found.outcome == "holds"
+    assert 4 <= len(found.levels[0].measured) <= 20
+
+
+def test_a_spent_budget_ends_the_load_tests(
+    calibrator: FakeCalibrator, machine: FakeMachine
+) -> None:
+    machine.slowness = lambda number: 0.7 if number % 2 else 1.3
+    clock = iter(range(0, 10_000, 30))
+    plan = replace(PLAN, minutes=3.0)
+    found = verified(calibrator, plan, clock=lambda: float(next(clock)))
+    assert found.outcome == "cannot tell"
+    assert 2 < len(found.levels[0].measured) <= 6, "of at least 30 s each"
+    again = verified(FakeCalibrator(), replace(PLAN, minutes=0.0))
+    assert len(again.levels[0].measured) == 2, "never fewer than repeats"
+
+
+def test_a_load_test_that_is_cut_short_is_kept(
+    calibrator: FakeCalibrator,
+    machine: FakeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
+        run = pretended(predict_once(trace, PROFILE.policy_config(), PROFILE))
+        run.requests.loc[0, "status"] = "failed"
+        run.extra["delivered"] |= {"stopped": "Ctrl-C", "failures": {}}
+        return run
+
+    monkeypatch.setattr(repeated_tests, "run_load_test", run_load_test)
+    with pytest.raises(EndedEarly, match=r"39 of 40 requests finished \(Ctrl-C\); records in"):
+        verified(calibrator, out=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "at-70" / "interrupted" / "requests.parquet").exists()
