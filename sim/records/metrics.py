@@ -35,20 +35,12 @@ from workloads.request import CANCELLED_BY_TEST
 
 _FILE = resources.files("sim").joinpath("records/columns.json")
 MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
-"""The columns of tables, and what is in them."""
+"""The columns of tables and the keys of a steady part, and what is in them."""
 
 REQUEST_MEANINGS = MEANINGS["requests"]
 """The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
-STEADY_MEANINGS = {
-    "unsettled": "why the run has no steady part, and so none of these figures; else empty",
-    "start_s": "arrival of its first request, in seconds",
-    "end_s": "arrival of its last request, which is the last of the run, in seconds",
-    "requests": "how many arrive in it",
-    "ttft_s": "of these requests, as `tpot_s`, `e2e_s`, `decode_tps` and `request_tps`",
-    "output_throughput_tokens_per_s": "tokens of the requests that finish in it, per second of it",
-    "request_throughput_per_s": "requests that finish in it, per second of it",
-}
+STEADY_MEANINGS = MEANINGS["steady"]
 """The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
