@@ -44,7 +44,8 @@ DRAWN = re.findall(
 ABOUT = ("replay", "explain", "workload", "selftest")
 """Commands whose every option is documented by hand."""
 OF_OTHERS = {
-    "--help", "--python", "--engine", "--continuous-batching", "--cb-max-batch-tokens",
+    "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
+    "--cb-max-batch-tokens",
 }  # fmt: skip
 """Options that pages name and no command lists: of benchmarks and of other servers."""
 

@@ -4,6 +4,7 @@ import os
 from math import sqrt
 
 import pytest
+from hypothesis import settings
 
 FULL = bool(os.environ.get("CI"))
 REDUCTION = 1 if FULL else 4
@@ -15,5 +16,5 @@ only_in_ci = pytest.mark.skipif(not FULL, reason="CI=1 runs it; a smaller one li
 
 
 def examples(full: int) -> int:
-    """How many examples a test draws that has a number of its own: at most ten outside CI."""
-    return full if FULL else min(full, 10)
+    """How many examples a test draws that has a number of its own: at most those of the profile."""
+    return min(full, settings().max_examples)

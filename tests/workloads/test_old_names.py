@@ -27,6 +27,7 @@ def test_an_unknown_name_of_an_old_module_is_an_attribute_error() -> None:
         importlib.import_module("policies.queueing").Missing  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_fresh_process_imports_by_an_old_name() -> None:
     code = "from policies.continuous import ContinuousBatching; from sim.roofline.bounds import *"
     command = [sys.executable, "-W", "error::ImportWarning", "-c", code]

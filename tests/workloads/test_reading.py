@@ -97,6 +97,7 @@ def test_clock_of_the_shared_traces(name: str, clock_s: float | None) -> None:
     assert shared_trace(name).clock_s == clock_s
 
 
+@pytest.mark.slow
 def test_spreading_the_ties_of_a_real_trace() -> None:
     path = shared("mooncake/conversation_trace.jsonl.gz")
     tied = shared_trace("mooncake/conversation_trace.jsonl.gz")

@@ -87,6 +87,7 @@ def test_an_answer_shorter_than_that_is_whole() -> None:
     assert outcome(run)["cancelled_by_test"] == 0
 
 
+@pytest.mark.slow
 def test_the_same_requests_are_hung_up_in_any_number_of_processes() -> None:
     options: dict[str, Any] = {"cancellation": Cancellation(0.5, HangUp(after_tokens=1)), "seed": 1}
     one, two = (load(evenly(12, 60, 4), processes=p, **options) for p in (1, 2))

@@ -319,6 +319,7 @@ def test_impossible_settings_are_named(wrong: dict[str, Any], message: str) -> N
     assert str(caught.value) == message
 
 
+@pytest.mark.slow
 def test_the_bundled_engine_refuses_it_by_name() -> None:
     pytest.importorskip("torch")
     from engine.core.build import build_core

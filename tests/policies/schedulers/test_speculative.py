@@ -285,6 +285,7 @@ def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
         drafted_run(SMALL, [request("a", output=9)], Scripted(tokens), step_time=ONE_SECOND)
 
 
+@pytest.mark.slow
 def test_the_bundled_engine_refuses_it_by_name() -> None:
     pytest.importorskip("torch")
     from engine.core.build import build_core

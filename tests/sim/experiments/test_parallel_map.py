@@ -14,6 +14,7 @@ def square(shared: int, item: int) -> int:
     return shared + item**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_items_side_by_side_come_with_their_places(processes: int) -> None:
     assert dict(map_on_processes(square, 1, [3, 1, 2], processes)) == {0: 10, 1: 2, 2: 5}

@@ -147,6 +147,7 @@ def test_weka_links_and_full_blocks(weka: Trace) -> None:
     assert agent_start.delay_s == pytest.approx(0.095)
 
 
+@pytest.mark.slow
 def test_weka_failed_requests_are_bridged(weka: Trace) -> None:
     answered = without_failed(weka.requests)
     assert len(answered) == 5_600

@@ -60,6 +60,7 @@ def printed(figures: dict[str, Any], columns: list[tuple[str, str]]) -> list[str
     return cells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "columns", "expected"), [
     *((row[0], COLUMNS, row[1:]) for row in rows(TABLE)),
     *((row[0], PREFIX_COLUMNS, row[1:]) for row in rows(PREFIX_TABLE)),
