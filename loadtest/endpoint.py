@@ -152,8 +152,7 @@ def _model_card(
 
 def _unlisted(dialect: Dialect, server: ServerProbe, model: str | None) -> Mapping[str, Any]:
     """Return a card for a model that the server does not list."""
-    name = model or dialect.usual_model
-    if name:
+    if name := model or dialect.usual_model:
         return {"id": name}
     raise LoadTestError(f"{server.complaint}, or name the model with --model")
 

@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from threading import get_ident, main_thread
 from traceback import walk_tb
-from types import FrameType, FunctionType, TracebackType, UnionType
+from types import FrameType, FunctionType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
@@ -85,7 +85,9 @@ class PluginSource:
     def failure(self, call: str, error: BaseException, limit_s: float | None) -> PluginError:
         """Return the error for an exception that left ``call``."""
         file = str(self.path.absolute())
-        line = _line_in(error.__traceback__, file)
+        frames = walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+        line = lines[-1] if lines else None  # of the deepest frame
         if isinstance(error, SyntaxError) and error.filename == file:
             line = error.lineno
         if isinstance(error, TimeLimitReached):
@@ -105,12 +107,6 @@ class PluginSource:
             raise
         except BaseException as error:  # the user's own code: anything may happen in it
             raise self.failure(call, error, limit_s) from error
-
-
-def _line_in(found: TracebackType | None, file: str) -> int | None:
-    """Return the line of the deepest frame in ``file``."""
-    lines = [line for frame, line in walk_tb(found) if frame.f_code.co_filename == file]
-    return lines[-1] if lines else None
 
 
 def guard_class(

@@ -60,7 +60,8 @@ class Rows:
         self.path = path
         self.source = path.name.split(".")[0] or path.name
         self._bad = bad
-        self._rows = _numbered(lines)
+        numbered = ((line, text.strip()) for line, text in enumerate(lines, 1))
+        self._rows: Iterator[tuple[int, str]] = (row for row in numbered if row[1])
 
     def peek(self) -> tuple[int, str]:
         """Return the next row and its line number without taking it; TraceError where there is
@@ -111,12 +112,6 @@ class Rows:
 def counted(count: int, noun: str) -> str:
     """Return ``1 row``, ``2 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    for line, text in enumerate(lines, 1):
-        if stripped := text.strip():
-            yield line, stripped
 
 
 def _utf8(text: str) -> str:

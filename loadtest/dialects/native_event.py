@@ -23,11 +23,8 @@ class NativeEvent(NamedTuple):
 
 def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, Any]:
     """Return OpenAI's usage object with the counts that are known."""
-    usage: dict[str, Any] = {}
-    if (tokens := count(prompt)) is not None:
-        usage["prompt_tokens"] = tokens
-    if (tokens := count(completion)) is not None:
-        usage["completion_tokens"] = tokens
+    counts = {"prompt_tokens": count(prompt), "completion_tokens": count(completion)}
+    usage: dict[str, Any] = {name: known for name, known in counts.items() if known is not None}
     if (tokens := count(cached)) is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": tokens}
     return usage

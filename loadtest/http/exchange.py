@@ -151,10 +151,9 @@ def _http_failure(response: httpx.Response) -> Failure:
 def _error_text(response: httpx.Response) -> str:
     """Return the error message in OpenAI's shape, else the start of the body."""
     try:
-        body = json.loads(response.content)
+        return error_message(json.loads(response.content))
     except ValueError:
         return response.text[:_MESSAGE_LENGTH]
-    return error_message(body)
 
 
 def error_message(body: Any) -> str:

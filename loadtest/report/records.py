@@ -63,6 +63,7 @@ def delivered(
     lag_s = describe(requests["sent_s"] - requests["scheduled_s"])
     oversleep_p99_s = describe(pd.Series(oversleeps_s, dtype=float))["p99"]
     failures = requests["error"].value_counts()
+    cut_off = requests["sent_s"].notna()[requests["error"] == "cancelled"]
     limits = [
         _over(SCHEDULE_LAG, lag_s["p99"], _lag_limit_s(requests)),
         _over("event loop late p99", oversleep_p99_s, _oversleep_limit_s(requests)),
@@ -80,14 +81,10 @@ def delivered(
         "verdict": verdict if lag_s["count"] else "nothing sent",
         "limited_by": limited_by if lag_s["count"] else [],
         "token_doubts": token_count_warnings(requests),
-        **_cut_off(requests),
+        "not_sent": int((~cut_off).sum()),
+        "in_flight": int(cut_off.sum()),
         "failures": {str(kind): int(count) for kind, count in failures.items()},
     }
-
-
-def _cut_off(requests: pd.DataFrame) -> dict[str, int]:
-    sent = requests["sent_s"].notna()[requests["error"] == "cancelled"]
-    return {"not_sent": int((~sent).sum()), "in_flight": int(sent.sum())}
 
 
 def _lag_limit_s(requests: pd.DataFrame) -> float:

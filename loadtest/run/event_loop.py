@@ -5,7 +5,7 @@ import gc
 import time
 from array import array
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -14,12 +14,10 @@ T = TypeVar("T")
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a uvloop where it is installed (a third less CPU per chunk), else asyncio's loop."""
-    try:
-        uvloop = import_module("uvloop")
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
+    with suppress(ImportError):
+        loop: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
 
 
 def run_fast(main: Coroutine[Any, Any, T]) -> T:

@@ -184,11 +184,7 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 def _sum(workers: Sequence[_Worker]) -> Progress:
     states = [worker.progress for worker in workers]
-    return Progress(
-        max(state.elapsed_s for state in states),
-        sum(state.total for state in states),
-        sum(state.sent for state in states),
-        sum(state.ended for state in states),
-        sum(state.failed for state in states),
-        tuple(answer for worker in workers for answer in worker.new_answers()),
-    )
+    counts = ((state.total, state.sent, state.ended, state.failed) for state in states)
+    total, sent, ended, failed = map(sum, zip(*counts, strict=True))
+    answers = tuple(answer for worker in workers for answer in worker.new_answers())
+    return Progress(max(s.elapsed_s for s in states), total, sent, ended, failed, answers)

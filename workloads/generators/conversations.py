@@ -155,7 +155,6 @@ class _Contexts:
         self._compacted_tokens = max(spec.head_tokens, kept_tokens)
         self._head_ids = range(spec.head_tokens // spec.block_tokens)
         self._unique_ids = count(len(self._head_ids))
-        self.begin()
 
     def begin(self) -> None:
         """Start with an empty prompt, before the first turn."""
