@@ -53,6 +53,17 @@ class KVUsage:
     shared_tokens: int = 0
     """Are counted once above and used by several sequences."""
 
+    @classmethod
+    def of(
+        cls, capacity: int, held: int, live: int, wasted: int, free: int, **others: int
+    ) -> "KVUsage":
+        """Return the use of a memory whose sequences hold ``held`` tokens, ``wasted`` for good.
+
+        ``others`` are the external waste and the cached and shared tokens, each 0 by default.
+        """
+        parts = {"external_waste_tokens": 0, "cached_tokens": 0, **others}
+        return cls(capacity, live, held - live - wasted, wasted, free_tokens=free, **parts)
+
 
 class KVMemory(Protocol):
     """Owns KV space, in blocks or contiguous regions. Decides nothing about time.

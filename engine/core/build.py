@@ -45,14 +45,9 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
     facts = core_facts(
         model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
     )
-    core = EngineCore(
-        scheduler,
-        runner,
-        token_state,
-        prefix_cache=policies.prefix_cache,
-        clock=clock,
-        log=StepLogFile(options.step_log, facts) if options.step_log else None,
-    )
+    log = StepLogFile(options.step_log, facts) if options.step_log else None
+    cached = policies.prefix_cache
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=cached, clock=clock, log=log)
     return core, facts
 
 

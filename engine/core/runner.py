@@ -105,13 +105,9 @@ class Runner:
             positions += range(entry.start, entry.start + entry.rows)
             last_row[entry.seq.request_id] = len(token_ids) - entry.padding - 1
         sampled = [last_row[entry.seq.request_id] for entry in batch.entries if entry.samples]
-        return self._model.forward(
-            to_device(token_ids, self._device),
-            to_device(positions, self._device),
-            max(positions) + 1,
-            self._attention.plan(entries),
-            to_device(sampled, self._device),
-        )
+        plan, device = self._attention.plan(entries), self._device
+        ids, places, rows = (to_device(ints, device) for ints in (token_ids, positions, sampled))
+        return self._model.forward(ids, places, max(positions) + 1, plan, rows)
 
     def describe(self) -> dict[str, object]:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""

@@ -48,16 +48,12 @@ class AttentionBackend(ABC):
         decodes = [entry for entry in entries if is_decode(entry)]
         chunks = entries[len(decodes) :]
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
-        return _Step(
-            self.store,
-            _Write.plan(self.store, entries),
-            len(decodes),
-            self.plan_decodes(decodes) if decodes else None,
-            [
-                _Chunk.plan(self.store, entry, slice(start, end))
-                for entry, start, end in zip(chunks, ends, ends[1:], strict=False)
-            ],
-        )
+        write, rows = _Write.plan(self.store, entries), map(slice, ends, ends[1:])
+        attend_decodes = self.plan_decodes(decodes) if decodes else None
+        plans = [
+            _Chunk.plan(self.store, entry, own) for entry, own in zip(chunks, rows, strict=True)
+        ]
+        return _Step(self.store, write, len(decodes), attend_decodes, plans)
 
     @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:

@@ -91,14 +91,9 @@ class ContiguousKV:
         wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)
         held = sum(seq.region_tokens for seq in holders)
         free, usable = self.free_tokens(), self._regions.largest_free()
-        return KVUsage(
-            capacity_tokens=self.capacity_tokens,
-            live_tokens=live,
-            reserved_tokens=held - live - wasted,
-            internal_waste_tokens=wasted,
-            external_waste_tokens=free - usable,
-            cached_tokens=0,
-            free_tokens=usable,
+        external = free - usable
+        return KVUsage.of(
+            self.capacity_tokens, held, live, wasted, usable, external_waste_tokens=external
         )
 
     def check(self, seqs: Iterable[Sequence]) -> None:

@@ -185,18 +185,11 @@ class PagedKV:
             reserved_blocks += held - sum(block in keyed for block in table)
             wasted += max(0, held * size - seq.final_kv_tokens)
         live = private + sum(filled.values())
-        held_tokens = (reserved_blocks + len(filled)) * size
+        held, free = (reserved_blocks + len(filled)) * size, self._free * size
         cached = index.idle_blocks * size
-        return KVUsage(
-            capacity_tokens=self.capacity_tokens,
-            live_tokens=live,
-            reserved_tokens=held_tokens - live - wasted,
-            internal_waste_tokens=wasted,
-            external_waste_tokens=0,
-            cached_tokens=cached,
-            free_tokens=self._free * size,
-            shared_tokens=sum(n for block, n in filled.items() if holders[block] > 1),
-        )
+        shared = sum(n for block, n in filled.items() if holders[block] > 1)
+        others = {"cached_tokens": cached, "shared_tokens": shared}
+        return KVUsage.of(self.capacity_tokens, held, live, wasted, free, **others)
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the invariants of the pool against all sequences that hold blocks."""

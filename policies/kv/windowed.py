@@ -149,15 +149,7 @@ class WindowedKV:
             held += held_tokens
             live += self._tokens(seq.computed_tokens)
             wasted += max(0, held_tokens - self._tokens(seq.final_kv_tokens))
-        return KVUsage(
-            capacity_tokens=self.capacity_tokens,
-            live_tokens=live,
-            reserved_tokens=held - live - wasted,
-            internal_waste_tokens=wasted,
-            external_waste_tokens=0,
-            cached_tokens=0,
-            free_tokens=self.free_tokens(),
-        )
+        return KVUsage.of(self.capacity_tokens, held, live, wasted, self.free_tokens())
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the invariants of the pool against all sequences that hold blocks."""

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from simpy.events import Event
 
@@ -78,13 +77,12 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
         "requests_per_s": count / wall_s if wall_s > 0 else 0.0,
         "steps": int(steps["steps"].sum()),
     }
-    extra: dict[str, Any] = {"simulation": speed}
     return Run(
         "simulation",
         recorder.requests_frame(),
         steps,
         scenario={},
-        extra=extra,
+        extra={"simulation": speed},
         records=recorder.records,
         pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
         handovers=stamps_frame(recorder.handovers, HANDOVER_COLUMNS),

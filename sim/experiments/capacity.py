@@ -122,14 +122,10 @@ def find_capacity(
             if on_replication:
                 on_replication(done)
     capacities, ceilings = zip(*drawn or [(found.holds_per_s, ceiling_per_s)], strict=True)
-    return Capacity(
-        Interval.over(capacities),
-        Interval.over(ceilings),
-        None if found.fails_per_s is None else tried[found.fails_per_s],
-        len(scenario.servers()),
-        [tried[rate] for rate in sorted(tried)],
-        len(drawn),
-    )
+    rate_per_s, saturation_per_s = Interval.over(capacities), Interval.over(ceilings)
+    missed = None if found.fails_per_s is None else tried[found.fails_per_s]
+    servers, in_order = len(scenario.servers()), [tried[rate] for rate in sorted(tried)]
+    return Capacity(rate_per_s, saturation_per_s, missed, servers, in_order, len(drawn))
 
 
 def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerModel) -> float:

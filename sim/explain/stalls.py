@@ -48,9 +48,8 @@ class Stalls:
 
 def _modelled_s(model: StepTime, mixed: pd.DataFrame) -> FloatArray:
     columns = mixed[["decode_sequences", "decode_context_tokens", "steps"]]
-    return np.array(
-        [
-            model.seconds(BatchShape(decodes, context, decodes), steps).sum()
-            for decodes, context, steps in columns.itertuples(index=False)
-        ]
-    )
+    alone_s = [
+        model.seconds(BatchShape(decodes, context, decodes), steps).sum()
+        for decodes, context, steps in columns.itertuples(index=False)
+    ]
+    return np.array(alone_s)

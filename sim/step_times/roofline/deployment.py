@@ -216,10 +216,11 @@ class Deployment:
     def _expert_bytes(self) -> float:
         """Return the bytes of the weights of experts."""
         per_weight = stored_weight_bytes(self.prefill, self.decode)
-        params = sum(
-            g.count * g.ffn.experts * g.ffn.expert_params(self.model.width)
-            for g in self.model.layers
-            if isinstance(g.ffn, Experts)
+        width = self.model.width
+        params = self.model.total(
+            lambda g: (
+                g.ffn.experts * g.ffn.expert_params(width) if isinstance(g.ffn, Experts) else 0
+            )
         )
         return params * per_weight / self.weight_sharing
 

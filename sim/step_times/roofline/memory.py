@@ -29,13 +29,9 @@ class DeviceMemory:
         elements = model.kv_elements_per_token()
         element_bytes = deployment.kv_bytes_per_token() / elements if elements else 0.0
         kept = model.resident_kv_elements(context_tokens) - model.state_elements()
-        return cls(
-            capacity,
-            capacity * deployment.memory_share,
-            deployment.resident_weight_bytes(),
-            kept * element_bytes,
-            model.state_elements() * STATE_BYTES,
-        )
+        usable, weights = capacity * deployment.memory_share, deployment.resident_weight_bytes()
+        state = model.state_elements() * STATE_BYTES
+        return cls(capacity, usable, weights, kept * element_bytes, state)
 
     @property
     def sequences(self) -> int:
@@ -81,11 +77,6 @@ def memory_sizes(
     """Return the sizes at these bytes per number; attention keeps 2 L k e c per token."""
     state_bytes = model.state_elements() * STATE_BYTES
     kept = model.resident_kv_elements(context_tokens) - model.state_elements()
-    return MemorySizes(
-        model.name,
-        model.params(),
-        model.params() * bytes_per_weight,
-        model.kv_elements_per_token() * kv_element_bytes,
-        state_bytes,
-        kept * kv_element_bytes + state_bytes,
-    )
+    params, per_token = model.params(), model.kv_elements_per_token() * kv_element_bytes
+    weights, sequence = params * bytes_per_weight, kept * kv_element_bytes + state_bytes
+    return MemorySizes(model.name, params, weights, per_token, state_bytes, sequence)

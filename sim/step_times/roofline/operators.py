@@ -53,15 +53,21 @@ def linear_operators(
         computed = deployment.early_exit.mean_depth()
         read = deployment.early_exit.read_depth(rows)
     shared_rows = rows / deployment.parallel.sequence if has_prefill else rows
-    expert_rows = rows * groups / (_expert_copies(deployment) if has_prefill else 1)
+    expert_ranks = max(ranks, deployment.parallel.expert)
+    copies = deployment.parallel.stage_devices / expert_ranks  # of all experts
+    expert_rows = rows * groups / (copies if has_prefill else 1)
     operators = []
     for group in model.layers:
         count = group.count / ranks
         mixer, width = group.mixer.params(model.width), model.width
         flops = 2 * mixer * shared_rows * count * computed
         operators.append(Operator("projections", flops, mixer * weight * count * read))
-        fed_rows = shared_rows if isinstance(group.ffn, Dense) else expert_rows
-        operators.append(_feed_forward(deployment, group, fed_rows, weight, computed, read))
+        ffn, is_dense = group.ffn, isinstance(group.ffn, Dense)
+        fed_rows = shared_rows if is_dense else expert_rows
+        count = group.count / (ranks if is_dense else expert_ranks)
+        flops = 2 * ffn.active_params(width) * fed_rows * count * computed
+        moved = ffn.touched_params(width, fed_rows) * weight * count * read
+        operators.append(Operator("FFN" if is_dense else "experts", flops, moved))
         if not deployment.kernels.fused:
             moved = _activation_elements(group, width) * shared_rows * group.count
             operators.append(Operator("activations", 0, moved * ACTIVATION_BYTES))
@@ -81,12 +87,9 @@ def decode_attention(
     deployment: Deployment, mixer: Mixer, context_tokens: float, layers: int
 ) -> Operator:
     """Return the attention of decodes that see ``context_tokens`` in all, in ``layers`` layers."""
-    flops = mixer.decode_flops_per_pair() / deployment.parallel.tensor
-    return Operator(
-        "decode attention",
-        flops * context_tokens * layers / deployment.parallel.sequence,
-        read_kv_bytes(deployment, mixer, context_tokens) * layers,
-    )
+    flops = mixer.decode_flops_per_pair() / deployment.parallel.tensor * context_tokens * layers
+    moved = read_kv_bytes(deployment, mixer, context_tokens) * layers
+    return Operator("decode attention", flops / deployment.parallel.sequence, moved)
 
 
 def decode_state(deployment: Deployment, group: LayerGroup, sequences: float) -> Operator:
@@ -112,11 +115,8 @@ def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, row
         scores = getattr(mixer, "heads", 0) / parallel.tensor * rows * seen
         moved += SCORE_PASSES * ACTIVATION_BYTES * scores / parallel.sequence
     state = decode_state(deployment, group, 1)  # a chunk loads and stores it once
-    return Operator(
-        "prefill attention",
-        group.count * flops + state.flops * rows,
-        group.count * moved + state.moved_bytes,
-    )
+    total = group.count * flops + state.flops * rows
+    return Operator("prefill attention", total, group.count * moved + state.moved_bytes)
 
 
 def verification_attention(
@@ -130,12 +130,9 @@ def verification_attention(
     pairs = float(visible(mixer, np.arange(start + 1, start + rows + 1)).sum())
     flops = mixer.decode_flops_per_pair() * pairs / parallel.tensor / parallel.sequence
     state = decode_state(deployment, group, 1)
-    return Operator(
-        "verification attention",
-        group.count * flops + state.flops * rows,
-        group.count * read_kv_bytes(deployment, mixer, verified_keys(mixer, start, rows))
-        + state.moved_bytes,
-    )
+    total = group.count * flops + state.flops * rows
+    moved = read_kv_bytes(deployment, mixer, verified_keys(mixer, start, rows))
+    return Operator("verification attention", total, group.count * moved + state.moved_bytes)
 
 
 def verified_keys(mixer: Mixer, start: int, rows: int) -> int:
@@ -207,32 +204,6 @@ def kv_ranks(deployment: Deployment) -> float:
     """Return the devices that a context is spread over: KV heads by tensor, tokens by sequence."""
     parallel = deployment.parallel
     return parallel.tensor / deployment.kv_replication * parallel.sequence
-
-
-def _expert_copies(deployment: Deployment) -> float:
-    """Return how often the devices of a stage hold all experts."""
-    parallel = deployment.parallel
-    return parallel.stage_devices / max(parallel.tensor, parallel.expert)
-
-
-def _feed_forward(
-    deployment: Deployment,
-    group: LayerGroup,
-    rows: float,
-    weight: float,
-    computed: float,
-    read: float,
-) -> Operator:
-    ffn, width, parallel = group.ffn, deployment.model.width, deployment.parallel
-    ranks = parallel.tensor
-    if not isinstance(ffn, Dense):
-        ranks = max(ranks, parallel.expert)
-    count = group.count / ranks
-    return Operator(
-        "FFN" if isinstance(ffn, Dense) else "experts",
-        2 * ffn.active_params(width) * rows * count * computed,
-        ffn.touched_params(width, rows) * weight * count * read,
-    )
 
 
 def _activation_elements(group: LayerGroup, width: int) -> float:
