@@ -83,11 +83,8 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
 
 def read_arrivals(path: Path) -> list[Sequence]:
     """Return the sequences of a log in their order of arrival."""
-    return [
-        Sequence(**_columns(where, row, ARRIVAL_FIELDS))
-        for where, row in _rows(path)
-        if row["kind"] == "arrival"
-    ]
+    arrivals = ((where, row) for where, row in _rows(path) if row["kind"] == "arrival")
+    return [Sequence(**_columns(where, row, ARRIVAL_FIELDS)) for where, row in arrivals]
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -72,11 +72,8 @@ def run_to_end(env: Environment) -> float:
 def finished_run(recorder: Recorder, wall_s: float) -> Run:
     """Return the run of a simulation that has ended, with its speed in ``extra``."""
     count, steps = len(recorder.requests), recorder.steps_frame()
-    speed = {
-        "wall_s": wall_s,
-        "requests_per_s": count / wall_s if wall_s > 0 else 0.0,
-        "steps": int(steps["steps"].sum()),
-    }
+    per_s = count / wall_s if wall_s > 0 else 0.0
+    speed = {"wall_s": wall_s, "requests_per_s": per_s, "steps": int(steps["steps"].sum())}
     return Run(
         "simulation",
         recorder.requests_frame(),

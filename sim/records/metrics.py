@@ -182,10 +182,8 @@ def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str
     if "error" in requests:
         requests = requests[requests["error"] != CANCELLED_BY_TEST]
     good = int(slo.met(requests).sum())
-    return {
-        "goodput_per_s": _ratio(good, makespan_s),
-        "slo_attainment": _ratio(good, len(requests)),
-    }
+    attained = _ratio(good, len(requests))
+    return {"goodput_per_s": _ratio(good, makespan_s), "slo_attainment": attained}
 
 
 def _ratio(part: float, whole: float) -> float | None:

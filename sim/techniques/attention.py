@@ -268,10 +268,8 @@ class StateSpace(AttentionChange):
         inner, step_rank = self.expand * model.width, ceil(model.width / 16)
         selective = inner * (step_rank + 2 * self.state_dim) + step_rank * inner
         own = inner * (_CONVOLVED_TOKENS + self.state_dim + 1)
-        return Recurrence(
-            state_size=inner * self.state_dim,
-            mixer_params=3 * model.width * inner + selective + own,
-        )
+        params = 3 * model.width * inner + selective + own
+        return Recurrence(state_size=inner * self.state_dim, mixer_params=params)
 
 
 class LinearAttention(AttentionChange):
@@ -290,9 +288,8 @@ class LinearAttention(AttentionChange):
     def change(self, attention: Attention, model: ModelShape) -> Recurrence:
         """Return the recurrent mixer with as many heads and four projections."""
         heads, head_dim = attention.heads, attention.head_dim
-        return Recurrence(
-            state_size=heads * head_dim**2, mixer_params=4 * model.width * heads * head_dim
-        )
+        params = 4 * model.width * heads * head_dim
+        return Recurrence(state_size=heads * head_dim**2, mixer_params=params)
 
 
 class MixtureOfExperts(Technique):
@@ -326,12 +323,8 @@ class MixtureOfExperts(Technique):
     def _split(self, ffn: FeedForward) -> FeedForward:
         if not isinstance(ffn, Dense) or not _is_dense(ffn):
             return ffn
-        return Experts(
-            experts=self.experts,
-            top_k=self.top_k,
-            width=self.expert_width or ffn.width,
-            matrices=ffn.matrices,
-        )
+        width, matrices = self.expert_width or ffn.width, ffn.matrices
+        return Experts(experts=self.experts, top_k=self.top_k, width=width, matrices=matrices)
 
 
 def _is_dense(ffn: FeedForward) -> bool:

@@ -157,9 +157,8 @@ def compare(metric: str, without: Sequence[float], with_it: Sequence[float]) -> 
 
 
 def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
-    pairs = [
-        (x, y) for x, y in ((p[metric], q[metric]) for p, q in zip(a, b, strict=True)) if x and y
-    ]
+    both = ((p[metric], q[metric]) for p, q in zip(a, b, strict=True))
+    pairs = [(x, y) for x, y in both if x and y]
     if not pairs:
         return Change(metric, None, None, None)
     return compare(metric, [x for x, _ in pairs], [y for _, y in pairs])

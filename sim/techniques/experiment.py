@@ -63,9 +63,8 @@ class Experiment:
         return at_rate(_trace(self._requests(self.loaded, seed)), self.load * sustained_per_s)
 
     def _requests(self, count: int, seed: int) -> list[Request]:
-        lengths = IndependentLengths(
-            self._tokens(self.prompt_tokens), self._tokens(self.output_tokens)
-        )
+        prompts, outputs = self._tokens(self.prompt_tokens), self._tokens(self.output_tokens)
+        lengths = IndependentLengths(prompts, outputs)
         trace = generate(WorkloadSpec(count, PoissonArrivals(1.0), lengths), seed)
         return [self._shaped(request) for request in trace]
 

@@ -36,11 +36,8 @@ class RegionUse:
     @property
     def shares(self) -> dict[str, float]:
         """Live, reserved and wasted, as shares of what is allocated; they add up to 1."""
-        parts = {
-            "live": self.live_tokens,
-            "reserved": self.reserved_tokens,
-            "internal_waste": self.internal_waste_tokens,
-        }
+        live, reserved, wasted = self.live_tokens, self.reserved_tokens, self.internal_waste_tokens
+        parts = {"live": live, "reserved": reserved, "internal_waste": wasted}
         return {name: tokens / self.allocated_tokens for name, tokens in parts.items()}
 
 

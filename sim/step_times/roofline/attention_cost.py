@@ -60,10 +60,8 @@ class AttentionCost:
 
     def state_s(self, decodes: float) -> float:
         """Return the seconds that the states of so many decodes take, whatever their contexts."""
-        states = (
-            operators.decode_state(self._deployment, g, decodes)
-            for g in self._deployment.model.layers
-        )
+        deployment = self._deployment
+        states = (operators.decode_state(deployment, g, decodes) for g in deployment.model.layers)
         total = sum(self._seconds(state) for state in states)
         return total * self._pieces.share(decodes, False)
 
@@ -76,9 +74,8 @@ class AttentionCost:
             computing_s = self._seconds(attention)
             keys = operators.seen_keys(group.mixer, start, rows)
             computing_s = self._with_streamed_kv(computing_s, group, keys)
-            total += max(
-                computing_s, group.count * self._messages.ring_s(group.mixer, start + rows)
-            )
+            ring_s = self._messages.ring_s(group.mixer, start + rows)
+            total += max(computing_s, group.count * ring_s)
         return total
 
     def verification_s(self, start: int, rows: int, sequences: int) -> float:
@@ -152,6 +149,5 @@ class AttentionCost:
         return max(seconds, streamed_s) if offload.prefetch else seconds + streamed_s
 
     def _seconds(self, operator: operators.Operator) -> float:
-        return self._deployment.efficiency.seconds(
-            operator.flops / self._flops_per_s, operator.moved_bytes / self._bytes_per_s
-        )
+        memory_s = operator.moved_bytes / self._bytes_per_s
+        return self._deployment.efficiency.seconds(operator.flops / self._flops_per_s, memory_s)

@@ -216,11 +216,10 @@ class Deployment:
     def _expert_bytes(self) -> float:
         """Return the bytes of the weights of experts."""
         per_weight = stored_weight_bytes(self.prefill, self.decode)
-        width = self.model.width
-        params = self.model.total(
-            lambda g: (
-                g.ffn.experts * g.ffn.expert_params(width) if isinstance(g.ffn, Experts) else 0
-            )
+        params = sum(
+            g.count * g.ffn.experts * g.ffn.expert_params(self.model.width)
+            for g in self.model.layers
+            if isinstance(g.ffn, Experts)
         )
         return params * per_weight / self.weight_sharing
 

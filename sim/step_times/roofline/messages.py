@@ -36,9 +36,8 @@ class Messages:
         ranks = self._deployment.parallel.sequence
         if ranks == 1 or not mixer.kv_elements():
             return 0.0
-        return (ranks - 1) * self._deployment.link.send_s(
-            read_kv_bytes(self._deployment, mixer, tokens)
-        )
+        size = read_kv_bytes(self._deployment, mixer, tokens)
+        return (ranks - 1) * self._deployment.link.send_s(size)
 
     def hop_s(self, rows: float, has_prefill: bool) -> float:
         """Return the seconds of one message from stage to stage."""

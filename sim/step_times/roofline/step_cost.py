@@ -32,9 +32,8 @@ class StepCost:
         micro_batches = self.pieces.micro_batches(logit_rows)
         groups = self.pieces.groups(logit_rows)
         piece = rows / micro_batches / groups, logit_rows / micro_batches / groups
-        device_s = self._linear_s(*piece, has_prefill, groups) + self._messages.layers_s(
-            *piece, has_prefill
-        )
+        device_s = self._linear_s(*piece, has_prefill, groups)
+        device_s += self._messages.layers_s(*piece, has_prefill)
         device_s += self._launches_s()
         device_s *= self.pieces.stage_times(micro_batches, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
@@ -47,12 +46,9 @@ class StepCost:
         Only products read their bytes at the bandwidth share of the format.
         """
         flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
-        bytes_per_s = self.deployment.hardware.memory_bytes_per_s * (
-            form.memory_share if operator.flops else 1.0
-        )
-        return self.deployment.efficiency.seconds(
-            operator.flops / flops_per_s, operator.moved_bytes / bytes_per_s
-        )
+        share = form.memory_share if operator.flops else 1.0
+        memory_s = operator.moved_bytes / (self.deployment.hardware.memory_bytes_per_s * share)
+        return self.deployment.efficiency.seconds(operator.flops / flops_per_s, memory_s)
 
     def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
         form = self.deployment.prefill if has_prefill else self.deployment.decode

@@ -23,10 +23,8 @@ def _batched(
     def measure(rng: np.random.Generator) -> case.Figures:
         run = case.replay(config, cost, case.poisson_trace(rng, RATE_PER_S, 1, 1))
         sizes = run.steps["running"].to_numpy(np.int64)
-        return {
-            "mean sojourn": case.mean(run, "e2e_s"),
-            "mean batch": float(sizes[int(case.WARM_UP * len(sizes)) :].mean()),
-        }
+        mean_batch = float(sizes[int(case.WARM_UP * len(sizes)) :].mean())
+        return {"mean sojourn": case.mean(run, "e2e_s"), "mean batch": mean_batch}
 
     figures = {"mean sojourn": exact.sojourn_s, "mean batch": exact.mean_batch}
     return case.SelftestCase(name, setting, figures, measure)

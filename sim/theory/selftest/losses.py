@@ -48,14 +48,10 @@ def _two_sizes(rng: np.random.Generator) -> case.Figures:
     run = case.replay(config, case.STEP_COST, case.trace(arrivals_s, prompts, case.STEPS))
     refused = _refused(run)
     wide = wide[-len(refused) :]
-    return {
-        "narrow: share refused": float(refused[~wide].mean()),
-        "wide: share refused": float(refused[wide].mean()),
-    }
+    return _by_size(refused[~wide].mean(), refused[wide].mean())
 
 
-def _kaufman_roberts() -> case.Figures:
-    narrow, wide = theory.kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist())
+def _by_size(narrow: float, wide: float) -> case.Figures:
     return {"narrow: share refused": float(narrow), "wide: share refused": float(wide)}
 
 
@@ -73,7 +69,9 @@ LOSSES = (
     case.SelftestCase(
         "two-sizes",
         f"{BLOCKS} blocks reserved whole, requests of 4 (6 erlangs) and 16 (1.5), no queue",
-        _kaufman_roberts(),
+        _by_size(
+            *theory.kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist()).tolist()
+        ),
         _two_sizes,
         replications=32,
         precision=case.HEAVY_TAIL,

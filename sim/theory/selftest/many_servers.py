@@ -18,19 +18,15 @@ def _mmc(rng: np.random.Generator) -> case.Figures:
     requests = case.poisson_trace(rng, SLOTS * SLOT_LOAD, 1, case.exponential(case.STEPS))
     run = case.replay(case.server(max_seqs=SLOTS), case.STEP_COST, requests)
     waits_s = case.settled(run, "queue_s")
-    return {
-        "share that waits": float((waits_s > case.STEP_S).mean()),
-        "mean wait": float(waits_s.mean()),
-    }
+    waiting = float((waits_s > case.STEP_S).mean())
+    return {"share that waits": waiting, "mean wait": float(waits_s.mean())}
 
 
 def _gated(rng: np.random.Generator) -> case.Figures:
     requests = case.poisson_trace(rng, GATED_RATE_PER_S, 1, GATED_STEPS)
     run = case.replay(UNBOUNDED, {"constant": 1.0}, requests)
-    return {
-        "wait for a boundary": case.mean(run, "queue_s"),
-        "mean in system": _mean_in_system(run),
-    }
+    waited_s = case.mean(run, "queue_s")
+    return {"wait for a boundary": waited_s, "mean in system": _mean_in_system(run)}
 
 
 def _mean_in_system(run: Run) -> float:
@@ -60,10 +56,8 @@ def _shared(draw: case.DrawTokens) -> case.Measure:
         sojourns_s = case.settled(run, "e2e_s")
         alone_s = case.STEP_S * case.settled(run, "output_tokens")
         small = alone_s <= np.median(alone_s)
-        return {
-            "mean sojourn": float(sojourns_s.mean()),
-            "slowdown of the small": float(sojourns_s[small].sum() / alone_s[small].sum()),
-        }
+        slowdown = float(sojourns_s[small].sum() / alone_s[small].sum())
+        return {"mean sojourn": float(sojourns_s.mean()), "slowdown of the small": slowdown}
 
     return measure
 
