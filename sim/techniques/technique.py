@@ -16,10 +16,11 @@ class Technique(FrozenModel):
     """One technique; its fields are its parameters, validated when it is built.
 
     ``kind``: an ``algorithm`` changes the model, a ``system`` technique keeps the model's answers.
-    ``lossless``: the output tokens stay the same, up to rounding. The quality that a lossy
-    technique costs has to be measured on the task at hand; nothing here computes it. ``formula`` is
-    the core of the model of the technique, ``source`` the paper. ``experiment`` is the load that
-    shows the effect of the technique where the default load does not.
+    ``lossless``: the output tokens stay the same, up to rounding. By default a technique is a lossy
+    algorithm. The quality that it costs has to be measured on the task at hand; nothing here
+    computes it. ``formula`` is the core of the model of the technique, ``source`` the paper.
+    ``experiment`` is the load that shows the effect of the technique where the default load does
+    not.
     """
 
     name: ClassVar[str]
