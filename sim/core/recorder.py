@@ -19,6 +19,7 @@ STEP_MEANINGS = MEANINGS["steps"]
 STEP_COLUMNS = tuple(STEP_MEANINGS)
 _LONG = {"steps", "decode_context_tokens", "prefill_pairs", "free_kv_tokens"}
 _STEP_TYPES = {n: "d" if n.endswith("_s") else "q" if n in _LONG else "i" for n in STEP_COLUMNS}
+"""``struct`` codes: d a float of 8 bytes, q and i whole numbers of 8 and 4."""
 USAGE_COLUMNS = KVUsage.__match_args__
 
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
