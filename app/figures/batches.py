@@ -4,14 +4,10 @@ import numpy as np
 import pandas as pd
 
 from app.figures.canvas import Figure, add_spans, pattern_marker
+from app.text.assets import asset_table
 
 MOST_BATCHES = 600
-MIXES = {
-    "decodes only": ("#0072B2", ""),
-    "mostly decodes": ("#5599CC", "."),
-    "mostly prompts": ("#DD7755", "/"),
-    "prompts only": ("#D55E00", "x"),
-}
+MIXES: dict[str, tuple[str, str]] = asset_table("looks.yaml")["batches"]
 """Colour and pattern by the share of prompts in the rows that a batch computes."""
 
 

@@ -6,47 +6,14 @@ import pandas as pd
 
 from app.figures.canvas import Figure, canvas, escape_markup
 from app.figures.palette import LIMIT_COLOUR
+from app.text.assets import asset_table
 
 _GB = 1e9
-_GREY, _DARK_GREY = "#9AA0AC", "#5B6070"
-_BLUE, _LIGHT_BLUE, _ORANGE, _TEAL = "#0072B2", "#5599CC", "#D55E00", "#007788"
-
 Part = tuple[str, str, str]
 """Name, colour and pattern."""
 
-_KV_PARTS = {
-    "weights": (_DARK_GREY, ""),
-    "live": (_BLUE, ""),
-    "reserved": (_LIGHT_BLUE, "/"),
-    "cached": (_TEAL, "."),
-    "waste": (_ORANGE, "x"),
-    "free": (_GREY, ""),
-}
-_DEVICE_PARTS = {
-    "weights": (_DARK_GREY, ""),
-    "KV": (_BLUE, ""),
-    "state": (_TEAL, "."),
-    "free": (_GREY, ""),
-    "kept back": (_DARK_GREY, "/"),
-}
-_PROVENANCE_PARTS = {
-    "measured": ("measured: a table has that very step", _BLUE, ""),
-    "interpolated": ("interpolated: no feature beyond the largest measured", _LIGHT_BLUE, "."),
-    "extrapolated": ("extrapolated: some feature beyond the largest measured", _ORANGE, "x"),
-    "roofline": ("roofline: a formula, not measured", "#779988", "/"),
-}
-PART_LOOKS: dict[str, Part] = {
-    "send_lag": ("client late", _GREY, "/"),
-    "api": ("API", "#779988", "\\"),
-    "queue": ("waiting", _GREY, "/"),
-    "first_token": ("until the first token", _ORANGE, ""),
-    "prefill": ("prefill", _ORANGE, ""),
-    "transfer": ("transfer", _TEAL, "."),
-    "decode": ("decode", _BLUE, ""),
-    "stalled": ("stalled by prompts", "#DD7755", "+"),
-    "preempted": ("preempted", "#4444FF", "x"),
-    "streaming": ("streaming", _BLUE, ""),
-}
+_LOOKS = asset_table("looks.yaml")
+PART_LOOKS: dict[str, Part] = _LOOKS["request"]
 """Name, colour and pattern of the parts and spans of an explained request."""
 
 _LABELLED_SHARE = 0.07
@@ -58,12 +25,12 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
 
     Raises ``KeyError`` for another part.
     """
-    unknown = {part for parts in bars.values() for part in parts} - _KV_PARTS.keys()
+    unknown = {part for parts in bars.values() for part in parts} - _LOOKS["kv_memory"].keys()
     if unknown:
-        raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_KV_PARTS)}")
+        raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_LOOKS['kv_memory'])}")
     alt = [_shares(name, parts, unit) for name, parts in bars.items()]
     figure = canvas(f"memory, {unit}", "", " ".join(alt))
-    _add_memory(figure, bars, _KV_PARTS, unit)
+    _add_memory(figure, bars, _LOOKS["kv_memory"], unit)
     figure.update_layout(height=110 + 50 * len(bars))
     return figure
 
@@ -79,7 +46,7 @@ def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float
     capacity = f"{capacity_bytes / _GB:,.4g} GB"
     alt = [f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())]
     figure = canvas("memory, GB (10^9 bytes)", "", " ".join(alt))
-    _add_memory(figure, in_gb, _DEVICE_PARTS, "GB")
+    _add_memory(figure, in_gb, _LOOKS["device_memory"], "GB")
     figure.add_vline(
         x=capacity_bytes / _GB,
         line={"color": LIMIT_COLOUR, "dash": "dash"},
@@ -109,7 +76,7 @@ def provenance_bar(shares: Mapping[str, float]) -> Figure:
     found = ", ".join(f"{kind} {share:.1%}" for kind, share in shares.items())
     alt = f"What the simulated time rests on: {found or 'no step was run'}."
     figure = canvas("share of simulated busy time, %", "", alt)
-    for kind, part in _PROVENANCE_PARTS.items():
+    for kind, part in _LOOKS["provenance"].items():
         if share := shares.get(kind, 0.0):
             hover = f"%{{x:.3g}} % {kind}<extra></extra>"
             _add_labelled_part(figure, "", part, 100 * share, f"{kind} {share:.1%}", hover)

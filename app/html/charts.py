@@ -11,21 +11,16 @@ import json
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from app.figures import DARK, LIGHT, Figure, alt_text
 from app.html.elements import element
+from app.text.assets import asset
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-
-
-def asset(name: str) -> str:
-    """Read a text of ``app/assets``."""
-    return files("app").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 class Charts:

@@ -8,11 +8,12 @@ from operator import itemgetter
 import pandas as pd
 
 from app import figures
-from app.html.charts import POLICY, Charts, asset
+from app.html.charts import POLICY, Charts
 from app.html.elements import Child, document, element
 from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_short
 from app.html.run_charts import run_charts
 from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, totals_table
+from app.text.assets import asset
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
 from app.twin.resimulate import resimulate_as_sent

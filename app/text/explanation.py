@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
 
+from app.text.assets import asset_table
 from app.text.tables import WIDTH, note_lines
 from sim.explain.explain import Explanation
 
@@ -13,14 +14,6 @@ WORTH_NAMING = 0.1
 
 _BAR = 40
 _OWN_WORK = ("prefill", "decode")
-_CAUSES = {
-    "batch": "the batch before it had to end",
-    "places": "all places in the batch were taken",
-    "step": "a step was running",
-    "prompts": "prompts before it filled the steps",
-    "memory": "the KV memory was full",
-    "filling": "its batch was filling",
-}
 
 
 def verdict(found: Explanation) -> str:
@@ -124,7 +117,7 @@ def _waited(found: Explanation) -> str:
     queue_s, waited_s, ttft_s = found.parts_s["queue"], found.waited_s or 0.0, found.ttft_s or 0.0
     if waited_s < queue_s / 2:
         return f"waited {queue_s - waited_s:.3g} s for a place on the replica that decodes"
-    reasons = [_CAUSES[found.cause]] if found.cause else []
+    reasons = [asset_table("words.yaml")["causes"][found.cause]["of_one"]] if found.cause else []
     if found.neighbours and found.neighbours.waiting:
         before = found.neighbours.waiting
         reasons.insert(0, f"{before} request{'s were' if before > 1 else ' was'} before it")

@@ -4,9 +4,8 @@ The words are in ``app/assets/metrics.yaml``.
 """
 
 from dataclasses import dataclass
-from importlib.resources import files
 
-import yaml
+from app.text.assets import asset_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +27,4 @@ class Metric:
         return None if value is None else value * self.factor
 
 
-_WORDS = files("app").joinpath("assets", "metrics.yaml").read_text(encoding="utf-8")
-METRICS = {name: Metric(**words) for name, words in yaml.safe_load(_WORDS).items()}
+METRICS = {name: Metric(**words) for name, words in asset_table("metrics.yaml").items()}

@@ -3,20 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-_LABELS = {
-    "decode_sequences": "decodes up to {}",
-    "prefill_chunks": "prefill chunks up to {}",
-    "rows": "batches up to {} rows",
-    "decode_context_tokens": "decode context up to {} tokens",
-    "prefill_pairs": "prefill up to {} query-key pairs",
-    "prefill_context_tokens": "context before prefill chunks up to {} tokens",
-    "decodes": "decodes up to {}",
-    "context": "contexts of up to {} tokens",
-    "chunks": "prompts in a step up to {}",
-    "chunk rows": "prefill chunks of up to {} tokens",
-    "chunk start": "context before prefill chunks up to {} tokens",
-    "prompt": "prompts of up to {} tokens",
-}
+from app.text.assets import asset_table
+
 WARN_ABOVE = 0.001
 """Share of simulated time outside what was measured that is worth a warning."""
 
@@ -43,7 +31,9 @@ def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
 
 
 def _excess(excess: Mapping[str, Any]) -> str:
-    reached = _LABELS[excess["feature"]].format(f"{excess['value']:,.0f}")
+    reached = asset_table("words.yaml")["features"][excess["feature"]].format(
+        f"{excess['value']:,.0f}"
+    )
     return f"{reached}; measured up to {excess['measured']:,.0f}"
 
 

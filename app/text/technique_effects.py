@@ -5,6 +5,7 @@ from textwrap import wrap
 from typing import Any, get_args
 
 from app.scenario.technique_scenario import TechniqueScenario
+from app.text.assets import asset_table
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.registry import TECHNIQUES
@@ -16,15 +17,7 @@ _LEGEND = (
     "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
     "thrput: output tokens/s when saturated; memory: weights and the KV of a request alone.",
 )
-_HEADS = {
-    "ttft_alone": "TTFT",
-    "ttft_loaded": "TTFT ld",
-    "ttft_from_admission": "TTFT adm",
-    "tps_alone": "TPS",
-    "tps_loaded": "TPS ld",
-    "throughput": "thrput",
-    "memory": "memory",
-}
+EFFECT_WORDS: dict[str, dict[str, str]] = asset_table("words.yaml")["effects"]
 
 
 def measure_effects(
@@ -43,7 +36,8 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
     yield from wrap(scenario.experiment.describe(), 100)
     yield ""
-    yield _row("technique", [*_HEADS.values(), "quality"], 9)
+    heads = [words["head"] for words in EFFECT_WORDS.values()]
+    yield _row("technique", [*heads, "quality"], 9)
     for effect in shown:
         signs = [effect.of(metric).sign or "n/a" for metric in METRICS]
         quality = "0" if effect.technique.lossless else "-"
@@ -51,7 +45,7 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
     yield ""
     yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
     yield ""
-    yield _row("technique", list(_HEADS.values()), 11)
+    yield _row("technique", heads, 11)
     for effect in shown:
         yield _row(_label(effect, scenario), [_number(effect.of(metric)) for metric in METRICS], 11)
     yield ""

@@ -8,6 +8,7 @@ import pandas as pd
 
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
+from app.text.technique_effects import EFFECT_WORDS
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.registry import TECHNIQUES
@@ -16,15 +17,7 @@ from sim.techniques.technique import Technique
 REPLICATIONS = 5
 SEED = 0
 WORDS = {"+": "better", "-": "worse", "0": "none", "?": "unsure", "": "undefined"}
-HEADS = {
-    "ttft_alone": ("TTFT alone", "mean time to first token, a request alone on the server"),
-    "ttft_loaded": ("TTFT loaded", "mean time to first token under load, the queue included"),
-    "ttft_from_admission": ("TTFT admitted", "the same from admission: without the queue"),
-    "tps_alone": ("TPS alone", "mean decode tokens/s of a request alone on the server"),
-    "tps_loaded": ("TPS loaded", "mean decode tokens/s of a request under load"),
-    "throughput": ("throughput", "output tokens/s when saturated: all requests at once"),
-    "memory": ("memory", "weights, and the most KV that requests alone hold"),
-}
+HEADS = {name: (words["label"], words["meaning"]) for name, words in EFFECT_WORDS.items()}
 EXPLAINED = (
     f"none: less than {DEAD_BAND:.0%}; unsure: the interval includes 0. Changes are "
     f"relative to the server without the technique, ± half of the 95 % interval over "

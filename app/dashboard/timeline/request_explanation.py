@@ -8,19 +8,11 @@ import streamlit as st
 from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.formatting import escaped
+from app.text.assets import asset_table
 from app.text.explanation import neighbour_lines, verdict
 from sim.explain.explain import Explanation
 
-_STEPS = {
-    "start_s": "start, s",
-    "steps": "steps",
-    "decode_sequences": "decodes",
-    "prefill_chunks": "prefill chunks",
-    "rows": "rows",
-    "running": "running",
-    "waiting": "waiting",
-    "free_kv_tokens": "free KV, tokens",
-}
+_STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 
 
 def draw_explanation(found: Explanation, behind: pd.DataFrame, zoom: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 import pandas as pd
 
 from app.dashboard.simulations import SimulatedScenario
+from app.text.assets import asset_table
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
 from sim.explain.bottleneck import Bottleneck, find_bottleneck
@@ -21,14 +22,7 @@ _WAIT_WORTH_NAMING = 0.1
 
 Kind = Literal["holds", "unsure", "fails", "none"]
 
-_SHORT: dict[QueueCause, str] = {
-    "memory": "**KV memory** is full",
-    "places": "all **places in the batch** are taken",
-    "prompts": "**prompts** fill the steps (compute or token budget)",
-    "batch": "the **static batch** must end before others join",
-    "filling": "the **static batch** waits until it is full",
-    "step": "a **step** is always running",
-}
+_CAUSES: dict[QueueCause, dict[str, str]] = asset_table("words.yaml")["causes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +149,8 @@ def _bottleneck(found: VerdictFacts) -> str:
         f"{pressed.running_peak} of {found.policies.max_seqs} places{_memory(found)} are taken."
     )
     if cause := _short(found):
-        share = _percent(pressed.cause_share)
-        return f"**Bottleneck:** {_SHORT[cause]} during {share} of the waiting time. {state}"
+        share, why = _percent(pressed.cause_share), _CAUSES[cause]["of_most"]
+        return f"**Bottleneck:** {why} during {share} of the waiting time. {state}"
     if _too_slow(found):
         return f"**Bottleneck:** the **step time** itself; hardly any request waits. {state}"
     return f"**No bottleneck.** {state}"
