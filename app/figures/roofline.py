@@ -7,17 +7,9 @@ import pandas as pd
 
 from app.figures.canvas import Figure, canvas, plot
 from app.figures.palette import COLOURS, DASHES, LIMIT_LINE
+from app.text.assets import asset_table
 
 _TERA = 1e12
-_KINDS = {
-    "projections": "circle",
-    "FFN": "square",
-    "experts": "square",
-    "head": "triangle-up",
-    "decode attention": "diamond",
-    "prefill attention": "diamond",
-    "state": "star",
-}
 _OTHER = "x"
 _PHASES = {"decode": (COLOURS[0], ""), "prefill": (COLOURS[1], "-open")}
 _LEAST_PX, _MOST_PX = 9, 30
@@ -59,7 +51,7 @@ def _add_dot(figure: Figure, dot: pd.Series) -> None:
     label = dot["operator"].removeprefix(f"{dot['phase']} ")
     marker = {
         "color": colour,
-        "symbol": _KINDS.get(dot["operator"], _OTHER) + style,
+        "symbol": asset_table("looks.yaml")["operators"].get(dot["operator"], _OTHER) + style,
         "size": _LEAST_PX + (_MOST_PX - _LEAST_PX) * float(np.sqrt(dot["share"])),
         "line": {"width": 2, "color": colour},
         "opacity": 0.85,

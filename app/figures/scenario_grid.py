@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup
+from app.figures.canvas import Figure, canvas, escape_markup, plot
 from app.figures.palette import LIMIT_COLOUR, Look, Looks
 
 _X = "interactivity_tokens_per_s"
@@ -83,38 +83,24 @@ def _add_series(
     figure: Figure, name: str, points: pd.DataFrame, y: str, look: Look, share: float
 ) -> None:
     keeps = points["slo_attainment"] >= share
-    figure.add_scatter(
-        x=points[_X],
-        y=points[y],
-        name=escape_markup(name),
-        mode="lines+markers",
-        line={"color": look.colour, "dash": look.dash, "width": 1.5},
-        marker={
-            "color": look.colour,
-            "symbol": [look.symbol if kept else f"{look.symbol}-open" for kept in keeps],
-            "size": 11,
-            "line": {"width": 2},
-        },
-        customdata=list(points.index),
-        text=[
-            f"{escape_markup(label)}<br>{100 * kept:.1f} % within the SLO"
-            for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
-        ],
-        hovertemplate="%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>",
-    )
+    line = {"color": look.colour, "dash": look.dash, "width": 1.5}
+    symbols = [look.symbol if kept else f"{look.symbol}-open" for kept in keeps]
+    marker = {"color": look.colour, "symbol": symbols, "size": 11, "line": {"width": 2}}
+    said = [
+        f"{escape_markup(label)}<br>{100 * kept:.1f} % within the SLO"
+        for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
+    ]
+    hover = "%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>"
+    options = {"line": line, "marker": marker, "customdata": list(points.index), "text": said}
+    plot(figure, "lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
 
 
 def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
-    figure.add_scatter(
-        x=best[_X], y=best[y], name="best within the SLO", mode="markers",
-        marker={
-            "symbol": "star", "size": 24, "color": "#E69F00",
-            "line": {"color": "#5B6070", "width": 1.5},
-        },
-        customdata=list(best.index),
-        text=[escape_markup(label) for label in best["label"]],
-        hovertemplate="best: %{text}<extra></extra>",
-    )  # fmt: skip
+    edge = {"color": "#5B6070", "width": 1.5}
+    marker = {"symbol": "star", "size": 24, "color": "#E69F00", "line": edge}
+    said, hover = [escape_markup(label) for label in best["label"]], "best: %{text}<extra></extra>"
+    options = {"marker": marker, "customdata": list(best.index), "text": said}
+    plot(figure, "markers", "best within the SLO", best[_X], best[y], hover, **options)
 
 
 def _shade(figure: Figure, least: float, most: float) -> None:

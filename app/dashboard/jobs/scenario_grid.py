@@ -8,6 +8,7 @@ import pandas as pd
 
 from app.dashboard.scenario.controls import CONTROLS
 from app.scenario.scenario_file import ScenarioError, ScenarioFile
+from app.text.assets import asset_table
 from sim.experiments.predict import run_once
 from sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
 from workloads.errors import ServetwinError
@@ -15,12 +16,7 @@ from workloads.trace import Trace
 
 MOST_POINTS = 200
 _POLICIES = ("max_seqs", "token_budget")
-AXES = {
-    "rate": "Requests per second",
-    "max_seqs": "Sequences in a batch",
-    "token_budget": "Token budget of a step",
-    "replicas": "Replicas",
-}
+AXES: dict[str, str] = asset_table("words.yaml")["axes"]
 """What a grid can vary, by the name of its control."""
 
 
