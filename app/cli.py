@@ -6,6 +6,7 @@ import typer
 
 from app.commands.calibrate import calibrate
 from app.commands.capacity import capacity
+from app.commands.compare import compare
 from app.commands.dashboard import dashboard
 from app.commands.demo import demo
 from app.commands.described import DescribedCommand
@@ -27,8 +28,8 @@ app = typer.Typer(
     add_completion=False,
 )
 for command in (
-    demo, replay, serve, calibrate, loadtest, verify, capacity, sweep, explain, report, dashboard,
-    selftest,
+    demo, replay, serve, calibrate, loadtest, verify, compare, capacity, sweep, explain, report,
+    dashboard, selftest,
 ):  # fmt: skip
     app.command(cls=DescribedCommand)(command)
 app.add_typer(workload_app, name="workload")

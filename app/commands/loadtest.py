@@ -1,7 +1,9 @@
 """``servetwin loadtest``: send a load to a live endpoint and see what clients see."""
 
 import time
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +11,18 @@ import typer
 from typer import Argument, Option
 
 from app.commands.report import require_plotly, write_html
-from app.scenario.common_options import SLO, Json, RunFolder, Seed
+from app.scenario.common_options import SLO, GateOptions, Json, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
 from app.scenario.load_options import LoadChoice
 from app.scenario.option_groups import takes_options
-from app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from app.text.load_report import (
+    as_json,
+    as_sent,
+    as_text,
+    compared,
+    complaint,
+    gate_complaint,
+)
 from app.text.progress import progress
 from app.text.progress_log import live_file
 from app.text.saving import saved
@@ -32,9 +41,25 @@ def loadtest(
     url: Annotated[str, Argument(help="LLM server, with or without /v1.")],
     load: LoadChoice,
     endpoint: EndpointOptions,
+    gate: GateOptions,
     against: Annotated[
         Path | None, Option(help="Run folder of a prediction to compare with.")
     ] = None,
+    baseline_url: Annotated[
+        str | None,
+        Option(
+            help="Or judge URL against this server: load tests of both in turns (A/B/A).",
+            rich_help_panel=GateOptions.PANEL,
+        ),
+    ] = None,
+    turns: Annotated[
+        int,
+        Option(
+            help="Of --baseline-url: load tests of URL, each between two of the baseline.",
+            min=1,
+            rich_help_panel=GateOptions.PANEL,
+        ),
+    ] = 1,
     slo: Annotated[str | None, SLO] = None,
     timeout: Annotated[float, Option(help="Seconds for one request in all.", min=0.001)] = 600,
     processes: Annotated[
@@ -53,41 +78,152 @@ def loadtest(
     The API key, where one is needed, comes from an environment variable.
     """
     from loadtest.plan.context_limit import within_context
-    from loadtest.report.server_metrics import watch_server
+    from loadtest.report.gate import judge
     from loadtest.report.slo import parse_slo
-    from loadtest.report.token_count_warnings import prompt_lengths_note
     from loadtest.run.stop_signals import signals_deferred
 
     if html:
         require_plotly()
-    limits = parse_slo(slo) if slo else None
+    limits, allowed = parse_slo(slo) if slo else None, gate.limits()
     load = replace(load, seed=seed)
     sending = load.options(timeout_s=timeout, processes=processes)
     requests = load.trace()
+    _require_one_judge(against, gate, baseline_url, html)
+    if load.endless and (gate.baseline or baseline_url):
+        raise LoadTestError(
+            "--baseline: users that send until --duration send as many as the server is fast; give "
+            "--limit N, so that both have the same requests"
+        )
     probed = endpoint.probe(url)
     too_long = endpoint.on_too_long
     requests = within_context(requests, probed, too_long.value if too_long else None)
     predicted = _prediction(against, requests, sending)
-    typer.echo(endpoint_line(probed), err=True)
+    baselines = _baselines(gate, probed, requests, sending)
+    other = endpoint.probe(baseline_url) if baseline_url else None
+    for each in (probed, other):
+        if each:
+            typer.echo(endpoint_line(each), err=True)
     folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
-    _keep(requests if load.is_made else None, folder)
-    with watch_server(probed.base_url) as watch, live_file(live) as show:
-        run = _run(probed, requests, sending, show)
-    run.scenario |= {"seed": seed, "load": load.record()}
-    if note := prompt_lengths_note(run.requests, requests):
-        run.scenario["notes"].append(note)
+    test = _LoadTest(requests, load, sending, folder, live)
+    if other:
+        test.in_turns(probed, other, turns, allowed, json)
+        return
+    if baselines:
+        probed = replace(probed, salt=_unused_salt(baselines.values()))
+    run, watch = test.of(probed)
     with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)
         found = compared(run, predicted) if predicted else None
-        typer.echo((as_json if json else as_text)(run, limits, kept, found))
+        judged = judge(baselines, {str(kept): run}, allowed) if baselines else None
+        typer.echo((as_json if json else as_text)(run, limits, kept, found, judged))
         if predicted and not json:
             typer.echo("\n" + as_sent(predicted, run, requests))
-        if wrong := complaint(run, found, kept):
+        if wrong := complaint(run, found, kept, judged):
             typer.echo(f"servetwin: {wrong[0]}", err=True)
         if html:
             write_html([kept, *([against] if against else [])], slo, html)
         if wrong:
             raise typer.Exit(wrong[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadTest:
+    """What is sent, how, and where its records go."""
+
+    trace: "Trace"
+    load: LoadChoice
+    sending: "LoadOptions"
+    folder: Path
+    live: Path | None
+
+    def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
+        """Send the load to an endpoint, with a generated one kept in the folder."""
+        from loadtest.report.server_metrics import watch_server
+        from loadtest.report.token_count_warnings import prompt_lengths_note
+
+        _keep(self.trace if self.load.is_made else None, self.folder)
+        with watch_server(endpoint.base_url) as watch, live_file(self.live) as show:
+            run = _run(endpoint, self.trace, self.sending, show)
+        run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
+        if note := prompt_lengths_note(run.requests, self.trace):
+            run.scenario["notes"].append(note)
+        return run, watch
+
+    def in_turns(
+        self,
+        judged: "Endpoint",
+        baseline: "Endpoint",
+        turns: int,
+        allowed: Mapping[str, float],
+        json: bool,
+    ) -> None:
+        """Send the load to both in turns, the baseline first and last, and judge; A/B/A.
+
+        The runs are in ``baseline/1``, ``run/1``, ``baseline/2`` ... of the folder. Each has
+        prompts of its own, so that no prefix cache favours the second run of a server.
+        """
+        from loadtest.report.gate import judge
+        from loadtest.report.gate_report import render_gate
+        from loadtest.run.stop_signals import signals_deferred
+
+        sides: tuple[dict[str, Run], dict[str, Run]] = ({}, {})
+        for turn in range(2 * turns + 1):
+            side = turn % 2
+            at = _new_folder(self.folder / ("baseline", "run")[side] / str(turn // 2 + 1))
+            run, watch = replace(self, folder=at).of(replace((baseline, judged)[side], salt=turn))
+            with signals_deferred(), saved(run, at) as kept:
+                typer.echo(f"{kept}: {_server_said(watch, run, kept)}", err=True)
+                sides[side][str(kept)] = run
+            if run.extra["delivered"]["interrupted"]:
+                typer.echo(f"servetwin: interrupted: the runs are in {self.folder}", err=True)
+                raise typer.Exit(1)
+        found = judge(*sides, allowed)
+        typer.echo(dumps(found.as_dict()) if json else render_gate(found))
+        if wrong := gate_complaint(found):
+            typer.echo(f"servetwin: {wrong[0]}", err=True)
+            raise typer.Exit(wrong[1])
+
+
+def _require_one_judge(
+    against: Path | None, gate: GateOptions, baseline_url: str | None, html: Path | None
+) -> None:
+    """Raise ``LoadTestError`` where several options say what the run is judged against."""
+    options = {"--against": against, "--baseline": gate.baseline, "--baseline-url": baseline_url}
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise LoadTestError(f"{given[0]} and {given[1]} exclude each other: give one")
+    if gate.allow and given in ([], ["--against"]):
+        raise LoadTestError("--allow is of a baseline: give --baseline or --baseline-url as well")
+    if html and baseline_url:
+        raise LoadTestError(
+            "--html and --baseline-url: there are several runs; servetwin report OUT"
+        )
+
+
+def _baselines(
+    gate: GateOptions, endpoint: "Endpoint", trace: "Trace", load: "LoadOptions"
+) -> "dict[str, Run]":
+    """Return the runs of the baseline; another load is refused before anything is sent."""
+    from app.text.report_folders import runs_by_folder
+    from loadtest.report.comparison import check_same_load
+    from loadtest.report.same_load import require_same_settings
+    from loadtest.run.client import load_scenario
+
+    scenario = load_scenario(endpoint, trace, load, len(trace))
+    baselines = {str(at): run for at, run in runs_by_folder(gate.baseline).items()}
+    for name, run in baselines.items():
+        if run.kind != "loadtest":
+            raise LoadTestError(f"--baseline {name}: a simulation; --against judges a prediction")
+        require_same_settings("this load test", scenario, f"--baseline {name}", run.scenario)
+        check_same_load(
+            run, trace, closed_loop=load.follows(trace), option="--baseline", other=name
+        )
+    return baselines
+
+
+def _unused_salt(baselines: "Iterable[Run]") -> int:
+    """Return a salt that gives other prompts than the baselines had, whose prefixes may be kept."""
+    return 1 + max(int(run.scenario["endpoint"].get("salt", 0)) for run in baselines)
 
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:

@@ -1,7 +1,9 @@
-"""Single options that several commands share."""
+"""Options that several commands share: single ones, and those of a gate."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from typer import Argument, Option
 
@@ -12,3 +14,29 @@ Attainment = Annotated[float, Option(help="Share of the requests that must meet 
 Seed = Annotated[int, Option(help="Seed of every random stream.")]
 RunFolder = Annotated[Path | None, Option(help="Run folder to write.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """The runs of a baseline, and the limits of the gate."""
+
+    PANEL: ClassVar = "Gate"
+
+    baseline: Annotated[
+        tuple[Path, ...],
+        Option(metavar="RUN", help="A run of the baseline, or a folder of several; repeatable."),
+    ] = ()
+    allow: Annotated[
+        str | None,
+        Option(
+            metavar="METRIC=SHARE,...",
+            help="How much worse a metric may be; default "
+            "throughput=3%,tpot=5%,ttft=10%,ttft.p90=10%,finished=1%.",
+        ),
+    ] = None
+
+    def limits(self) -> Mapping[str, float]:
+        """Return the limits by metric; raises ``LoadTestError`` where they cannot be read."""
+        from loadtest.report.gate import GATE_LIMITS, parse_limits
+
+        return GATE_LIMITS if self.allow is None else parse_limits(self.allow)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loadtest.report.comparison import Comparison, RequestDifferences
+    from loadtest.report.gate import Gate
     from sim.records.metrics import SLO
     from sim.records.run import Run
     from workloads.trace import Trace
@@ -20,10 +21,17 @@ def compared(run: "Run", predicted: "Run") -> "Compared":
     return compare(predicted, [run]), compare_requests(predicted, run)
 
 
-def as_text(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
-    """Return the report, its distributions, and the comparison where there is one."""
+def as_text(
+    run: "Run",
+    slo: "SLO | None",
+    folder: Path,
+    found: "Compared | None",
+    gate: "Gate | None" = None,
+) -> str:
+    """Return the report, its distributions, and the comparison and the gate where there are any."""
     from app.text.sparkline import sparkline_lines
     from loadtest.report.comparison_report import render_comparison, render_requests
+    from loadtest.report.gate_report import render_gate
     from loadtest.report.report import render_report
     from sim.records.metrics import measured
 
@@ -31,16 +39,26 @@ def as_text(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None
     if found:
         comparison, differences = found
         blocks += [render_comparison(comparison), render_requests(differences)]
+    if gate:
+        blocks.append(render_gate(gate))
     return "\n\n".join(blocks)
 
 
-def as_json(run: "Run", slo: "SLO | None", folder: Path, found: "Compared | None") -> str:
+def as_json(
+    run: "Run",
+    slo: "SLO | None",
+    folder: Path,
+    found: "Compared | None",
+    gate: "Gate | None" = None,
+) -> str:
     """Return the report as one JSON object."""
     answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
     if found:
         comparison, differences = found
         answer["comparison"] = comparison.as_dict()
         answer["unmatched"] = dict(differences.unmatched)
+    if gate:
+        answer["gate"] = gate.as_dict()
     return json.dumps(answer)
 
 
@@ -57,7 +75,9 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     return "simulated again on the recorded send times\n" + render_comparison(again.comparison)
 
 
-def complaint(run: "Run", found: "Compared | None", folder: Path) -> tuple[str, int] | None:
+def complaint(
+    run: "Run", found: "Compared | None", folder: Path, gate: "Gate | None" = None
+) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
     from loadtest.report.comparison import EXIT_CODES
     from loadtest.report.load_notes import hint
@@ -72,9 +92,23 @@ def complaint(run: "Run", found: "Compared | None", folder: Path) -> tuple[str, 
     if not finished:
         advice = hint(delivered["first_messages"])
         return "no request finished" + (f": {advice}" if advice else ""), 1
+    if gate:
+        return gate_complaint(gate)
     outcome = found[0].outcome if found else "holds"
     said = {
         "refuted": "the prediction is refuted",
         "cannot tell": "this load test cannot tell whether the prediction holds",
     }
+    return (said[outcome], EXIT_CODES[outcome]) if outcome in said else None
+
+
+def gate_complaint(gate: "Gate") -> tuple[str, int] | None:
+    """Return why a gate does not hold, and the exit code; None where it holds."""
+    from loadtest.report.comparison import EXIT_CODES
+
+    said = {
+        "refuted": "the run is worse than the baseline by more than is allowed",
+        "cannot tell": "these load tests cannot tell whether the run is as good as the baseline",
+    }
+    outcome = gate.outcome
     return (said[outcome], EXIT_CODES[outcome]) if outcome in said else None

@@ -63,6 +63,11 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in RUN_FILES)
 
 
+def runs_by_folder(folders: Sequence[Path]) -> dict[Path, Run]:
+    """Return the runs in ``folders``, which ``find_runs`` describes; raises ``RunError``."""
+    return {folder: _load(folder) for root in folders for folder in _runs_in(root)}
+
+
 def same_load(predicted: Run, measured: Run) -> bool:
     """Return whether both had the same requests at the same times."""
     ours, theirs = (

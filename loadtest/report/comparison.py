@@ -88,8 +88,7 @@ class Comparison:
     @property
     def outcome(self) -> Outcome:
         """The verdict: all metrics with a limit hold, one is refuted, or neither."""
-        outcomes = [row.outcome for row in self.metrics if row.outcome is not None]
-        return worst(outcomes) if outcomes and not self.doubts else "cannot tell"
+        return verdict((row.outcome for row in self.metrics), self.doubts)
 
     def named(self, outcome: Outcome) -> list[str]:
         """Return the metrics with this outcome."""
@@ -98,6 +97,12 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
         return {"outcome": self.outcome, "holds": self.outcome == "holds", **asdict(self)}
+
+
+def verdict(outcomes: Iterable[Outcome | None], doubts: Sequence[str]) -> Outcome:
+    """Return the worst outcome of the judged metrics; with doubts, or none judged, no verdict."""
+    judged = [outcome for outcome in outcomes if outcome is not None]
+    return worst(judged) if judged and not doubts else "cannot tell"
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
@@ -223,22 +228,30 @@ def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[st
     Without ``late_sends`` a client may be late with its schedule, which moves no completion of a
     full server.
     """
-    doubts = []
+    fewest = min((int((run.requests["status"] == "finished").sum()) for run in measured), default=0)
+    return [*limited_clients(measured, late_sends=late_sends), *too_few(fewest, "finished")]
+
+
+def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
+    """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
     reasons = [
         [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
-        for found in (run.extra.get("delivered", {}).get("limited_by", []) for run in measured)
+        for found in (run.extra.get("delivered", {}).get("limited_by", []) for run in runs)
     ]
-    if limited := [why for why in reasons if why]:
-        doubts.append(
-            f"the client was limited in {len(limited)} of {len(measured)} load tests "
-            f"({limited[0][0]}); give it a core of its own, or more --processes"
-        )
-    fewest = min((int((run.requests["status"] == "finished").sum()) for run in measured), default=0)
-    if fewest < MIN_REQUESTS:
-        doubts.append(
-            f"{fewest} finished requests are too few; send at least {MIN_REQUESTS}, better 200"
-        )
-    return doubts
+    limited = [why for why in reasons if why]
+    if not limited:
+        return []
+    return [
+        f"the client was limited in {len(limited)} of {len(runs)} load tests "
+        f"({limited[0][0]}); give it a core of its own, or more --processes"
+    ]
+
+
+def too_few(count: int, kind: str) -> list[str]:
+    """Return the doubt about runs of ``count`` requests of a ``kind``, if they are too few."""
+    if count >= MIN_REQUESTS:
+        return []
+    return [f"{count} {kind} requests are too few; send at least {MIN_REQUESTS}, better 200"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +287,22 @@ def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
     return RequestDifferences(frame, dict(zip(rest["request_id"], reasons, strict=True)))
 
 
-def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) -> None:
-    """Check that a prediction is for the load of this trace.
+def check_same_load(
+    predicted: Run,
+    trace: Trace,
+    *,
+    closed_loop: bool = False,
+    option: str = "--against",
+    other: str = "the prediction",
+) -> None:
+    """Check that a prediction, or an earlier run, is for the load of this trace.
 
     Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs. A
     measured run counts prompt tokens in its own way, so only its arrivals are compared. In a closed
     loop the arrivals of followers are results, and a prediction for an open loop is refused.
     """
     if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
-        raise LoadTestError(
-            "--against: the prediction is for an open loop; predict without --open-loop"
-        )
+        raise LoadTestError(f"{option}: {other} is for an open loop; predict without --open-loop")
     followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
     columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
     ours = pd.DataFrame(
@@ -294,7 +312,7 @@ def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) 
     theirs = predicted.requests.set_index("request_id")[columns]
     if len(theirs) != len(ours):
         raise LoadTestError(
-            f"--against: the prediction has {len(theirs)} requests, the trace {len(ours)}; "
+            f"{option}: {other} has {len(theirs)} requests, the trace {len(ours)}; "
             "give the same trace and the same options to both"
         )
     theirs = theirs.reindex(ours.index)
@@ -304,6 +322,6 @@ def check_same_load(predicted: Run, trace: Trace, *, closed_loop: bool = False) 
     if not same.all():
         first = ours.index.to_numpy()[~same][0]
         raise LoadTestError(
-            f"--against: request {first!r} of the trace has another arrival or prompt length in "
-            "the prediction; give the same trace and options to both"
+            f"{option}: request {first!r} of the trace has another arrival or prompt length in "
+            f"{other}; give the same trace and options to both"
         )

@@ -19,6 +19,7 @@ _LABELS = {
     "ttft_s": ("TTFT", "ms", 1e3),
     "e2e_s": ("E2E latency", "ms", 1e3),
     CAPACITY: ("capacity", "/s", 1.0),
+    "finished": ("finished", "%", 1e2),
 }
 LEGEND = f"""\
 error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval
@@ -84,27 +85,34 @@ def render_requests(differences: RequestDifferences) -> str:
     return "\n".join([*lines, *reasons[:5], *more])
 
 
+def unit_of(metric: str) -> tuple[str, float]:
+    """Return the unit in which a metric is shown, and the factor to it."""
+    _, unit, scale = _LABELS[metric.partition(".")[0]]
+    return unit, scale
+
+
 def _line(row: MetricComparison) -> str:
-    name, _, _ = row.metric.partition(".")
-    _, unit, scale = _LABELS[name]
+    unit, scale = unit_of(row.metric)
     bounds = row.predicted
     predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     widths = zip((*predicted, row.measured), (9, 8, 8, 9), strict=True)
-    figures = "".join(f"{_figure(value, scale):>{width}}" for value, width in widths)
-    shares = f"{_share(row.error):>7}{_share(row.error_low):>7}{_share(row.error_high):>7}"
+    figures = "".join(f"{figure_shown(value, scale):>{width}}" for value, width in widths)
+    errors = (row.error, row.error_low, row.error_high)
+    shares = "".join(f"{share_shown(value):>7}" for value in errors)
     limit = "-" if row.limit is None else f"{row.limit:.0%}"
     outcome = (row.outcome or "").replace("refuted", "REFUTED")
     return f"{metric_name(row.metric):18}{unit:9}{figures}{shares}{limit:>6} {outcome}".rstrip()
 
 
-def _figure(value: float | None, scale: float) -> str:
+def figure_shown(value: float | None, scale: float) -> str:
+    """Return a figure times ``scale``, with fewer decimals the larger it is."""
     if value is None:
         return "-"
     shown = value * scale
     return f"{shown:.{2 if shown < 1_000 else 1 if shown < 10_000 else 0}f}"
 
 
-def _share(value: float | None) -> str:
+def share_shown(value: float | None) -> str:
     """Return per cent with a sign; without decimals from 100 % on, and no more than 999 %."""
     if value is None:
         return "-"

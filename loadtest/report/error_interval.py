@@ -34,6 +34,8 @@ MIN_REQUESTS = 30
 """With fewer measured requests nothing can be said about the chance within a run."""
 
 _RESAMPLES = 400
+_MANY = 1e6
+"""Degrees of freedom from which Student's distribution is the normal one."""
 _THROUGHPUT = "output_throughput_tokens_per_s"
 
 Floats = npt.NDArray[np.float64]
@@ -85,8 +87,6 @@ def error_interval(
     ``standard_error`` is the Monte-Carlo error of the predicted figure. None where the chance is
     not known: one run, and none within it.
     """
-    from scipy.special import stdtrit
-
     runs, mean = len(measured), fmean(measured)
     if min(predicted, mean) <= 0 or not (within or runs > 1):
         return None
@@ -96,13 +96,20 @@ def error_interval(
         of_runs = RelativeVariance(between / runs, runs - 1)
     else:
         of_runs = RelativeVariance(inside / runs, sum(one.freedom for one in within) or math.inf)
-    parts = [RelativeVariance((standard_error / predicted) ** 2, math.inf), of_runs]
+    of_draws = RelativeVariance((standard_error / predicted) ** 2, math.inf)
+    return ratio_interval(predicted / mean, [of_draws, of_runs])
+
+
+def ratio_interval(ratio: float, parts: Sequence[RelativeVariance]) -> tuple[float, float]:
+    """Return the interval of ``ratio`` - 1, at ``CONFIDENCE``, from independent variances."""
+    from scipy.special import stdtrit
+
     total = sum(part.value for part in parts)
     if total == 0:
-        return predicted / mean - 1, predicted / mean - 1
-    freedom = total**2 / sum(part.value**2 / part.freedom for part in parts)
-    half = float(stdtrit(min(freedom, 1e6), (1 + CONFIDENCE) / 2)) * math.sqrt(total)
-    return predicted / mean * math.exp(-half) - 1, predicted / mean * math.exp(half) - 1
+        return ratio - 1, ratio - 1
+    spent = sum(part.value**2 / min(part.freedom, _MANY) for part in parts)
+    half = float(stdtrit(min(total**2 / spent, _MANY), (1 + CONFIDENCE) / 2)) * math.sqrt(total)
+    return ratio * math.exp(-half) - 1, ratio * math.exp(half) - 1
 
 
 def _paired(latency: str, predicted: pd.DataFrame, measured: pd.DataFrame) -> Floats:

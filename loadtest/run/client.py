@@ -27,7 +27,7 @@ from sim.records.run import Run, machine_facts
 from workloads.request import CANCELLED_BY_TEST
 from workloads.trace import Trace
 
-__all__ = ["LoadOptions", "OnProgress", "Progress", "run_load_test"]
+__all__ = ["LoadOptions", "OnProgress", "Progress", "load_scenario", "run_load_test"]
 
 
 def run_load_test(
@@ -67,7 +67,7 @@ def run_load_test(
             "loadtest",
             requests,
             pd.DataFrame(),
-            _scenario(endpoint, trace, options, len(requests)),
+            load_scenario(endpoint, trace, options, len(requests)),
             {**machine_facts(), **_meta(zero, trace, options, results)},
             {"delivered": _delivered(requests, results)},
         )
@@ -134,9 +134,10 @@ def _meta(
     }
 
 
-def _scenario(
+def load_scenario(
     endpoint: Endpoint, trace: Trace, options: LoadOptions, requests: int
 ) -> dict[str, Any]:
+    """Return what ``scenario.yaml`` says of a load test."""
     notes = list(trace.notes)
     if too_long := oversized(trace, endpoint):
         notes.append(f"{too_long} requests are longer than max_model_len {endpoint.max_model_len}")

@@ -1,0 +1,44 @@
+"""``servetwin compare``: runs against their baseline, and a gate that can say no."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from app.scenario.common_options import GateOptions, Json
+from app.scenario.option_groups import takes_options
+
+
+@takes_options
+def compare(
+    first: Annotated[
+        Path,
+        Argument(metavar="BASELINE", help="Run folder of loadtest or replay, or a folder of runs."),
+    ],
+    candidates: Annotated[list[Path], Argument(metavar="RUN...", help="What is judged, alike.")],
+    options: GateOptions,
+    gate: Annotated[
+        bool, Option("--gate", help="Exit with 0 if the RUNs hold, 1 if refuted, 3 if unknown.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether RUNs are worse than a BASELINE of the same load by more than is allowed.
+
+    All runs of a side count together. What is faster than the baseline holds.
+    """
+    from app.text.report_folders import runs_by_folder
+    from loadtest.report.comparison import EXIT_CODES
+    from loadtest.report.gate import judge
+    from loadtest.report.gate_report import render_gate
+
+    limits = options.limits()
+    baselines, judged = (
+        {str(folder): run for folder, run in runs_by_folder(folders).items()}
+        for folders in ([first, *options.baseline], candidates)
+    )
+    found = judge(baselines, judged, limits)
+    typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
+    if gate and (code := EXIT_CODES[found.outcome]):
+        raise typer.Exit(code)

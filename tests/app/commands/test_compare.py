@@ -1,0 +1,123 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from sim.records.run import RunError
+from tests.support.gate_runs import noisy_run
+from workloads.errors import LoadTestError
+
+ALLOW = ["--allow", "tpot=5%,ttft=10%"]
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    noisy_run().save(folder / "before")
+    noisy_run(seed=1).save(folder / "same")
+    noisy_run(1.12, seed=2).save(folder / "slower")
+    noisy_run(0.8, seed=3).save(folder / "faster")
+    noisy_run(1.3, seed=4).save(folder / "drifted")
+    noisy_run(seed=5, count=20).save(folder / "few")
+    for place in (1, 2):
+        noisy_run(seed=5 + place).save(folder / "twice" / str(place))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "said"),
+    [
+        ("same", 0, "The gate holds: 1 run against 1 baseline, no judged metric is worse"),
+        ("slower", 1, "The gate is REFUTED: 1 run against 1 baseline, worse than allowed: TPOT"),
+        ("faster", 0, "Better than the baseline: output throughput, TPOT mean, "),
+        ("twice", 0, "The gate holds: 2 runs against 1 baseline"),
+    ],
+)
+def test_the_exit_code_is_the_outcome(runs: Path, run: str, code: int, said: str) -> None:
+    result = invoke(runs / "before", runs / run, "--gate", *ALLOW)
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    assert max(map(len, result.output.splitlines())) <= 100
+    without = invoke(runs / "before", runs / run, *ALLOW)
+    assert without.exit_code == 0
+    assert without.output == result.output
+
+
+def test_a_baseline_that_drifts_cannot_tell(runs: Path) -> None:
+    arguments = [runs / "before", runs / "slower", "--gate", *ALLOW]
+    result = invoke(*arguments, "--baseline", runs / "drifted")
+    assert result.exit_code == 3
+    assert "Cannot tell: the machine drifted: the baselines are" in result.output
+    assert "one baseline" not in result.output
+    assert invoke(*arguments, "--baseline", runs / "same").exit_code == 1
+
+
+def test_one_baseline_is_said_to_see_no_drift(runs: Path) -> None:
+    said = " ".join(invoke(runs / "before", runs / "same", *ALLOW).output.split())
+    assert "Note: one baseline: what the machine did between the runs is not seen;" in said
+
+
+def test_the_table_reads_as_it_is_meant(runs: Path) -> None:
+    lines = invoke(runs / "before", runs / "slower", *ALLOW).output.splitlines()
+    assert lines[0].split() == [
+        "unit", "baseline", "run", "change", "from", "to", "allowed", "sees",
+    ]  # fmt: skip
+    (row,) = (line.split() for line in lines if line.startswith("TPOT mean"))
+    assert row[:3] == ["TPOT", "mean", "ms"]
+    assert [row[-3], row[-1]] == ["+5.0%", "REFUTED"]
+    change, low, high, sees = (float(row[place].rstrip("%")) for place in (5, 6, 7, 9))
+    assert low < change < high
+    assert 11 < change < 13
+    assert 5 < sees < 6
+    (throughput,) = (line.split() for line in lines if line.startswith("output throughput"))
+    assert throughput[-2:] == ["-", "-"], "nothing is allowed, so nothing judged"
+
+
+def test_json_has_the_outcome_and_the_limits(runs: Path) -> None:
+    result = invoke(runs / "before", runs / "slower", "--gate", "--json", *ALLOW)
+    assert result.exit_code == 1
+    found = json.loads(result.output)
+    assert (found["outcome"], found["holds"]) == ("refuted", False)
+    limits = {row["metric"]: row["limit"] for row in found["metrics"] if row["outcome"]}
+    assert limits == {"tpot_s.mean": 0.05, "ttft_s.mean": 0.10}
+
+
+def test_few_requests_cannot_tell(runs: Path) -> None:
+    result = invoke(runs / "few", runs / "few", "--gate", *ALLOW)
+    assert result.exit_code == 3
+    assert "Cannot tell: 20 counted requests are too few; send at least 30" in result.output
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "message"),
+    [
+        ("nowhere", RunError, "nowhere: neither a run folder nor a folder of runs; give"),
+        ("incomplete", RunError, "incomplete: not a readable run folder"),
+        ("few", LoadTestError, "few: not the requests of {runs}/before, by their ids and arrivals"),
+        ("rate", LoadTestError, "rate: rate 20, but 10 in {runs}/before; give the same load and"),
+        ("replay", LoadTestError, "{runs}/replay: a simulation and a load test; verify, and"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    runs: Path, other: str, error: type[Exception], message: str
+) -> None:
+    noisy_run(per_s=20.0).save(runs / "rate")
+    noisy_run(kind="simulation").save(runs / "replay")
+    (noisy_run().save(runs / "incomplete") / "summary.json").unlink(missing_ok=True)
+    result = invoke(runs / "before", runs / other, "--gate")
+    assert isinstance(result.exception, error)
+    assert message.format(runs=runs) in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_replays_are_compared_too(tmp_path: Path) -> None:
+    noisy_run(kind="simulation", noise=0.0).save(tmp_path / "a")
+    noisy_run(1.2, kind="simulation", noise=0.0).save(tmp_path / "b")
+    assert invoke(tmp_path / "a", tmp_path / "b", "--gate").exit_code == 1
+    assert invoke(tmp_path / "b", tmp_path / "a", "--gate").exit_code == 0
