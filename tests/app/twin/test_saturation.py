@@ -9,7 +9,7 @@ import pytest
 
 from app.twin.saturation import NEAR_SATURATION, compare_capacity, latency_limits
 from app.twin.verification import Verifier
-from loadtest.report.comparison import CAPACITY_LIMIT, DEFAULT_LIMITS
+from loadtest.report.comparison import CAPACITY_LIMIT, DEFAULT_LIMITS, THROUGHPUT
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
 from sim.records.run import Run, RunError
@@ -80,15 +80,14 @@ def test_a_client_that_is_late_with_its_burst_is_no_doubt_and_a_busy_one_is() ->
 
 
 def test_throughput_has_no_limit_at_equal_utilisation() -> None:
-    assert set(DEFAULT_LIMITS) - set(latency_limits(DEFAULT_LIMITS)) == {
-        "output_throughput_tokens_per_s"
-    }
+    assert set(DEFAULT_LIMITS) - set(latency_limits(DEFAULT_LIMITS)) == {THROUGHPUT}
 
 
 def test_near_saturation_the_capacity_is_measured_before_any_load(
     calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
 ) -> None:
     machine.slowness = lambda number: 1.12
+    calibrator.error_limits = {THROUGHPUT: 0.03, "tpot_s.mean": 0.05}
     found = verified(calibrator, NEAR, out=tmp_path)
     assert calibrator.events[1:5] == ["test 500000", "test 500001", "test 1", "test 2"]
     assert found.saturation is not None
@@ -102,6 +101,10 @@ def test_near_saturation_the_capacity_is_measured_before_any_load(
     assert below.trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value)
     assert near.trace.rate_per_s == pytest.approx(0.9 * measured_per_s)
     assert near.prediction.trace.rate_per_s == pytest.approx(0.9 * found.capacity_per_s.value)
+    assert [row.metric for row in below.comparison.metrics if row.limit] == [
+        THROUGHPUT, "tpot_s.mean",
+    ]  # fmt: skip
+    assert [row.metric for row in near.comparison.metrics if row.limit] == ["tpot_s.mean"]
     assert near.as_dict()["rate_per_s"] < near.as_dict()["predicted_rate_per_s"]
     found.save(tmp_path / "kept")
     record = json.loads((tmp_path / "kept" / "verdict.json").read_text())
