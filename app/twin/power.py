@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.twin.forecast import LevelForecast
-from loadtest.report.comparison import Comparison, MetricComparison
+from loadtest.report.comparison import Comparison, MetricComparison, with_forecast
 from sim.experiments.predict import predict
 from sim.step_times.profile import Profile
 from workloads.transform import at_rate
@@ -40,12 +40,12 @@ def refutable_change(
     """Predict ``level`` with scaled step times, and find the smallest scale that is refuted.
 
     The measured runs are taken as those of an engine that the profile describes exactly: only the
-    width of their confidence intervals counts, not the error that was found. Both predictions have
-    the same draws (common random numbers), so few replications are enough. With
-    ``equal_utilisation`` the load follows the capacity, which is inverse to the step times.
+    widths of their confidence intervals and of the forecast's count, not the error that was found.
+    Both predictions have the same draws (common random numbers), so few replications are enough.
+    With ``equal_utilisation`` the load follows the capacity, which is inverse to the step times.
     """
-    widths = {row.metric: _half_width(row) for row in comparison.metrics if row.metric in limits}
-    if comparison.doubts or not widths:
+    rows = {row.metric: row for row in comparison.metrics if row.metric in limits}
+    if comparison.doubts or not rows:
         return Refutable(None, None)
 
     def figures(scale: float) -> Mapping[str, float]:
@@ -54,7 +54,7 @@ def refutable_change(
         if equal_utilisation:
             trace = at_rate(trace, trace.rate_per_s / scale)
         found = predict(trace, scaled.policy_config(), scaled, seed=seed, replications=replications)
-        intervals = {metric: found.interval(metric) for metric in widths}
+        intervals = {metric: found.interval(metric) for metric in rows}
         return {metric: one.value for metric, one in intervals.items() if one is not None}
 
     exact = figures(1.0)
@@ -62,9 +62,9 @@ def refutable_change(
     def is_refuted(scale: float) -> bool:
         changed = figures(scale)
         return any(
-            _is_outside(changed[metric] / exact[metric], half, limits[metric])
-            for metric, half in widths.items()
-            if half is not None and metric in exact and metric in changed
+            _is_outside(row, changed[metric] / exact[metric], limits[metric])
+            for metric, row in rows.items()
+            if metric in exact and metric in changed
         )
 
     return Refutable(
@@ -73,15 +73,13 @@ def refutable_change(
     )
 
 
-def _half_width(row: MetricComparison) -> float | None:
-    """Return half the width of the error's interval, in logarithms."""
-    if row.error_low is None or row.error_high is None:
-        return None
-    return math.log((1 + row.error_high) / (1 + row.error_low)) / 2
-
-
-def _is_outside(ratio: float, half: float, limit: float) -> bool:
-    return ratio * math.exp(-half) > 1 + limit or ratio * math.exp(half) < 1 - limit
+def _is_outside(row: MetricComparison, ratio: float, limit: float) -> bool:
+    """Return whether an error of ``ratio`` - 1, as uncertain as that of ``row``, is refuted."""
+    if row.predicted is None or row.error_low is None or row.error_high is None:
+        return False
+    half = math.sqrt((1 + row.error_high) / (1 + row.error_low))
+    low, high = with_forecast(row.predicted, ratio / half - 1, ratio * half - 1)
+    return low > limit or high < -limit
 
 
 def _smallest(is_refuted: Callable[[float], bool]) -> float | None:

@@ -59,6 +59,7 @@ class RepeatedTests:
             if len(measured) >= self.repeats and (
                 comparison.outcome != "cannot tell"
                 or comparison.doubts
+                or comparison.vague  # more load tests would not change that
                 or spent_s + longest_s > 60 * self.minutes
             ):
                 return comparison

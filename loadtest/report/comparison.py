@@ -3,9 +3,11 @@
 A verdict is an equivalence test of each metric that has a limit: it *holds* if the confidence
 interval of the error lies within the limit, is *refuted* if it lies outside, and else the
 measurement *cannot tell* (Schuirmann, "A comparison of the two one-sided tests procedure", 1987).
-Nothing widens a limit.
+Nothing widens a limit. A forecast that states an interval is refuted only by what lies outside that
+too: a calibration that knows the step times to 10 % did not say that TPOT is right to 5 %.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -93,6 +95,17 @@ class Comparison:
     def named(self, outcome: Outcome) -> list[str]:
         """Return the metrics with this outcome."""
         return [row.metric for row in self.metrics if row.outcome == outcome]
+
+    @property
+    def vague(self) -> list[str]:
+        """The metrics that only the uncertainty of the forecast keeps from being refuted."""
+        return [
+            row.metric
+            for row in self.metrics
+            if row.outcome == "cannot tell"
+            and None not in (row.limit, row.error_low, row.error_high)
+            and _is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
@@ -208,18 +221,39 @@ def compare_metric(
             None,
             None,
         )
-    outcome = None if limit is None else _outcome(error, low, high, limit)
+    outcome = None if limit is None else _outcome(predicted, low, high, limit)
     if outcome and (predicted is None) != (measured is None):
         outcome = "refuted"
     return MetricComparison(metric, predicted, measured, error, low, high, noise, limit, outcome)
 
 
-def _outcome(error: float | None, low: float | None, high: float | None, limit: float) -> Outcome:
-    if error is None or low is None or high is None:
+def _outcome(
+    predicted: Interval | None, low: float | None, high: float | None, limit: float
+) -> Outcome:
+    if predicted is None or low is None or high is None:
         return "cannot tell"
     if -limit <= low and high <= limit:
         return "holds"
-    return "refuted" if high < -limit or low > limit else "cannot tell"
+    outside = _is_outside(*with_forecast(predicted, low, high), limit)
+    return "refuted" if outside else "cannot tell"
+
+
+def _is_outside(low: float, high: float, limit: float) -> bool:
+    return high < -limit or low > limit
+
+
+def with_forecast(predicted: Interval, low: float, high: float) -> tuple[float, float]:
+    """Return the interval of an error that also has the uncertainty of the forecast.
+
+    The two are independent: the half widths of their logarithms add in squares.
+    """
+    centre, half = math.log((1 + low) * (1 + high)) / 2, math.log((1 + high) / (1 + low)) / 2
+    below = math.log(predicted.value / predicted.low) if predicted.low > 0 else math.inf
+    above = math.log(predicted.high / predicted.value)
+    return (
+        math.exp(centre - math.hypot(half, below)) - 1,
+        math.exp(centre + math.hypot(half, above)) - 1,
+    )
 
 
 def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[str]:

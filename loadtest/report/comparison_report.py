@@ -23,7 +23,8 @@ _LABELS = {
 }
 LEGEND = f"""\
 error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval
-holds: the interval lies within +- limit; REFUTED: outside it; else the load tests cannot tell
+holds: the interval lies within +- limit; REFUTED: outside it, with the forecast's own interval
+(low to high) as well; else the load tests cannot tell
 TTFT = first token - scheduled; E2E = last token - scheduled
 TPOT = (last token - first token) / (output tokens - tokens of the first chunk)
 output throughput = output tokens of finished requests / (last token - first scheduled)"""
@@ -46,6 +47,13 @@ def verdict_in_words(comparison: Comparison) -> list[str]:
             said = [f"The prediction is REFUTED: {runs} place the error of {named} out of limits."]
         case _ if comparison.doubts:
             said = [f"Cannot tell: {doubt}." for doubt in comparison.doubts]
+        case _ if vague := comparison.vague:
+            named = ", ".join(map(metric_name, vague))
+            said = [
+                f"Cannot tell: {runs} place the error of {named} out of limits, but the forecast "
+                "itself (low to high) is too unsure to be refuted; more rounds of calibration, or "
+                "a quieter machine, narrow it."
+            ]
         case _:
             named = ", ".join(map(metric_name, comparison.named("cannot tell"))) or "every metric"
             said = [

@@ -39,7 +39,11 @@ def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Leve
     measured = [load_test(count, request_id=names), load_test(count, request_id=names)]
     summaries = [run.summary() for run in measured]
     figures = {metric: interval(summaries, metric) for metric in METRICS}
-    intervals = {n: replace(i, value=off * i.value) for n, i in figures.items() if i is not None}
+    intervals = {
+        name: Interval(off * one.value, off * one.low, off * one.high)
+        for name, one in figures.items()
+        if one is not None
+    }
     forecast = LevelForecast(utilisation, trace, found.run, intervals, measured[0].requests)
     comparison = compare(intervals, measured, requests=measured[0].requests)
     return Level(forecast, trace, measured, comparison, Refutable(0.06, None))

@@ -8,7 +8,7 @@ import pytest
 from app.twin.forecast import make_forecast
 from app.twin.power import CHANGES, refutable_change
 from loadtest.report.comparison import Comparison, compare
-from sim.experiments.predict import predict_once
+from sim.experiments.predict import Interval, predict_once
 from tests.support.fake_calibrator import PROFILE, TRACE
 from tests.support.report_runs import pretended
 
@@ -17,12 +17,32 @@ FORECAST = make_forecast(TRACE, PROFILE, (0.7,), replications=5)
 LEVEL = FORECAST.levels[0]
 
 
-def comparison(half_width: float) -> Comparison:
-    """Judge two exact runs, as if the interval of the error were so wide."""
+def comparison(half_width: float, forecast: float = 0.0) -> Comparison:
+    """Judge two exact runs, as if the intervals of error and forecast were so wide."""
     run = pretended(predict_once(LEVEL.trace, PROFILE.policy_config(), PROFILE))
     found = compare(LEVEL.intervals, [run, run], LIMITS, requests=LEVEL.requests)
-    rows = [replace(row, error_low=-half_width, error_high=half_width) for row in found.metrics]
+    rows = [
+        replace(row, predicted=around(row.predicted, forecast),
+                error_low=-half_width, error_high=half_width)
+        for row in found.metrics
+    ]  # fmt: skip
     return replace(found, metrics=tuple(rows))
+
+
+def around(predicted: Interval | None, half_width: float) -> Interval | None:
+    if predicted is None:
+        return None
+    value = predicted.value
+    return Interval(value, value * (1 - half_width), value * (1 + half_width))
+
+
+def test_a_vague_forecast_is_refuted_by_larger_changes_only() -> None:
+    sure, vague = (
+        refutable_change(LEVEL, PROFILE, comparison(0.01, own), LIMITS) for own in (0.0, 0.2)
+    )
+    assert sure.slower is not None
+    assert vague.slower is not None
+    assert vague.slower >= sure.slower + 0.06
 
 
 @pytest.mark.parametrize(("half_width", "least"), [(0.0, 0.03), (0.03, 0.04), (0.10, 0.08)])

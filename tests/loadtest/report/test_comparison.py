@@ -96,7 +96,9 @@ def test_the_interval_of_the_error_decides(
 ) -> None:
     """Without predicted requests only the repeats show the chance."""
     comparison = compare(
-        {TTFT: Interval(predicted, 0, 1)}, [run_of(t) for t in measured], {TTFT: 0.1}
+        {TTFT: Interval(predicted, predicted, predicted)},
+        [run_of(t) for t in measured],
+        {TTFT: 0.1},
     )
     assert by_metric(comparison)[TTFT].outcome == outcome
     assert comparison.outcome == outcome
@@ -112,7 +114,7 @@ def test_no_noise_widens_a_limit() -> None:
 
 
 def test_the_worst_metric_decides() -> None:
-    rows = {TTFT: Interval(0.1, 0, 1), "tpot_s.mean": Interval(0.06, 0, 1)}
+    rows = {TTFT: Interval(0.1, 0, 1), "tpot_s.mean": Interval(0.06, 0.06, 0.06)}
     limits = {TTFT: 0.1, "tpot_s.mean": 0.05}
     found = compare(rows, [run_of(0.1), run_of(0.1)], limits)
     assert found.outcome == "refuted"
@@ -120,6 +122,30 @@ def test_the_worst_metric_decides() -> None:
     assert found.named("holds") == [TTFT]
     assert worst([]) == "holds"
     assert worst(["holds", "cannot tell"]) == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "measured", "outcome"),
+    [
+        (0.110, 0.130, [0.1, 0.1], "cannot tell"),
+        (0.112, 0.900, [0.1, 0.1], "refuted"),
+        (0.112, 0.130, [0.097, 0.103], "cannot tell"),
+        (0.0, 0.130, [0.1, 0.1], "cannot tell"),
+        (0.001, 0.139, [0.135, 0.135], "cannot tell"),
+        (0.001, 0.121, [0.135, 0.135], "refuted"),
+    ],
+    ids=["reaches in", "does not", "with noise", "from nothing", "reaches up", "does not up"],
+)
+def test_a_forecast_is_refuted_only_outside_its_own_interval(
+    low: float, high: float, measured: list[float], outcome: str
+) -> None:
+    """Predicted 0.12 +- what the calibration knows, with a limit of 10 %."""
+    found = compare({TTFT: Interval(0.12, low, high)}, [run_of(t) for t in measured], {TTFT: 0.1})
+    assert found.outcome == outcome
+    words = " ".join(render_comparison(found).split())
+    is_vague = outcome == "cannot tell" and len(set(measured)) == 1
+    assert found.vague == ([TTFT] if is_vague else [])
+    assert ("is too unsure to be refuted; more rounds of calibration" in words) is is_vague
 
 
 @pytest.mark.parametrize("limited", [0, 1])
@@ -238,7 +264,7 @@ def test_other_ids_are_another_load() -> None:
 
 
 def test_the_table_reads_as_it_is_meant() -> None:
-    prediction = {TTFT: Interval(0.11, 0.105, 0.12), "tpot_s.mean": Interval(0.06, 0.05, 0.07)}
+    prediction = {TTFT: Interval(0.11, 0.105, 0.12), "tpot_s.mean": Interval(0.06, 0.058, 0.063)}
     limits = {TTFT: 0.11, "tpot_s.mean": 0.05}
     text = render_comparison(compare(prediction, [run_of(0.1), run_of(0.1)], limits))
     lines = text.splitlines()
@@ -246,7 +272,7 @@ def test_the_table_reads_as_it_is_meant() -> None:
         ["unit", "predicted", "low", "high", "measured", "error", "from", "to", "limit"],
         ["output", "throughput", "tokens/s", *("-" * 3), "5.09", *("-" * 4)],
         [
-            *("TPOT", "mean", "ms", "60.00", "50.00", "70.00", "50.00"),
+            *("TPOT", "mean", "ms", "60.00", "58.00", "63.00", "50.00"),
             *("+20.0%", "+20.0%", "+20.0%", "5%", "REFUTED"),
         ],
         [
