@@ -8,11 +8,11 @@ import yaml
 
 from app.figures import Look
 from app.html.elements import Child, element
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, slo_words
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
-from sim.records.metrics import LATENCIES, SLO
+from sim.records.metrics import SLO
 from sim.records.run import Run, RunKind
 
 
@@ -40,14 +40,8 @@ def swatch(look: Look) -> ET.Element:
 def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
     """Return the share of requests within every limit, in words."""
     summary = named.run.summary(slo)
-    limits = [(METRICS[name], getattr(slo, name)) for name in LATENCIES]
-    said = ", ".join(
-        f"{metric.label} ≤ {limit_s * metric.factor:.4g} {metric.unit}"
-        for metric, limit_s in limits
-        if limit_s is not None
-    )
     met, goodput = summary["slo_attainment"] or 0.0, summary["goodput_per_s"] or 0.0
-    share = f"{named.name}: SLO {said} met by {met:.1%} of all scheduled requests"
+    share = f"{named.name}: SLO {slo_words(slo, '≤ ')} met by {met:.1%} of all scheduled requests"
     return element("p", f"{share}, goodput {goodput:.4g} requests/s")
 
 

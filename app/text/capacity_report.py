@@ -6,12 +6,12 @@ from typing import Any
 
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, slo_words
 from app.text.tables import note_lines
 from sim.experiments.capacity import Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
 from sim.experiments.scenario import Scenario
-from sim.records.metrics import LATENCIES, SLO, figure
+from sim.records.metrics import LATENCIES, figure
 from workloads.trace import Trace
 
 _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "saturation"}
@@ -54,12 +54,6 @@ def as_json(
             **scenario_record(trace, scenario, options.servers.record(), options.trace.seed),
         }
     )
-
-
-def slo_words(slo: SLO) -> str:
-    """Return an SLO in words: ``TTFT 500 ms, TPOT 50 ms``."""
-    limits_s = {name: getattr(slo, name) for name in LATENCIES}
-    return ", ".join(f"{_LABELS[n]} {1000 * s:g} ms" for n, s in limits_s.items() if s is not None)
 
 
 def _rate(rate: Interval, replications: int) -> str:

@@ -6,6 +6,7 @@ The words are in ``app/assets/metrics.yaml``.
 from dataclasses import dataclass
 
 from app.text.assets import asset_table
+from sim.records.metrics import LATENCIES, SLO
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,13 @@ class Metric:
 
 
 METRICS = {name: Metric(**words) for name, words in asset_table("metrics.yaml").items()}
+
+
+def slo_words(slo: SLO, sign: str = "") -> str:
+    """Return an SLO in words: ``TTFT 500 ms, TPOT 50 ms``; ``sign`` stands before each limit."""
+    limits = ((METRICS[name], getattr(slo, name)) for name in LATENCIES)
+    return ", ".join(
+        f"{metric.label} {sign}{metric.factor * limit_s:g} {metric.unit}"
+        for metric, limit_s in limits
+        if limit_s is not None
+    )
