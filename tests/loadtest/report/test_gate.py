@@ -17,6 +17,7 @@ from loadtest.report.gate import (
 from sim.records.run import Run
 from tests.support.gate_runs import named, noisy_run
 from workloads.errors import LoadTestError
+from workloads.request import CANCELLED_BY_TEST
 
 TPOT, TTFT = "tpot_s.mean", "ttft_s.mean"
 THROUGHPUT = "output_throughput_tokens_per_s"
@@ -94,6 +95,19 @@ def test_failed_requests_are_no_speed(failed: int, outcome: str) -> None:
     assert found.outcome == outcome
 
 
+def test_clients_that_hang_up_on_purpose_do_not_count_as_failures() -> None:
+    run = noisy_run(failed=50)
+    run.requests.loc[run.requests["status"] == "failed", "error"] = CANCELLED_BY_TEST
+    found = gate([noisy_run()], [run], **{FINISHED: 0.01})
+    assert row_of(found, FINISHED).run == 1.0
+
+
+def test_the_interval_of_a_share_is_that_of_a_binomial_one() -> None:
+    row = row_of(judge(named("a", noisy_run()), named("b", noisy_run(failed=20))), FINISHED)
+    error = math.sqrt(0.1 / 0.9 / 200)
+    assert row.low == pytest.approx(0.9 * math.exp(-1.645 * error) - 1, abs=1e-3)
+
+
 def test_the_share_of_finished_requests_is_of_all_runs() -> None:
     found = gate([noisy_run()], [noisy_run(), noisy_run(failed=200)], **{FINISHED: 0.01})
     assert row_of(found, FINISHED).run == 0.5
@@ -111,6 +125,9 @@ def test_less_throughput_is_worse() -> None:
     assert row_of(back, THROUGHPUT).outcome == "holds"
     assert row_of(back, THROUGHPUT).faster
     assert row_of(back, THROUGHPUT).smallest == pytest.approx(0.03)
+    noisy = metric_change(THROUGHPUT, [noisy_run(noise=1.0)], [noisy_run(noise=1.0, seed=1)], 0.03)
+    assert noisy.smallest is not None
+    assert noisy.smallest > 0.031, "chance hides small losses, it does not show them"
 
 
 @pytest.mark.parametrize(("slower", "faster"), [(0.7, True), (1.0, False), (1.12, False)])
@@ -127,6 +144,9 @@ def test_the_smallest_change_is_where_refutation_begins(noise: float) -> None:
     assert seen.smallest is not None
     assert seen.change is not None
     assert seen.smallest > 0.05
+    assert seen.low is not None
+    width = math.log((1 + seen.change) / (1 + seen.low))
+    assert width == pytest.approx(1.7 * noise * math.sqrt(2 / 200), rel=0.3)
     for off, outcome in ((1.001, "refuted"), (0.999, "cannot tell")):
         slower = noisy_run(noise=noise, seed=1)
         slower.requests["tpot_s"] *= (1 + seen.smallest) / (1 + seen.change) * off
