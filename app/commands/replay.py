@@ -81,6 +81,9 @@ def replay(
         summary = run.summary(file.slo.slo() if file else None)
         count = _affordable(run, replications)
         intervals = _intervals(requests, found, seed, count, both.redraw(found))
+        if folder and intervals:  # the run itself was kept before the replications
+            run.extra["intervals"] = intervals
+            run.save(folder)
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
         if as_json:
@@ -110,7 +113,14 @@ def _intervals(
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
     found = {m: prediction.interval(m) for m in (*metrics, "output_throughput_tokens_per_s")}
     return {
-        metric: {"median": i.value, "p5": i.low, "p95": i.high} for metric, i in found.items() if i
+        metric: {
+            "median": i.value,
+            "p5": i.low,
+            "p95": i.high,
+            "standard_error": i.standard_error,
+        }
+        for metric, i in found.items()
+        if i
     }
 
 

@@ -33,7 +33,7 @@ from loadtest.report.comparison import (
 from loadtest.report.error_interval import RelativeVariance, ratio_interval, variance_within
 from loadtest.report.same_load import broke_off, require_same_load
 from sim.records.metrics import figure, measured
-from sim.records.run import Run
+from sim.records.run import Run, RunKind
 from workloads.errors import LoadTestError, did_you_mean
 from workloads.key_values import key_values
 from workloads.request import CANCELLED_BY_TEST
@@ -76,12 +76,13 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Every metric of ``METRICS`` and ``FINISHED``; the numbers of baselines and of runs.
+    """Every metric of ``METRICS`` and ``FINISHED``; the kind and the numbers of the runs.
 
     ``doubts`` say why these runs cannot judge, and what would help.
     """
 
     metrics: tuple[MetricChange, ...]
+    kind: RunKind
     baselines: int
     runs: int
     doubts: tuple[str, ...] = ()
@@ -140,7 +141,7 @@ def judge(
     metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
-    return Gate(rows, len(ours), len(theirs), doubts)
+    return Gate(rows, reference.kind, len(ours), len(theirs), doubts)
 
 
 def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[str]:

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from sim.records.run import RunError
+from sim.records.run import RunError, load_run
 from tests.support.gate_runs import noisy_run
 from workloads.errors import LoadTestError
 
@@ -119,5 +119,22 @@ def test_what_cannot_be_compared_is_one_line(
 def test_replays_are_compared_too(tmp_path: Path) -> None:
     noisy_run(kind="simulation", noise=0.0).save(tmp_path / "a")
     noisy_run(1.2, kind="simulation", noise=0.0).save(tmp_path / "b")
-    assert invoke(tmp_path / "a", tmp_path / "b", "--gate").exit_code == 1
+    result = invoke(tmp_path / "a", tmp_path / "b", "--gate")
+    assert result.exit_code == 1
+    assert "one baseline" not in result.output, "a simulation does not drift"
     assert invoke(tmp_path / "b", tmp_path / "a", "--gate").exit_code == 0
+
+
+def test_a_replay_keeps_the_intervals_of_its_replications(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    generated = ["workload", "generate", "--out", str(trace), "--requests", "40", "--rate", "2"]
+    assert CliRunner().invoke(app, generated).exit_code == 0
+    for out in ("a", "b"):
+        given = ["replay", str(trace), "--replications", "3", "--out", str(tmp_path / out)]
+        assert CliRunner().invoke(app, given).exit_code == 0
+    kept = load_run(tmp_path / "a").extra["intervals"]["tpot_s.mean"]
+    assert kept["p5"] < kept["median"] < kept["p95"]
+    found = json.loads(invoke(tmp_path / "a", tmp_path / "b", "--json").output)
+    row = next(row for row in found["metrics"] if row["metric"] == "tpot_s.mean")
+    assert row["baseline"] == kept["median"]
+    assert row["low"] < row["change"] == 0 < row["high"]

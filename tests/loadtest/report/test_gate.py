@@ -185,6 +185,18 @@ def test_the_interval_holds_the_true_change_nine_times_in_ten(baselines: int, ru
     assert inside >= 0.8 * draws
 
 
+@pytest.mark.parametrize(("error_s", "outcome"), [(0.0001, "refuted"), (0.01, "cannot tell")])
+def test_replays_count_with_the_error_of_their_replications(error_s: float, outcome: str) -> None:
+    sides = []
+    for median in (0.020, 0.0224):
+        run = noisy_run(kind="simulation", noise=0.0)
+        run.extra["intervals"] = {TPOT: {"median": median, "standard_error": error_s}}
+        sides.append(run)
+    row = metric_change(TPOT, sides[:1], sides[1:], 0.05)
+    assert row.change == pytest.approx(0.12)
+    assert row.outcome == outcome
+
+
 def test_every_metric_has_a_row_and_the_default_limits_judge() -> None:
     found = judge(named("a", noisy_run()), named("b", noisy_run(seed=1)))
     assert [row.metric for row in found.metrics] == [*METRICS, FINISHED]
