@@ -14,6 +14,7 @@ from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunKind
+from sim.records.steady_part import describe_steady
 
 
 def facts(named: NamedRun, look: Look) -> ET.Element:
@@ -25,6 +26,7 @@ def facts(named: NamedRun, look: Look) -> ET.Element:
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"].dropna()),
         *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
+        describe_steady(summary["steady"]),
         _made(run.meta),
         *(f"note: {note}" for note in run.scenario.get("notes", ())),
     ]

@@ -16,8 +16,9 @@ from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, to
 from app.text.assets import asset
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
+from app.text.tables import capacity_line, judged_line
 from app.twin.resimulate import resimulate_as_sent
-from loadtest.report.comparison import RequestDifferences, compare_requests
+from loadtest.report.comparison import Comparison, RequestDifferences, compare_requests
 from loadtest.report.comparison_report import render_requests, verdict_in_words
 from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
@@ -67,7 +68,7 @@ class _Page:
 
     def _opening(self, title: str) -> ET.Element:
         """Return the verdicts before all else, then what each run was."""
-        verdicts = [_verdict(trial) for trial in self._trials]
+        verdicts = [said for trial in self._trials for said in _verdicts(trial)]
         if self._slo:
             verdicts += [slo_verdict(named, self._slo) for named in self._runs]
         return element(
@@ -102,7 +103,7 @@ class _Page:
         return element(
             "section",
             element("h2", f"Predicted against measured: {trial.predicted.name}"),
-            comparison_table(trial.comparison),
+            *_compared(trial),
             *(_in_words(name, found) for name, found in differences.items()),
             self._agreement(trial.predicted.run, measured, differences),
             *(self._as_sent(trial.predicted, named) for named in trial.measured),
@@ -143,10 +144,24 @@ def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
     return element("section", element("h2", title), element("div", *drawn, class_="charts"))
 
 
-def _verdict(trial: Trial) -> ET.Element:
-    said = " ".join(verdict_in_words(trial.comparison))
-    class_ = OUTCOME_CLASSES[trial.comparison.outcome]
-    return element("p", f"{trial.predicted.name}: {said}", class_=class_)
+def _verdicts(trial: Trial) -> Iterator[ET.Element]:
+    if trial.capacity:
+        yield _verdict(f"{trial.predicted.name}, capacity", trial.capacity)
+    yield _verdict(trial.predicted.name, trial.comparison)
+
+
+def _verdict(name: str, found: Comparison) -> ET.Element:
+    said = " ".join(verdict_in_words(found))
+    return element("p", f"{name}: {said}", class_=OUTCOME_CLASSES[found.outcome])
+
+
+def _compared(trial: Trial) -> Iterator[ET.Element]:
+    """Yield the capacity where it was measured, the verdict's table, and the steady part."""
+    if trial.capacity:
+        yield comparison_table(trial.capacity, capacity_line(trial.capacity.repeats))
+    yield comparison_table(trial.comparison)
+    judged, steady = judged_line(trial.steady_part), trial.steady
+    yield comparison_table(steady, judged) if steady else element("p", judged)
 
 
 def _with_arrivals(found: RequestDifferences, requests: pd.DataFrame) -> pd.DataFrame:

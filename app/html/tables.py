@@ -14,6 +14,7 @@ from loadtest.report.comparison_report import metric_name
 from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import SLO, describe
 from sim.records.run import Run
+from sim.records.steady_part import STEADY_PART, WHOLE_RUN
 
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100
@@ -29,21 +30,23 @@ OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", N
 
 
 def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
-    """Return a row per metric and run: count, mean, percentiles, maximum."""
+    """Return a row per metric, run and part of the run: count, mean, percentiles, maximum."""
     of_runs = {named.name: described(named.run) for named in runs}
     rows: list[list[Child]] = [
         [
             defined(METRICS[metric].title, METRICS[metric].definition),
             element("span", swatch(looks[name]), name),
+            part,
             str(figures[metric]["count"]),
             *(_point(figures[metric], point, METRICS[metric].factor) for point in POINTS),
         ]
         for metric in METRICS
-        for name, figures in of_runs.items()
+        for name, parts in of_runs.items()
+        for part, figures in parts.items()
         if metric in figures
     ]
     note = f"* fewer than {_FIRM_P99} values: not a firm p99; finished requests only"
-    return table(["metric", "run", "count", *POINTS], rows, note)
+    return table(["metric", "run", "part", "count", *POINTS], rows, note)
 
 
 def totals_table(
@@ -51,27 +54,33 @@ def totals_table(
 ) -> ET.Element:
     """Return throughput, goodput, prefix hits and preemptions: a column per run."""
     summaries = [named.run.summary(slo) for named in runs]
-    known = [metric for metric in _TOTALS if metric in summaries[0]]
+    steady = [summary["steady"] for summary in summaries]
     rows: list[list[Child]] = [
         [
             defined(METRICS[metric].title, METRICS[metric].definition),
-            *(_number(summary[metric], METRICS[metric].factor) for summary in summaries),
+            part,
+            *(_number(summary[metric], METRICS[metric].factor) for summary in of_part),
         ]
-        for metric in known
+        for metric in _TOTALS
+        for part, of_part in ((WHOLE_RUN, summaries), (STEADY_PART, steady))
+        if metric in of_part[0]
     ]
     names = [element("span", swatch(looks[named.name]), named.name) for named in runs]
-    return table(["", *names], rows)
+    return table(["", "part", *names], rows)
 
 
-def comparison_table(found: Comparison) -> ET.Element:
-    """Return predicted, measured and error with their intervals, limit and verdict."""
+def comparison_table(found: Comparison, caption: str | None = None) -> ET.Element:
+    """Return predicted, measured and error with their intervals, limit and verdict.
+
+    Without a ``caption``, it explains the error.
+    """
     head = ["metric", "predicted", "low", "high", "measured", "error", "from", "to", "limit", ""]
     explained = (
         f"error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval "
         f"over {found.repeats} measured; a metric holds when the interval is within the limit, and "
         "is refuted when it is outside"
     )
-    return table(head, ([*_compared(row)] for row in found.metrics), explained)
+    return table(head, ([*_compared(row)] for row in found.metrics), caption or explained)
 
 
 def _compared(row: MetricComparison) -> Iterator[Child]:
@@ -86,8 +95,11 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
 
 
-def described(run: Run) -> dict[str, Mapping[str, Any]]:
-    """Return count, mean, percentiles and maximum of every metric that a request has."""
+def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Return count, mean, percentiles and maximum of every metric that a request has.
+
+    They are of the whole run and, where there is one, of its steady part.
+    """
     summary = run.summary()
     found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
     finished = run.requests[run.requests["status"] == "finished"]
@@ -95,7 +107,10 @@ def described(run: Run) -> dict[str, Mapping[str, Any]]:
         found["ttft_sent_s"] = describe(finished["ttft_sent_s"])
     if "chunk_s" in run.requests:
         found["gap_s"] = describe(gaps_s(run.requests))
-    return {**found, **{name: summary[name] for name in ("decode_tps", "request_tps")}}
+    found |= {name: summary[name] for name in ("decode_tps", "request_tps")}
+    steady = summary["steady"]
+    settled = () if steady["unsettled"] else found.keys() & steady.keys()
+    return {WHOLE_RUN: found, STEADY_PART: {name: steady[name] for name in settled}}
 
 
 def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:

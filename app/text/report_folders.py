@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from app.twin.forecast import level_folder
-from loadtest.report.comparison import Comparison, MetricComparison, compare
+from loadtest.report.comparison import Comparison, MetricComparison, compare, compare_steady
 from loadtest.report.server_metrics import load_server_metrics
 from sim.experiments.predict import Interval
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, RunError, load_run
+from sim.records.steady_part import SteadyPart, steady_part
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
 VERDICT = "verdict.json"
@@ -32,11 +33,25 @@ class NamedRun:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A prediction, load tests of the same requests, and how they compare."""
+    """A prediction, load tests of the same requests, and how they compare.
+
+    ``capacity`` is the comparison that the verification made first, near saturation; else None.
+    """
 
     predicted: NamedRun
     measured: tuple[NamedRun, ...]
     comparison: Comparison
+    capacity: Comparison | None = None
+
+    @property
+    def steady_part(self) -> SteadyPart:
+        """The steady part of the prediction."""
+        return steady_part(self.predicted.run.requests)
+
+    @property
+    def steady(self) -> Comparison | None:
+        """How the steady part compares, not judged; None if the prediction never settles."""
+        return compare_steady(self.steady_part, [named.run for named in self.measured])
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
@@ -151,7 +166,7 @@ def _paired(runs: Iterable[NamedRun], verdict: "_Verdict | None" = None) -> Iter
         if measured:
             tests = [named.run for named in measured]
             found = verdict.of(predicted.run, tests) if verdict else compare(predicted.run, tests)
-            yield Trial(predicted, measured, found)
+            yield Trial(predicted, measured, found, verdict.capacity if verdict else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +180,7 @@ class _Verdict:
     comparison: Comparison | None
     intervals: Mapping[str, Interval]
     limits: Mapping[str, float]
+    capacity: Comparison | None
 
     def of(self, predicted: Run, measured: Sequence[Run]) -> Comparison:
         """Return the recorded comparison of these runs."""
@@ -183,23 +199,27 @@ def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
         record = json.loads(path.read_text())
         if "levels" not in record:
             return {folder: _verdict(record["comparison"])}
+        saturation = record.get("saturation")
+        capacity = saturation and _comparison(saturation["comparison"])
         return {
-            folder / level_folder(level["utilisation"]): _verdict(level["comparison"])
+            folder / level_folder(level["utilisation"]): _verdict(level["comparison"], capacity)
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: not a readable verdict ({error})") from error
 
 
-def _verdict(record: Mapping[str, Any]) -> _Verdict:
+def _verdict(record: Mapping[str, Any], capacity: Comparison | None = None) -> _Verdict:
     rows = record["metrics"]
     intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
     limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
-    comparison = None
-    if "outcome" in record:
-        metrics = tuple(_metric(row) for row in rows)
-        comparison = Comparison(metrics, record["repeats"], tuple(record["doubts"]))
-    return _Verdict(comparison, intervals, limits)
+    comparison = _comparison(record) if "outcome" in record else None
+    return _Verdict(comparison, intervals, limits, capacity)
+
+
+def _comparison(record: Mapping[str, Any]) -> Comparison:
+    metrics = tuple(_metric(row) for row in record["metrics"])
+    return Comparison(metrics, record["repeats"], tuple(record["doubts"]))
 
 
 def _metric(row: dict[str, Any]) -> MetricComparison:

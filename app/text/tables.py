@@ -6,7 +6,8 @@ from itertools import chain
 from textwrap import wrap
 from typing import Any
 
-from sim.records.steady_part import describe_steady
+from sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
+from workloads.rows import counted
 
 WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -63,6 +64,22 @@ def steady_lines(steady: Mapping[str, Any]) -> list[str]:
         *latency_table(steady, {})[1:],
         f"output throughput {number(throughput, 1.0)} tokens/s",
     ]
+
+
+def capacity_line(load_tests: int) -> str:
+    """Return how the capacity that a verification compares was measured."""
+    tests = counted(load_tests, "load test")
+    return f"capacity, in {tests} with all requests at once (without the first and last tenth)"
+
+
+def judged_line(predicted: SteadyPart) -> str:
+    """Return which part of the runs a verdict judges, and what stands beside it."""
+    if predicted.unsettled:
+        return f"judged: the {WHOLE_RUN}; {STEADY_PART}: none; {predicted.unsettled}"
+    return (
+        f"judged: the {WHOLE_RUN}; beside it the predicted {STEADY_PART}, the same "
+        f"{len(predicted.requests)} requests on both sides"
+    )
 
 
 def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:

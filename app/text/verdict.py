@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Sequence
 
 from app.text.provenance import rests_line
+from app.text.tables import capacity_line, judged_line
 from app.twin.saturation import Saturation, is_near_saturation
-from app.twin.verification import JUDGED, Level, Verification
+from app.twin.verification import Level, Verification
 from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
 from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
 from loadtest.report.error_interval import CONFIDENCE
@@ -81,12 +82,8 @@ def as_json(found: Sequence[Verification]) -> str:
 def _saturation_lines(saturation: Saturation | None) -> list[str]:
     if saturation is None:
         return []
-    return [
-        "",
-        f"capacity, in {counted(len(saturation.measured), 'load test')} with all requests at once "
-        "(without the first and last tenth):",
-        comparison_table(saturation.comparison),
-    ]
+    found = saturation.comparison
+    return ["", f"{capacity_line(found.repeats)}:", comparison_table(found)]
 
 
 def _level_lines(level: Level, found: Verification) -> list[str]:
@@ -106,14 +103,8 @@ def _level_lines(level: Level, found: Verification) -> list[str]:
 
 def _steady_lines(level: Level) -> list[str]:
     """Return the steady part beside the whole run, and which of the two is judged."""
-    steady, part = level.steady, level.prediction.steady
-    if steady is None:
-        return [f"judged: the {JUDGED}; steady part: none; {part.unsettled}"]
-    return [
-        f"judged: the {JUDGED}; beside it the predicted steady part, the same "
-        f"{len(part.requests)} requests on both sides",
-        *comparison_table(steady).splitlines()[1:],
-    ]
+    rows = comparison_table(level.steady).splitlines()[1:] if level.steady else []
+    return [judged_line(level.prediction.steady), *rows]
 
 
 def _offered(level: Level, saturation: Saturation | None) -> str:

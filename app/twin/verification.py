@@ -36,13 +36,14 @@ from sim.experiments.decision_check import DecisionCheck
 from sim.experiments.predict import REPLICATIONS, Interval
 from sim.records.run import Run, save_files
 from sim.records.run_folder import Files, within
+from sim.records.steady_part import WHOLE_RUN
 from sim.step_times.profile import Profile
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
 VERDICT = "verdict.json"
-JUDGED = "whole run"
+JUDGED = WHOLE_RUN
 """What is judged: both sides begin empty and drain, so that is no error of the prediction, and the
 whole run has more requests than its steady part."""
 STEP_LOG_ROUNDS = 3

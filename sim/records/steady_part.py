@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+WHOLE_RUN, STEADY_PART = "whole run", "steady part"
+"""What consoles, tables and pages call the two."""
 BATCH = 5
 MIN_REQUESTS = 50
 """With fewer, ten batches, nothing can be said about settling."""
@@ -113,8 +115,8 @@ def mser5(values: npt.ArrayLike) -> int | None:
 def describe_steady(steady: Mapping[str, Any]) -> str:
     """Return the steady part of a summary in a sentence."""
     if steady["unsettled"]:
-        return f"steady part: none; {steady['unsettled']}"
+        return f"{STEADY_PART}: none; {steady['unsettled']}"
     return (
-        f"steady part: from {steady['start_s']:.1f} s, when the server has filled, to the last "
+        f"{STEADY_PART}: from {steady['start_s']:.1f} s, when the server has filled, to the last "
         f"arrival at {steady['end_s']:.1f} s; {steady['requests']} requests"
     )

@@ -13,6 +13,7 @@ from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun, Trial, find_runs
 from app.text.tables import counts_line, error_lines
 from sim.records.run import Run
+from sim.records.steady_part import describe_steady
 
 Found = tuple[list[NamedRun], list[Trial]]
 
@@ -37,19 +38,24 @@ def facts(run: Run) -> list[str]:
             lines.append(warning)
     if delivered := summary.get("delivered"):
         lines.append(f"load: {delivered.get('verdict', 'unknown')}")
+    lines.append(describe_steady(summary["steady"]))
     lines.append(f"servetwin {run.meta.get('servetwin', '?')}, {run.meta.get('date', 'no date')}")
     return lines
 
 
 def latency_frame(run: Run) -> pd.DataFrame:
-    """Return a row per metric of single requests, in the units of ``METRICS``."""
+    """Return a row per metric of single requests and part of the run, in units of ``METRICS``."""
+    parts = described(run)
     return pd.DataFrame(
         {
-            "metric": METRICS[name].title,
-            "count": found["count"],
-            **{point: METRICS[name].scaled(found[point]) for point in POINTS},
+            "metric": metric.title,
+            "part": part,
+            "count": found[name]["count"],
+            **{point: metric.scaled(found[name][point]) for point in POINTS},
         }
-        for name, found in described(run).items()
+        for name, metric in METRICS.items()
+        for part, found in parts.items()
+        if name in found
     )
 
 

@@ -20,8 +20,11 @@ from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from app.text.provenance import outside_warning
 from app.text.report_folders import Trial
+from app.text.tables import capacity_line, judged_line
+from loadtest.report.comparison import Comparison
 from loadtest.report.comparison_report import verdict_in_words
 from loadtest.report.error_interval import CONFIDENCE
+from sim.records.steady_part import STEADY_PART
 from sim.step_times.profile import Profile, load_profile
 from workloads.errors import ServetwinError
 
@@ -85,22 +88,33 @@ def _trials(root: str, changed: float) -> trials.Trials:
 
 
 def _verdict(name: str, trial: Trial) -> None:
-    comparison = trial.comparison
-    box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    sign, said = trials.VERDICTS[comparison.outcome][0], " ".join(verdict_in_words(comparison))
-    count = len(trial.predicted.run.requests)
-    box[comparison.outcome](f"{sign} {escaped(said)} {count} requests.")
+    metrics = trial.comparison.metrics
+    if trial.capacity:
+        _box(trial.capacity, f"({capacity_line(trial.capacity.repeats)})")
+        metrics = (*trial.capacity.metrics, *metrics)
+    _box(trial.comparison, f"{len(trial.predicted.run.requests)} requests.")
+    st.caption(escaped(judged_line(trial.steady_part)))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(f"Bundled with Servetwin: `{_COMMAND}` on its own engine, two shared vCPUs.")
-    chart(figures.errors_with_intervals(trials.error_rows(comparison.metrics)), "trust_errors")
+    chart(figures.errors_with_intervals(trials.error_rows(metrics)), "trust_errors")
     with st.expander("The errors as a table"):
-        st.dataframe(trials.verdict_table(comparison.metrics), hide_index=True)
+        st.dataframe(trials.verdict_table(metrics), hide_index=True)
         st.caption(
             f"Error: (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence "
             "interval. A metric holds when the interval lies within the limit, is refuted when it "
             "lies outside; else the load tests cannot tell."
         )
+        if steady := trial.steady:
+            st.caption(STEADY_PART)
+            st.dataframe(trials.verdict_table(steady.metrics), hide_index=True)
+
+
+def _box(found: Comparison, more: str) -> None:
+    """Show a verdict, in words and colour."""
+    box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
+    sign, said = trials.VERDICTS[found.outcome][0], " ".join(verdict_in_words(found))
+    box[found.outcome](escaped(f"{sign} {said} {more}"))
 
 
 def _errors(trial: Trial) -> None:

@@ -23,13 +23,22 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from app.commands.report import report
 from app.html.charts import packed_library
 from app.html.report import render_html
+from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, find_runs
 from loadtest.report.comparison import compare
 from loadtest.report.server_metrics import COLUMNS, FILE_NAME
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunError, load_run
+from sim.records.steady_part import describe_steady
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 from tests.support.report_runs import pretended, simulated
+from tests.support.verifications import (
+    CONFIG,
+    a_level,
+    a_profile,
+    a_verification_near_saturation,
+    verification_of,
+)
 from workloads.errors import ServetwinError
 
 MOST_BYTES = 5_000_000
@@ -134,6 +143,26 @@ def test_the_tables_hold_what_the_terminal_prints(folders: Path, page: Page) -> 
     assert "* fewer than 100 values: not a firm p99" in page.text
 
 
+def test_the_steady_part_stands_beside_the_whole_run_or_why_there_is_none() -> None:
+    settled, short = load_test(60), load_test(49)
+    found = Page(render_html([NamedRun("long", settled), NamedRun("short", short)], []))
+    summary = settled.summary()
+    steady = summary["steady"]
+    assert describe_steady(steady) in found.text
+    assert "steady part: none; fewer than 50 requests" in found.text
+    for metric in ("ttft_s", "tpot_s", "e2e_s", "decode_tps", "request_tps"):
+        for part, figures in (("whole run", summary), ("steady part", steady)):
+            title, mean = METRICS[metric].title, METRICS[metric].scaled(figures[metric]["mean"])
+            count = figures[metric]["count"]
+            assert f"{title} \u25a0 long {part} {count} {mean:.4g} " in found.text
+        assert f"{METRICS[metric].title} \u25a0 short whole run" in found.text
+    assert "short steady part" not in found.text
+    for metric in ("output_throughput_tokens_per_s", "request_throughput_per_s"):
+        title, figures = METRICS[metric].title, short.summary()
+        assert f"{title} whole run {summary[metric]:.4g} {figures[metric]:.4g} " in found.text
+        assert f"{title} steady part {steady[metric]:.4g} - " in found.text
+
+
 def test_metrics_are_defined_one_hover_away_and_at_the_end(page: Page) -> None:
     definitions = {a["title"] for a in page.all("abbr")}
     assert all(a["tabindex"] == "0" for a in page.all("abbr"))
@@ -158,6 +187,25 @@ def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
     assert "TTFT, percentile by percentile" in page.text
     assert "40 matched, 0 not" in page.text
     assert f"Simulated again on what was really sent: {measured}" in page.text
+
+
+def test_a_verdict_says_what_it_judged_and_a_measured_capacity_comes_first(tmp_path: Path) -> None:
+    """Predicted are 5/s, completed 5.5/s: 9 % too few."""
+    a_verification_near_saturation((5.51, 5.49)).save(tmp_path / "near")
+    page = page_of(tmp_path / "near").text
+    opening, _, compared = page.partition("Predicted against measured: near/at-90/predicted")
+    refuted = opening.index("near/at-90/predicted, capacity: The prediction is REFUTED: 2 load")
+    assert refuted < opening.index("near/at-90/predicted: The prediction holds")
+    assert "judged: the whole run; steady part: none; fewer than 50 requests" in compared
+    line = "capacity, in 2 load tests with all requests at once (without the first and last tenth)"
+    _, _, row = compared.partition(line)[2].partition("capacity, requests/s ")
+    assert row.startswith("5 4.8 5.2 5.5 -9.1% ")
+    assert row.split()[7:9] == ["3%", "refuted"]
+    verification_of(a_profile(CONFIG), [a_level(0.7, count=60)]).save(tmp_path / "far")
+    page = page_of(tmp_path / "far").text
+    assert "all requests at once" not in page.partition("Definitions")[0]
+    _, _, row = page.partition("predicted steady part, the same 60 requests on both sides ")
+    assert "E2E latency mean, ms" in row[:1000]
 
 
 def test_another_load_is_no_trial(folders: Path) -> None:

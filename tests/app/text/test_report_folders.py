@@ -9,6 +9,13 @@ from app.text.report_folders import find_runs
 from loadtest.report.comparison import compare
 from sim.records.run import RunError, load_run
 from tests.support.report_runs import pretended, simulated
+from tests.support.verifications import (
+    CONFIG,
+    a_level,
+    a_profile,
+    a_verification_near_saturation,
+    verification_of,
+)
 
 pytest.importorskip("plotly", reason="reports need plotly")
 
@@ -69,7 +76,24 @@ def test_a_verdict_at_equal_utilisation_has_its_load_tests_at_another_rate(
     (tmp_path / "verdict.json").write_text(json.dumps({"levels": [level]}))
     runs, (trial,) = find_runs([tmp_path])
     assert len(runs) == 2, "those of the capacity are of no prediction"
-    assert trial.comparison == found
+    assert (trial.comparison, trial.capacity) == (found, None), "an older version measured none"
+
+
+def test_the_measured_capacity_and_the_steady_part_are_those_of_the_verification(
+    tmp_path: Path,
+) -> None:
+    verified = a_verification_near_saturation((5.51, 5.49))
+    verified.save(tmp_path)
+    _, (trial,) = find_runs([tmp_path])
+    assert verified.saturation
+    assert trial.capacity == verified.saturation.comparison
+    (level,) = verified.levels
+    assert (trial.steady, trial.steady_part.unsettled) == (None, level.prediction.steady.unsettled)
+    long = a_level(0.7, count=60)
+    verification_of(a_profile(CONFIG), [long]).save(tmp_path / "long")
+    _, (trial,) = find_runs([tmp_path / "long"])
+    assert trial.steady == long.steady
+    assert trial.steady
 
 
 def test_the_same_name_twice_is_told_apart(predicted_folder: Path, tmp_path: Path) -> None:
