@@ -90,9 +90,9 @@ def _trials(root: str, changed: float) -> trials.Trials:
 def _verdict(name: str, trial: Trial) -> None:
     metrics = trial.comparison.metrics
     if trial.capacity:
-        _box(trial.capacity, f"({capacity_line(trial.capacity.repeats)})")
+        _box(capacity_line(trial.capacity.repeats), trial.capacity)
         metrics = (*trial.capacity.metrics, *metrics)
-    _box(trial.comparison, f"{len(trial.predicted.run.requests)} requests.")
+    _box(f"{len(trial.predicted.run.requests)} requests", trial.comparison)
     st.caption(escaped(judged_line(trial.steady_part)))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
@@ -110,11 +110,11 @@ def _verdict(name: str, trial: Trial) -> None:
             st.dataframe(trials.verdict_table(steady.metrics), hide_index=True)
 
 
-def _box(found: Comparison, more: str) -> None:
-    """Show a verdict, in words and colour."""
+def _box(what: str, found: Comparison) -> None:
+    """Show the verdict on ``what``, in words and colour."""
     box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
     sign, said = trials.VERDICTS[found.outcome][0], " ".join(verdict_in_words(found))
-    box[found.outcome](escaped(f"{sign} {said} {more}"))
+    box[found.outcome](escaped(f"{sign} {what}: {said}"))
 
 
 def _errors(trial: Trial) -> None:

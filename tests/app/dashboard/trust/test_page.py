@@ -45,7 +45,7 @@ def test_a_measured_capacity_comes_before_the_latencies(page: Any, tmp_path: Pat
     page.selectbox(key="trust_trial").set_value("near/at-90").run()
     (said,) = (box.value.replace("\\", "") for box in page.error)
     assert "REFUTED: 2 load tests place the error of capacity" in said
-    assert "(capacity, in 2 load tests with all requests at once" in said
+    assert "capacity, in 2 load tests with all requests at once" in said
     row = page.dataframe[0].value.iloc[0]
     assert row["metric"] == "capacity, requests/s"
     assert row[["predicted", "from", "to"]].tolist() == pytest.approx([5.0, 4.8, 5.2])
