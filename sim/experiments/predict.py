@@ -42,6 +42,9 @@ class Interval:
 
     The median, because latency near saturation is a convex function of step time: a few slow draws
     would pull a mean far away from every single run. ``standard_error`` is its Monte-Carlo error.
+    The quantiles are those between which another run lies with a chance of 90 %, whatever the
+    number of replications (type 6 of Hyndman and Fan, "Sample quantiles in statistical packages",
+    1996).
     """
 
     value: float
@@ -52,7 +55,8 @@ class Interval:
     @classmethod
     def over(cls, values: Sequence[float]) -> "Interval":
         """Return the interval of a figure that had these values in the replications."""
-        low, middle, high = np.quantile(values, (INTERVAL[0], 0.5, INTERVAL[1])).tolist()
+        points = (INTERVAL[0], 0.5, INTERVAL[1])
+        low, middle, high = np.quantile(values, points, method="weibull").tolist()
         return cls(middle, low, high, _median_error(values))
 
 

@@ -89,8 +89,8 @@ def _grows_throughout(found: npt.NDArray[np.float64]) -> bool:
 def number_found(arrived: pd.DataFrame) -> npt.NDArray[np.float64]:
     """Return how many earlier requests are in the system when each arrives.
 
-    ``arrived`` is in order of arrival. A request without a last token is not counted, since nobody
-    knows when it left.
+    ``arrived`` is in order of arrival. A request without a last token is not counted: when it
+    left is not known.
     """
     ends_s = arrived["last_token_s"].to_numpy(dtype=float)
     known = np.isfinite(ends_s)

@@ -2,13 +2,23 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from sim.experiments.predict import difference, interval, run_once, summaries_over_seeds
-from sim.experiments.scenario import Scenario
+from sim.experiments.predict import (
+    Interval,
+    difference,
+    interval,
+    run_once,
+    summaries_over_seeds,
+)
+from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import figure
+from sim.step_times.profile import load_profile
+from workloads.sample import sample_trace
 from workloads.trace import Trace
+from workloads.transform import at_rate, limit
 
 BASE = "workload: {requests: 80, rate_per_s: 20}"
 
@@ -55,6 +65,38 @@ def test_every_scenario_meets_the_same_workloads() -> None:
         )
     assert drawn["a"] == drawn["b"]
     assert len(set(drawn["a"])) == 3
+
+
+@pytest.mark.parametrize("replications", [20, 200])
+def test_an_interval_covers_another_run_nine_times_in_ten(replications: int) -> None:
+    """Of the values that another replication may have, whatever their distribution."""
+    drawn = np.random.default_rng(1).lognormal(0.0, 0.8, (4000, replications + 1))
+    covered = [
+        found.low <= row[-1] <= found.high
+        for row in drawn
+        if (found := Interval.over(row[:-1].tolist()))
+    ]
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.012)
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_the_profile_lies_in_the_interval_nine_times_in_ten() -> None:
+    """600 engines, drawn as the calibration leaves them open, and intervals over 200 others."""
+    profile, trace = load_profile("base-cpu"), at_rate(limit(sample_trace(), 25), 4.0)
+    scenario = Scenario(profile.policy_config(), profile)
+    runs = [
+        replicate(trace, scenario, seed, draw=True).summary()
+        for seed in np.random.SeedSequence(2).spawn(800)
+    ]
+    rng = np.random.default_rng(3)
+    for metric in ("tpot_s.mean", "ttft_s.mean", "ttft_s.p90"):
+        figures = np.array(values(runs, metric))
+        covered = []
+        for _ in range(50):
+            engines, replications = np.split(rng.permutation(figures), [600])
+            found = Interval.over(replications.tolist())
+            covered.append(((engines >= found.low) & (engines <= found.high)).mean())
+        assert 0.88 <= np.mean(covered) <= 0.92, metric
 
 
 def test_the_first_replication_is_not_the_run_itself() -> None:
