@@ -6,9 +6,9 @@ capacity. The same measurements judge the profile as it is, and with every step 
     python -m tests.benchmarks.power --trials 20
 
 One line per trial and load, then a table: of the true profile at most one of twenty may be refuted,
-of +8 % at 70 % at least eighteen, of +4 % at 85 % at least fourteen. Below it: how often a load test
-lay inside the predicted interval (wanted: 85 to 95 %), and the median half width of that interval
-(wanted at 70 %: at most 10 % for mean TTFT, 4 % for mean TPOT).
+of +8 % at 70 % at least eighteen, of +4 % at 85 % at least fourteen. Below it: how often a load
+test lay inside the predicted interval (wanted: 85 to 95 %), and the median half width of that
+interval (wanted at 70 %: at most 10 % for mean TTFT, 4 % for mean TPOT).
 """
 
 import sys
