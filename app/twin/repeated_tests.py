@@ -54,15 +54,16 @@ class RepeatedTests:
         began_s, longest_s = self.clock(), 0.0
         pulse_s = self.pulses.take_s()
         while True:
-            comparison = judge(measured)
             spent_s = self.clock() - began_s
-            if len(measured) >= self.repeats and (
-                comparison.outcome != "cannot tell"
-                or comparison.doubts
-                or comparison.vague  # more load tests would not change that
-                or spent_s + longest_s > 60 * self.minutes
-            ):
-                return comparison
+            if len(measured) >= self.repeats:
+                comparison = judge(measured)
+                if (
+                    comparison.outcome != "cannot tell"
+                    or comparison.doubts
+                    or comparison.vague  # more load tests would not change that
+                    or spent_s + longest_s > 60 * self.minutes
+                ):
+                    return comparison
             done = len(measured)
             self.report_progress(f"load test {done + 1} {label}")
             run = self._send(trace, salt + done, at)
