@@ -36,14 +36,24 @@ def test_nothing_is_cut_off_a_constant_series(value: float, count: int) -> None:
     assert mser5(np.full(count, value)) == 0
 
 
-@given(st.integers(15, 150), st.sampled_from([-10.0, 10.0]), st.integers(0, 100))
-def test_a_transient_is_cut_off_near_its_end(length: int, off: float, seed: int) -> None:
-    values = np.random.default_rng(seed).uniform(-1, 1, 400)
+@given(st.integers(15, 180), st.sampled_from([-10.0, 10.0]))
+def test_a_transient_is_cut_off_at_its_end(length: int, off: float) -> None:
+    values = np.tile([1.0, -1.0], 200)
     values[:length] += off
     cut = mser5(values)
     assert cut is not None
     assert cut % 5 == 0
-    assert length - 5 < cut < length + 60
+    assert length <= cut < length + 5
+
+
+def test_noise_seldom_moves_the_cut_far() -> None:
+    """A quiet stretch may begin later by chance; a cut before the end of the transient is wrong."""
+    rng, length = np.random.default_rng(0), 66
+    values = rng.uniform(-1, 1, (400, 400))
+    values[:, :length] += 10.0
+    cuts = [mser5(series) for series in values]
+    assert all(cut is None or cut >= length for cut in cuts)
+    assert sum(cut is not None and cut < length + 60 for cut in cuts) >= 0.9 * len(cuts)
 
 
 @given(st.integers(MIN_REQUESTS, 400), st.floats(0.1, 10), st.integers(0, 100))
