@@ -37,7 +37,7 @@ def two_sides() -> dict[str, ScenarioSummaries]:
 
 def test_tables_have_intervals_and_paired_differences() -> None:
     values, differences = figures_table(two_sides()), differences_table(two_sides())
-    assert values["TTFT p90, ms"].tolist() == ["100 [102, 138]", "200 [202, 238]"]
+    assert values["TTFT p90, ms"].tolist() == ["100 [100, 140]", "200 [200, 240]"]
     assert differences["policy"].tolist() == ["b"]
     assert differences["TTFT p90, ms"].tolist() == ["+100 [+100, +100] worse"]
     assert differences["goodput, requests/s"].tolist() == ["+0.00 [+0.00, +0.00] may be none"]
