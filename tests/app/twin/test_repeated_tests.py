@@ -14,22 +14,11 @@ from tests.support.fake_calibrator import (
     PROFILE,
     FakeCalibrator,
     FakeMachine,
-    machine_of,
     verified,
 )
 from tests.support.report_runs import pretended
 from workloads.errors import EndedEarly
 from workloads.trace import Trace
-
-
-@pytest.fixture
-def calibrator() -> FakeCalibrator:
-    return FakeCalibrator()
-
-
-@pytest.fixture
-def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return machine_of(calibrator, monkeypatch)
 
 
 def test_more_load_tests_run_until_they_decide(

@@ -19,23 +19,12 @@ from tests.support.fake_calibrator import (
     TRACE,
     FakeCalibrator,
     FakeMachine,
-    machine_of,
     verified,
 )
 from tests.support.figure_frames import load_test
 from workloads.errors import LoadTestError
 
 NEAR = replace(PLAN, utilisations=(0.7, NEAR_SATURATION))
-
-
-@pytest.fixture
-def calibrator() -> FakeCalibrator:
-    return FakeCalibrator()
-
-
-@pytest.fixture
-def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return machine_of(calibrator, monkeypatch)
 
 
 def completing(per_s: float) -> Run:

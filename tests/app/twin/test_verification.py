@@ -14,22 +14,11 @@ from tests.support.fake_calibrator import (
     TRACE,
     FakeCalibrator,
     FakeMachine,
-    machine_of,
     verified,
 )
 from workloads.errors import EndedEarly, LoadTestError
 from workloads.sample import sample_trace
 from workloads.transform import limit, scale_tokens
-
-
-@pytest.fixture
-def calibrator() -> FakeCalibrator:
-    return FakeCalibrator()
-
-
-@pytest.fixture
-def machine(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return machine_of(calibrator, monkeypatch)
 
 
 def test_the_forecast_is_made_before_the_first_load_test(
