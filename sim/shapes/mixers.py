@@ -53,7 +53,7 @@ class Attention(MixerShape):
     """Softmax attention with h query and k KV heads: MHA where k = h, MQA where k = 1, else GQA.
 
     ``window_tokens`` bounds what a query sees (and what stays resident) to the last tokens, beside
-    ``sink_tokens`` first ones; ``dilation`` reads every so many-th of them. ``kv_sharing`` layers
+    ``sink_tokens`` first ones; with ``dilation`` d only each d-th is read. ``kv_sharing`` layers
     keep one K and V between them (CLA). ``budget_tokens`` bounds what stays resident after the
     prompt, by dropping (H2O); the prompt itself is attended to in full. ``rank`` r keeps K and V of
     a sequence as products of an l x r and an r x k e matrix each.

@@ -91,7 +91,7 @@ def serving(*answers: tuple[int, str], delay_s: float = 0.0) -> Iterator[tuple[s
             asked.append(self.path)
             status, page = next(turns)
             time.sleep(delay_s)
-            with suppress(OSError):  # nobody may be there any more
+            with suppress(OSError):  # the client may have hung up
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(page)))
                 self.end_headers()

@@ -36,7 +36,7 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], Firsts]] = {
     "role first": ((ROLE, delta(content="a"), END), Firsts(1, 2, 2, 2)),
     "comment first": ((b": ping\n\n", text("a", "stop")), Firsts(2, 2, 2, 2)),
     "usage alone first": ((usage(0), text("a", "stop")), Firsts(2, 2, 2, 2)),
-    "empty text, nobody says": ((EMPTY, EMPTY, text("a", "stop"), DONE), Firsts(1, 1, 3, 1)),
+    "empty text, no count": ((EMPTY, EMPTY, text("a", "stop"), DONE), Firsts(1, 1, 3, 1)),
     "empty text, a token": ((EMPTY, text("a", "stop"), usage(2)), Firsts(1, 1, 1, 1)),
     "empty text, no token": ((EMPTY, text("a", "stop"), usage(1)), Firsts(1, 2, 2, 2)),
     "empty text, a token at once": ((MADE, text("a", "stop")), Firsts(1, 1, 1, 1)),

@@ -50,7 +50,7 @@ def recorded(events: int) -> Exchange:
 
 
 def test_what_is_read_of_an_ended_answer_is_given_up() -> None:
-    """An answer still under way keeps its bytes; whoever ends it reads on where it stood."""
+    """An answer still under way keeps its bytes; the next reader goes on where it stood."""
 
     async def main() -> ReadAhead:
         ahead = ReadAhead()
