@@ -10,7 +10,7 @@ from policies.batch import Batch, BatchShape
 from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
-from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, derive
+from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, latencies
 from sim.step_times.step_time import ApiLatency, FloatArray
 from workloads.request import Request
 
@@ -140,27 +140,24 @@ class Recorder:
         stamps_s = np.array([request.arrival_s for request in self.requests])
         scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
         arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
-        frame = pd.DataFrame(
-            {
-                "request_id": [request.request_id for request in self.requests],
-                "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
-                "scheduled_s": scheduled_s,
-                "sent_s": scheduled_s,
-                "first_token_s": np.array(self._first_s[:rows]),
-                "last_token_s": np.array(self._last_s[:rows]),
-                "prompt_tokens": np.array([r.prompt_tokens for r in self.requests], int),
-                "output_tokens": np.array(self._output_tokens[:rows]),
-                "cached_tokens": np.array(self._cached_tokens[:rows]),
-                "preemptions": np.array(self._preemptions[:rows]),
-                "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
-                "replica": np.array(self._replica[:rows], int),
-                "error": [self.errors.get(row, "") for row in range(rows)],
-            }
-        )
-        if any(request.samples > 1 for request in self.requests):
-            frame["first_chunk_tokens"] = [request.samples for request in self.requests]
-        ordered: pd.DataFrame = derive(frame)[list(REQUEST_COLUMNS)]
-        return ordered
+        columns = {
+            "request_id": [request.request_id for request in self.requests],
+            "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
+            "scheduled_s": scheduled_s,
+            "sent_s": scheduled_s,
+            "first_token_s": np.array(self._first_s[:rows]),
+            "last_token_s": np.array(self._last_s[:rows]),
+            "prompt_tokens": np.array([r.prompt_tokens for r in self.requests], int),
+            "output_tokens": np.array(self._output_tokens[:rows]),
+            "cached_tokens": np.array(self._cached_tokens[:rows]),
+            "preemptions": np.array(self._preemptions[:rows]),
+            "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
+            "replica": np.array(self._replica[:rows], int),
+            "error": [self.errors.get(row, "") for row in range(rows)],
+        }
+        samples = np.array([request.samples for request in self.requests], int)
+        columns |= latencies(columns, samples)
+        return pd.DataFrame({name: columns[name] for name in REQUEST_COLUMNS})
 
     def steps_frame(self) -> pd.DataFrame:
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""

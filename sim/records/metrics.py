@@ -22,16 +22,22 @@ steady part (``sim.records.steady_part``) stand beside those of the whole run.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sim.records.steady_part import SteadyPart, steady_part
 from workloads.request import CANCELLED_BY_TEST
+
+AnyArray = npt.NDArray[Any]
+Arrays = dict[str, AnyArray]
+"""Columns by name."""
 
 _FILE = resources.files("sim").joinpath("records/columns.json")
 MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
@@ -44,6 +50,7 @@ STEADY_MEANINGS = MEANINGS["steady"]
 """The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+_SUMMARIZED = (*LATENCIES, "last_token_s", "prompt_tokens", "output_tokens", "cached_tokens")
 STATUSES = ("finished", "refused", "cancelled", "failed")
 
 
@@ -66,18 +73,25 @@ class SLO:
 
 
 def derive(stamps: pd.DataFrame) -> pd.DataFrame:
-    """Return the stamps with ``ttft_s``, ``tpot_s`` and ``e2e_s``.
+    """Return the stamps with the latencies (``latencies``).
 
     Without a column ``first_chunk_tokens``, the first chunk of a request is one token.
     """
-    frame = stamps.copy()
-    first = frame.get("first_chunk_tokens", 1)
-    later_tokens = (frame["output_tokens"] - first).astype(float)
-    frame["ttft_s"] = frame["first_token_s"] - frame["scheduled_s"]
-    frame["e2e_s"] = frame["last_token_s"] - frame["scheduled_s"]
-    decode_s = frame["last_token_s"] - frame["first_token_s"]
-    frame["tpot_s"] = decode_s / later_tokens.where(later_tokens > 0)
-    return frame
+    names = ("scheduled_s", "first_token_s", "last_token_s", "output_tokens")
+    columns = {name: stamps[name].to_numpy() for name in names}
+    first = stamps["first_chunk_tokens"].to_numpy() if "first_chunk_tokens" in stamps else 1
+    return stamps.assign(**latencies(columns, first))
+
+
+def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int = 1) -> Arrays:
+    """Return ``LATENCIES``, in seconds, of columns of stamps and ``output_tokens``."""
+    first_s, last_s = stamps["first_token_s"], stamps["last_token_s"]
+    later_tokens = np.asarray(stamps["output_tokens"] - first_chunk_tokens, dtype=float)
+    return {
+        "ttft_s": first_s - stamps["scheduled_s"],
+        "tpot_s": (last_s - first_s) / np.where(later_tokens > 0, later_tokens, np.nan),
+        "e2e_s": last_s - stamps["scheduled_s"],
+    }
 
 
 def measured(requests: pd.DataFrame) -> pd.DataFrame:
@@ -92,16 +106,16 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     """
     steady = steady_figures(requests, steady_part(requests))
     requests = measured(requests)
-    finished = requests[requests["status"] == "finished"]
+    finished, counts = _finished(requests), _counts(requests)
     makespan_s = _makespan_s(requests, finished)
     output_tokens = int(finished["output_tokens"].sum())
     prompt_tokens = int(finished["prompt_tokens"].sum())
     cached_tokens = int(finished["cached_tokens"].sum())
     return {
-        "requests": _counts(requests),
+        "requests": counts,
         **_latencies(finished),
         "output_throughput_tokens_per_s": _ratio(output_tokens, makespan_s),
-        "request_throughput_per_s": _ratio(len(finished), makespan_s),
+        "request_throughput_per_s": _ratio(counts["finished"], makespan_s),
         "makespan_s": makespan_s,
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
@@ -119,26 +133,27 @@ def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]
     from its first arrival to its last. ``unsettled`` says why a run has none, or is None; the
     figures are then undefined.
     """
-    ends_s = requests["last_token_s"]
-    inside = (requests["status"] == "finished") & ends_s.between(steady.start_s, steady.end_s)
-    span_s = steady.end_s - steady.start_s
-    arriving = measured(steady.requests)
-    return {
+    arriving, start_s, end_s = measured(steady.requests), steady.start_s, steady.end_s
+    figures = {
         "unsettled": steady.unsettled,
-        "start_s": None if steady.unsettled else steady.start_s,
-        "end_s": None if steady.unsettled else steady.end_s,
+        "start_s": None if steady.unsettled else start_s,
+        "end_s": None if steady.unsettled else end_s,
         "requests": len(arriving),
-        **_latencies(arriving[arriving["status"] == "finished"]),
-        "output_throughput_tokens_per_s": _ratio(
-            int(requests["output_tokens"][inside].sum()), span_s
-        ),
-        "request_throughput_per_s": _ratio(int(inside.sum()), span_s),
+        **_latencies(_finished(arriving)),
+    }
+    finished = _finished(requests)
+    inside = (finished["last_token_s"] >= start_s) & (finished["last_token_s"] <= end_s)
+    tokens = int(finished["output_tokens"][inside].sum())
+    return {
+        **figures,
+        "output_throughput_tokens_per_s": _ratio(tokens, end_s - start_s),
+        "request_throughput_per_s": _ratio(int(inside.sum()), end_s - start_s),
     }
 
 
-def describe(values: pd.Series) -> dict[str, float | int | None]:
+def describe(values: npt.ArrayLike) -> dict[str, float | int | None]:
     """Return count, mean, percentiles and maximum of the finite values; None without any."""
-    defined = values.to_numpy(dtype=float)
+    defined = np.asarray(values, dtype=float)
     defined = defined[np.isfinite(defined)]
     if not len(defined):
         return {"count": 0, "mean": None, **{f"p{q}": None for q in PERCENTILES}, "max": None}
@@ -159,21 +174,30 @@ def figure(summary: Mapping[str, Any], metric: str) -> float | None:
     return value if value is None else float(value)
 
 
-def _latencies(finished: pd.DataFrame) -> dict[str, Any]:
+def _finished(requests: pd.DataFrame) -> Arrays:
+    """Return the columns that figures are made of, of the finished requests."""
+    rows = requests["status"].to_numpy() == "finished"
+    return {name: requests[name].to_numpy()[rows] for name in _SUMMARIZED}
+
+
+def _latencies(finished: Arrays) -> dict[str, Any]:
+    with np.errstate(divide="ignore", invalid="ignore"):  # describe leaves out what is undefined
+        decode_tps = 1 / finished["tpot_s"]
+        request_tps = finished["output_tokens"] / finished["e2e_s"]
     return {
         **{name: describe(finished[name]) for name in LATENCIES},
-        "decode_tps": describe(1 / finished["tpot_s"]),
-        "request_tps": describe(finished["output_tokens"] / finished["e2e_s"]),
+        "decode_tps": describe(decode_tps),
+        "request_tps": describe(request_tps),
     }
 
 
 def _counts(requests: pd.DataFrame) -> dict[str, int]:
-    found = requests["status"].value_counts()
-    return {"total": len(requests), **{name: int(found.get(name, 0)) for name in STATUSES}}
+    found = Counter(requests["status"])
+    return {"total": len(requests), **{name: found[name] for name in STATUSES}}
 
 
-def _makespan_s(requests: pd.DataFrame, finished: pd.DataFrame) -> float:
-    if finished.empty:
+def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
+    if not len(finished["last_token_s"]):
         return 0.0
     return float(finished["last_token_s"].max() - requests["scheduled_s"].min())
 

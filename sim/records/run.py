@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -83,9 +84,15 @@ def save_files(folder: Path, files: Callable[[], Files]) -> None:
 def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
     """Return stamps by request row; what had not happened by the end is undefined."""
     listed = [tuple(row) for row in rows]
+    if not listed:  # Most runs have none, and pandas takes its time over no rows.
+        return pd.DataFrame({name: np.empty(0, _stamp_type(name)) for name in columns})
     padded = [(*row, *[float("nan")] * (len(columns) - len(row))) for row in listed]
     frame = pd.DataFrame(padded, columns=list(columns), dtype=float)
-    return frame.astype({"row": int})
+    return frame.astype({name: _stamp_type(name) for name in columns})
+
+
+def _stamp_type(column: str) -> type:
+    return int if column == "row" else float
 
 
 @dataclass(slots=True)
