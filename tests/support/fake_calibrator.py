@@ -1,11 +1,14 @@
 """A calibrator and load tests that take no time, for the loop of a verification."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 
 from app.twin import drift, repeated_tests, verification
+from app.twin.forecast import Forecast, make_forecast
 from app.twin.power import Refutable
 from app.twin.verification import Plan, Verification, Verifier
 from loadtest.endpoint import Endpoint
@@ -15,6 +18,7 @@ from sim.experiments.predict import predict_once
 from sim.records.run import Run
 from sim.step_times.profile import Profile, load_profile
 from tests.support.report_runs import pretended
+from workloads.request import Request
 from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import limit
@@ -49,6 +53,25 @@ class FakeCalibrator:
         return DecisionCheck(3, 3)
 
 
+@cache
+def simulated_pulse(requests: tuple[Request, ...], slowness: float) -> Run:
+    """Find what a pulse finds on a machine of another speed; it is the same every time."""
+    profile = PROFILE.scaled(slowness)
+    return pretended(predict_once(Trace(requests, "pulse"), profile.policy_config(), profile))
+
+
+@cache
+def _forecast(trace: Trace, profile: str, loads: tuple[float, ...], **more: Any) -> Forecast:
+    return make_forecast(trace, Profile.model_validate_json(profile), loads, **more)
+
+
+def same_forecast(
+    trace: Trace, profile: Profile, utilisations: tuple[float, ...], **more: Any
+) -> Forecast:
+    """Make the forecast of equal arguments once: most verifications here begin with the same."""
+    return replace(_forecast(trace, profile.as_json(), utilisations, **more), profile=profile)
+
+
 class FakeMachine:
     """An engine that needs ``slowness(n)`` times the profile's time in its n-th load test.
 
@@ -74,18 +97,19 @@ class FakeMachine:
         """Find the speed of the machine."""
         assert options.lead_s < 0.1
         self.pulses += 1
-        profile = PROFILE.scaled(self.pulse_slowness(self.pulses))
-        return pretended(predict_once(trace, PROFILE.policy_config(), profile))
+        return simulated_pulse(trace.requests, self.pulse_slowness(self.pulses))
 
 
 def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     """Let the load tests and pulses of a verification meet a machine that takes no time.
 
-    The power of the load tests is left out; ``tests/app/twin/test_power.py`` has it.
+    Equal forecasts are made once. The power of the load tests is left out;
+    ``tests/app/twin/test_power.py`` has it.
     """
     machine = FakeMachine(calibrator)
     monkeypatch.setattr(repeated_tests, "run_load_test", machine.test)
     monkeypatch.setattr(drift, "run_load_test", machine.pulse)
+    monkeypatch.setattr(verification, "make_forecast", same_forecast)
     monkeypatch.setattr(verification, "refutable_change", lambda *_, **__: Refutable(0.06, None))
     return machine
 

@@ -2,19 +2,48 @@
 
 import math
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import pytest
 
+from app.twin import power
 from app.twin.forecast import make_forecast
-from app.twin.power import CHANGES, refutable_change
+from app.twin.power import CHANGES, Refutable
 from loadtest.report.comparison import Comparison, compare
-from sim.experiments.predict import Interval, predict_once
+from policies.config import PolicyConfig
+from sim.experiments.predict import Interval, Prediction, predict, predict_once
+from sim.step_times.profile import Profile
 from tests.support.fake_calibrator import PROFILE, TRACE
 from tests.support.report_runs import pretended
+from workloads.trace import Trace
 
 LIMITS = {"tpot_s.mean": 0.05}
 FORECAST = make_forecast(TRACE, PROFILE, (0.7,), replications=5)
 LEVEL = FORECAST.levels[0]
+
+
+@cache
+def _predict(trace: Trace, profile: str, **more: Any) -> Prediction:
+    scaled = Profile.model_validate_json(profile)
+    return predict(trace, scaled.policy_config(), scaled, **more)
+
+
+def same_prediction(
+    trace: Trace, config: PolicyConfig, profile: Profile, **more: Any
+) -> Prediction:
+    """Predict what several tests try once."""
+    return _predict(trace, profile.as_json(), **more)
+
+
+@pytest.fixture(autouse=True)
+def predictions_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "predict", same_prediction)
+
+
+def refutable_change(*arguments: Any, **more: Any) -> Refutable:
+    """Five replications are enough: both sides have the same draws."""
+    return power.refutable_change(*arguments, replications=5, **more)
 
 
 def comparison(half_width: float, forecast: float = 0.0) -> Comparison:
