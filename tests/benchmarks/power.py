@@ -5,6 +5,9 @@ capacity. The same measurements judge the profile as it is, and with every step 
 
     python -m tests.benchmarks.power --trials 20
 
+The steps of ``--simulated PROFILE`` take the times of a profile instead of computing a model, on a
+machine that cannot keep its speed; process, HTTP, step log, calibration and load tests stay real.
+
 One line per trial and load, then a table: of the true profile at most one of twenty may be refuted,
 of +8 % at 70 % at least eighteen, of +4 % at 85 % at least fourteen. Below it: how often a load
 test lay inside the predicted interval (wanted: 85 to 95 %), and the median half width of that
@@ -14,15 +17,17 @@ interval (wanted at 70 %: at most 10 % for mean TTFT, 4 % for mean TPOT).
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from app.scenario.engine_options import EngineChoice
-from app.twin.engines import bundled_engine
+from app.twin.engines import LiveEngine, bundled_engine
 from app.twin.forecast import LevelForecast
 from app.twin.step_log_calibration import StepLogCalibrator
 from app.twin.verification import Level, Plan, Verifier
@@ -32,12 +37,22 @@ from policies.config import PolicyConfig
 from sim.experiments.predict import predict
 from sim.records.metrics import figure
 from sim.step_times.profile import Profile
+from tests.benchmarks.black_box import served
 from workloads.sample import sample_trace
 from workloads.transform import limit
 
 SCALES = (1.0, 1.04, 1.08)
 UTILISATIONS = (0.7, 0.85)
 COVERED = ("tpot_s.mean", "ttft_s.mean", "ttft_s.p90")
+
+
+@contextmanager
+def simulated_engine(profile: str, seed: int) -> Iterator[LiveEngine]:
+    """The bundled engine with the step times of a profile, in real time."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "steps.jsonl"
+        with served(f"--simulated {profile} --seed {seed} --step-log {log}") as url:
+            yield LiveEngine(url, log)
 
 
 def rejudged(level: Level, profile: Profile, scale: float, replications: int) -> Outcome:
@@ -82,19 +97,25 @@ def say(line: str) -> None:
 
 def main(
     trials: Annotated[int, typer.Option(min=1)] = 20,
+    first: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
     requests: int = 240,
     minutes: float = 4.0,
     model: str = "base",
+    simulated: Annotated[str | None, typer.Option(help="Profile of a simulated engine.")] = None,
     replications: int = 200,
     out: Annotated[Path | None, typer.Option(help="Folder for the verifications.")] = None,
 ) -> None:
     """Run the trials and print the table."""
     trace, counts = limit(sample_trace(), requests), Counter[tuple[float, float, Outcome]]()
     levels: dict[float, list[Level]] = {utilisation: [] for utilisation in UTILISATIONS}
-    for trial in range(trials):
+    for trial in range(first, first + trials):
         plan = Plan(UTILISATIONS, minutes=minutes, replications=replications, seed=trial)
         began_s = time.monotonic()
-        with bundled_engine(PolicyConfig(), EngineChoice(model, seed=trial)) as engine:
+        with (
+            simulated_engine(simulated, trial)
+            if simulated
+            else bundled_engine(PolicyConfig(), EngineChoice(model, seed=trial))
+        ) as engine:
             calibrator = StepLogCalibrator(engine, trial)
             found = Verifier(calibrator, trace, plan, lambda line: None).run()
         if out:
