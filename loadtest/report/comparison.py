@@ -78,14 +78,16 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs.
+    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs that are judged.
 
-    ``doubts`` say why these runs cannot judge any prediction, and what would help.
+    ``doubts`` say why these runs cannot judge any prediction, and what would help. ``set_aside``
+    is the number of further runs whose client was limited (``judgeable``).
     """
 
     metrics: tuple[MetricComparison, ...]
     repeats: int
     doubts: tuple[str, ...] = ()
+    set_aside: int = 0
 
     @property
     def outcome(self) -> Outcome:
@@ -140,29 +142,31 @@ def compare(
 
     A metric holds when the confidence interval of its relative error lies within its limit, is
     refuted when it lies outside, and else cannot be told. A prediction of what is undefined in the
-    measurement, or the other way round, is refuted. ``doubts`` join those that the runs themselves
-    raise. Raises ``LoadTestError`` for a limit on an unknown metric.
+    measurement, or the other way round, is refuted. Only ``judgeable`` runs count. ``doubts`` join
+    those that the runs themselves raise. Raises ``LoadTestError`` for a limit on an unknown metric.
     """
     if unknown := set(limits) - set(METRICS):
         raise LoadTestError(
             f"limit on unknown metric {min(unknown)!r}; known: {', '.join(METRICS)}"
         )
     if not isinstance(predicted, Mapping):
-        runs = [predicted] if isinstance(predicted, Run) else predicted
-        requests = mean_requests([run.requests for run in runs])
-        predicted = _interval_per_metric(runs)
-    figures = [run.summary() for run in measured]
+        predictions = [predicted] if isinstance(predicted, Run) else predicted
+        requests = mean_requests([run.requests for run in predictions])
+        predicted = _interval_per_metric(predictions)
+    runs = judgeable(measured)
+    figures = [run.summary() for run in runs]
     rows = [
         compare_metric(
             metric,
             predicted.get(metric),
             [figure(summary, metric) for summary in figures],
-            _within(metric, requests, measured),
+            _within(metric, requests, runs),
             limits.get(metric),
         )
         for metric in METRICS
     ]
-    return Comparison(tuple(rows), len(measured), (*doubts_about(measured), *doubts))
+    doubts = (*doubts_about(runs), *doubts)
+    return Comparison(tuple(rows), len(runs), doubts, len(measured) - len(runs))
 
 
 def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | None:
@@ -266,11 +270,27 @@ def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[st
     return [*limited_clients(measured, late_sends=late_sends), *too_few(fewest, "finished")]
 
 
+def judgeable(measured: Sequence[Run]) -> list[Run]:
+    """Return the runs that a verdict rests on.
+
+    Those whose client kept up, whatever they measured, if there are at least two; else all, and
+    their doubts say why they cannot judge.
+    """
+    kept_up = [run for run in measured if not _limits(run)]
+    return kept_up if len(kept_up) > 1 else list(measured)
+
+
+def _limits(run: Run) -> list[str]:
+    """Return why the client of a run was limited; empty if it kept up."""
+    found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
+    return found
+
+
 def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
     """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
     reasons = [
-        [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
-        for found in (run.extra.get("delivered", {}).get("limited_by", []) for run in runs)
+        [why for why in _limits(run) if late_sends or not why.startswith(SCHEDULE_LAG)]
+        for run in runs
     ]
     limited = [why for why in reasons if why]
     if not limited:

@@ -10,6 +10,7 @@ from loadtest.report.comparison import (
 )
 from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import LATENCIES, describe
+from workloads.rows import counted
 
 WIDTH = 100
 """Characters of a line."""
@@ -38,7 +39,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 def verdict_in_words(comparison: Comparison) -> list[str]:
     """Return the verdict in a sentence, and what would help where the runs cannot tell."""
-    runs = "1 load test" if comparison.repeats == 1 else f"{comparison.repeats} load tests"
+    runs = counted(comparison.repeats, "load test")
     match comparison.outcome:
         case "holds":
             said = [f"The prediction holds: {runs} place every judged error within its limit."]
@@ -60,6 +61,9 @@ def verdict_in_words(comparison: Comparison) -> list[str]:
                 f"Cannot tell: after {runs} the interval of the error of {named} is neither within "
                 "the limit nor outside; more load tests, or longer ones, narrow it."
             ]
+    if comparison.set_aside:
+        aside = counted(comparison.set_aside, "more load test")
+        said.append(f"Set aside: {aside}, in which the client was limited.")
     return [line for sentence in said for line in textwrap.wrap(sentence, WIDTH)]
 
 

@@ -44,6 +44,33 @@ def test_a_spent_budget_ends_the_load_tests(
     assert len(again.levels[0].measured) == 2, "never fewer than repeats"
 
 
+@pytest.mark.parametrize(
+    ("limited", "outcome"), [({1}, "holds"), ({1, 2}, "cannot tell"), ({2, 3}, "holds")]
+)
+def test_a_load_test_with_a_limited_client_is_repeated(
+    calibrator: FakeCalibrator,
+    machine: FakeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    limited: set[int],
+    outcome: str,
+) -> None:
+    """Unless the client keeps up in none of the first two."""
+
+    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
+        run = machine.test(endpoint, trace)
+        run.extra["delivered"]["limited_by"] = ["CPU 97%"] if machine.tests in limited else []
+        return run
+
+    monkeypatch.setattr(repeated_tests, "run_load_test", run_load_test)
+    (level,) = verified(calibrator).levels
+    tests, found = len(level.measured), level.comparison
+    assert found.outcome == outcome
+    if outcome == "holds":
+        assert (found.repeats, found.set_aside) == (tests - len(limited), len(limited))
+    else:
+        assert (tests, found.set_aside) == (2, 0)
+
+
 def test_a_load_test_that_is_cut_short_is_kept(
     calibrator: FakeCalibrator,
     machine: FakeMachine,

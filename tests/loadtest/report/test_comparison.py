@@ -148,16 +148,46 @@ def test_a_forecast_is_refuted_only_outside_its_own_interval(
     assert ("is too unsure to be refuted; more rounds of calibration" in words) is is_vague
 
 
-@pytest.mark.parametrize("limited", [0, 1])
-def test_a_limited_client_cannot_tell(limited: int) -> None:
-    runs = [run_of(0.1), run_of(0.1)]
-    for number, run in enumerate(runs):
-        reasons = ["CPU 97%"] if number < limited else []
-        run.extra["delivered"] = {"limited_by": reasons}
-    found = compare({TTFT: Interval(0.1, 0, 1)}, runs, {TTFT: 0.1})
-    assert found.outcome == ("cannot tell" if limited else "holds")
-    doubt = "the client was limited in 1 of 2 load tests (CPU 97%); give it a core of its own"
-    assert [d.startswith(doubt) for d in found.doubts] == [True] * limited
+@pytest.mark.parametrize(
+    ("limited", "outcome"),
+    [((), "holds"), ((0,), "cannot tell"), ((0, 1), "cannot tell")],
+)
+def test_a_limited_client_cannot_tell(limited: tuple[int, ...], outcome: str) -> None:
+    found = compare({TTFT: Interval(0.1, 0, 1)}, limited_runs((0.1, 0.1), limited), {TTFT: 0.1})
+    assert found.outcome == outcome
+    doubt = f"the client was limited in {len(limited)} of 2 load tests (CPU 97%); give it a core"
+    assert [d.startswith(doubt) for d in found.doubts] == [True] * bool(limited)
+    assert found.set_aside == 0
+
+
+def limited_runs(ttfts_s: tuple[float, ...], limited: tuple[int, ...]) -> list[Run]:
+    """Return a run for each TTFT; the client of those at the places ``limited`` was too slow."""
+    runs = [run_of(ttft_s) for ttft_s in ttfts_s]
+    for place, run in enumerate(runs):
+        run.extra["delivered"] = {"limited_by": ["CPU 97%"] if place in limited else []}
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("limited", "judged", "outcome"),
+    [((1,), (0.1, 0.1), "holds"), ((0,), (0.2, 0.1), "cannot tell"), ((1, 2), None, "cannot tell")],
+)
+def test_two_runs_whose_client_kept_up_do_without_the_others(
+    limited: tuple[int, ...], judged: tuple[float, float] | None, outcome: str
+) -> None:
+    """Whatever the others measured, good or bad."""
+    runs = limited_runs((0.1, 0.2, 0.1), limited)
+    found = compare({TTFT: Interval(0.1, 0.09, 0.11)}, runs, {TTFT: 0.1})
+    assert found.outcome == outcome
+    words = " ".join(render_comparison(found).split())
+    if judged is None:
+        assert (found.repeats, found.set_aside, len(found.doubts)) == (3, 0, 1)
+        assert "Set aside" not in words
+    else:
+        row = next(row for row in found.metrics if row.metric == TTFT)
+        assert (found.repeats, found.set_aside, found.doubts) == (2, 1, ())
+        assert row.measured == pytest.approx(sum(judged) / 2)
+        assert "Set aside: 1 more load test, in which the client was limited." in words
 
 
 def test_few_requests_cannot_tell() -> None:
