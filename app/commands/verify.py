@@ -1,5 +1,6 @@
 """``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -63,14 +64,14 @@ def verify(
     ] = (),
     model: ModelOrPreset = None,
     utilisation: Annotated[
-        float | None,
+        tuple[float, ...],
         typer.Option(
             help="Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7); "
-            "from 0.9 on, of the capacity that is measured first.",
+            "from 0.9 on, of the capacity that is measured first; repeatable.",
             min=0.05,
             max=0.95,
         ),
-    ] = None,
+    ] = (),
     repeats: Annotated[int, typer.Option(help="Load tests at each load, at least.", min=1)] = 2,
     minutes: Annotated[
         float,
@@ -108,8 +109,8 @@ def verify(
     labels = policy or ("continuous+paged",)
     configs = [policies_named(label, base, "--policy") for label in labels]
     judged = load_profile(profile) if profile else None
-    shares = (utilisation,) if utilisation is not None else None
-    plan = Plan(shares or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed)
+    _require_loads_of_their_own(utilisation)
+    plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed)
     task = VerifyTask(requests, plan, out, judged, resume)
     if url is None:
         choice = replace(engine, model=model or "base", seed=seed)
@@ -122,10 +123,22 @@ def verify(
     from app.twin.black_box.burst_sender import Allowance
     from app.twin.black_box.calibration import BlackBoxCalibrator
 
-    plan = replace(plan, utilisations=shares or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS)
+    plan = replace(
+        plan, utilisations=utilisation or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS
+    )
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
     calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
     finish([replace(task, plan=plan).run(calibrator)], out, json)
+
+
+def _require_loads_of_their_own(utilisations: Sequence[float]) -> None:
+    """Raise ``LoadTestError`` for two loads of the same per cent, which would share a folder."""
+    shares = Counter(f"{100 * utilisation:.0f} %" for utilisation in utilisations)
+    if repeated := [share for share, count in shares.items() if count > 1]:
+        raise LoadTestError(
+            f"--utilisation: {repeated[0]} is given {shares[repeated[0]]} times; loads must differ "
+            "by at least 0.01, and --repeats says how often each is tested"
+        )
 
 
 @dataclass(frozen=True, slots=True)

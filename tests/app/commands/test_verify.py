@@ -22,7 +22,8 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     write_trace(Trace(tuple(requests), "t"), trace)
     options = ("--max-minutes", 1.0, "--max-requests", 80, "--repeats", 1, "--minutes", 0)
     at = ("verify", "--url", black_box_url, "--trace", trace)
-    done = servetwin(*at, *options, "--utilisation", 0.5, "--out", tmp_path / "v")
+    loads = ("--utilisation", 0.5, "--utilisation", 0.6)
+    done = servetwin(*at, *options, *loads, "--out", tmp_path / "v")
     assert done.code in (0, 1, 3), done.err
     (folder,) = (tmp_path / "v").iterdir()
     verdict = json.loads((folder / "verdict.json").read_text())
@@ -30,13 +31,19 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     assert "calibrating as a black box" in done.err
     assert "VERDICT: " in done.out
     assert folder.name == verdict["policy"]
-    (level,) = verdict["levels"]
-    assert level["utilisation"] == 0.5
-    assert verdict["comparison"] == level["comparison"]
+    assert [level["utilisation"] for level in verdict["levels"]] == [0.5, 0.6]
     assert load_run(folder / "at-50" / "predicted").kind == "simulation"
-    assert load_run(folder / "at-50" / "measured-1").kind == "loadtest"
-    _, (trial,) = find_runs([tmp_path / "v"])
-    assert json.loads(json.dumps(trial.comparison.as_dict())) == level["comparison"]
+    assert load_run(folder / "at-60" / "measured-1").kind == "loadtest"
+    _, trials = find_runs([tmp_path / "v"])
+    for trial, level in zip(trials, verdict["levels"], strict=True):
+        assert json.loads(json.dumps(trial.comparison.as_dict())) == level["comparison"]
+
+
+@pytest.mark.parametrize("loads", [(0.7, 0.7), (0.5, 0.701, 0.7)])
+def test_loads_that_would_share_a_folder_are_refused(loads: tuple[float, ...]) -> None:
+    options = [word for load in loads for word in ("--utilisation", load)]
+    line = refused("verify", *options)
+    assert "--utilisation: 70 % is given 2 times; loads must differ by at least 0.01" in line
 
 
 def test_requests_that_the_endpoint_cannot_take_are_counted(

@@ -9,6 +9,7 @@ from app.scenario.engine_options import EngineChoice
 from app.scenario.settings import policies_named
 from app.text.report_folders import find_runs
 from app.text.verdict import as_json, summary_table, verdict_lines
+from app.twin import step_log_calibration
 from app.twin.engines import bundled_engine, engine_at
 from app.twin.step_log_calibration import StepLogCalibrator
 from app.twin.verification import Plan, Verification, Verifier
@@ -30,7 +31,11 @@ REQUESTS = 40
 def found(request: pytest.FixtureRequest) -> Verification:
     said: list[str] = []
     config = policies_named(request.param, SMALL, "--policy")
-    with bundled_engine(config, EngineChoice("tiny")) as engine:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        bundled_engine(config, EngineChoice("tiny")) as engine,
+    ):
+        patch.setattr(step_log_calibration, "LOAD_S", 2.0)
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
         plan = Plan(minutes=0.0, replications=5, rounds=1)
         calibrator = StepLogCalibrator(engine, plan.seed, said.append)
