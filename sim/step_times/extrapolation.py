@@ -44,19 +44,28 @@ class ExtrapolatedStepTime:
         self._more = factor - 1
         of = model.coefficients
         self._decode_s, self._chunk_s = of[1], of[2]
-        self._context_s, self._pairs_s, self._prefill_context_s = of[-3:]
+        self._context_s, self._pairs_s, self._prefill_context_s, self._batch_s = of[-4:]
         self._rows_beyond_s = Remembered(self._of_rows)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
         lasted_s = self._model.seconds(shape, steps)
-        beyond_s = self._beyond_s(shape)
+        beyond_s: float | FloatArray = self._beyond_s(shape)
+        if self._batch_s:
+            beyond_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
         context, growing = shape.decode_context_tokens, shape.decode_growing
         most = self._largest.decode_context_tokens
         if context + growing * (steps - 1) <= most:
-            return lasted_s + self._more * beyond_s if beyond_s else lasted_s
+            return lasted_s + self._more * beyond_s if np.any(beyond_s) else lasted_s
         past: FloatArray = np.maximum(0.0, context + growing * np.arange(steps) - most)
         return lasted_s + self._more * (beyond_s + self._context_s * past)
+
+    def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:
+        """Return the batch pairs beyond their maximum in each of ``steps`` repetitions."""
+        first = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
+        pairs = shape.rows * (first + shape.decode_growing * np.arange(steps, dtype=np.float64))
+        beyond: FloatArray = np.maximum(0.0, pairs - self._largest.batch_pairs)
+        return beyond
 
     def _beyond_s(self, shape: BatchShape) -> float:
         """Return the cost of the features beyond their maxima, without the decode context."""
@@ -76,7 +85,7 @@ class ExtrapolatedStepTime:
 
     def _of_rows(self, rows: int) -> float:
         """Return the cost of rows beyond the measured maximum: slope times length, by segment."""
-        most, slopes = self._largest.rows, self._model.coefficients[3:-3]
+        most, slopes = self._largest.rows, self._model.coefficients[3:-4]
         ends = pairwise((*self._model.knots, float("inf")))
         lengths = (max(0.0, min(rows, end) - max(most, start)) for start, end in ends)
         return sum(slope * length for slope, length in zip(slopes, lengths, strict=True))

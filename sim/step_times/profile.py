@@ -15,7 +15,14 @@ from sim.records.run import Run
 from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.fit import Fit
 from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
-from sim.step_times.step_time import FEATURES, ApiLatency, LinearStepTime, NoiseSample, StepTime
+from sim.step_times.step_time import (
+    BATCH_PAIRS,
+    FEATURES,
+    ApiLatency,
+    LinearStepTime,
+    NoiseSample,
+    StepTime,
+)
 from workloads.errors import PolicyError, ProfileError, did_you_mean
 
 DEFAULT_PROFILE = "base-cpu"
@@ -51,7 +58,8 @@ class StepTimeFit(_StrictModel):
                 f"coefficients.{negative[0]}: {self.coefficients[negative[0]]:g} s is negative; a "
                 "step never gets shorter by more work"
             )
-        wrong = [n for n, draw in enumerate(self.draws) if len(draw) != len(FEATURES)]
+        widths = (len(FEATURES), BATCH_PAIRS)  # older profiles end before this feature
+        wrong = [n for n, draw in enumerate(self.draws) if len(draw) not in widths]
         if wrong:
             raise ValueError(
                 f"draws.{wrong[0]}: {len(self.draws[wrong[0]])} values, not {len(FEATURES)}, one "

@@ -35,6 +35,7 @@ class MeasuredRange:
     decode_context_tokens: float = inf
     prefill_pairs: float = inf
     prefill_context_tokens: float = inf
+    batch_pairs: float = inf
 
     @classmethod
     def of(cls, ranges: Mapping[str, float]) -> "MeasuredRange":

@@ -9,6 +9,8 @@ The duration of a step is a sum of non-negative parts, each with a physical caus
         + c_d * decode context                keys and values read by the decodes
         + c_p * prefill pairs                 query-key pairs inside the prefill chunks
         + c_g * prefill context               earlier positions gathered for the chunks
+        + c_b * batch pairs                   every row against every position of the batch, in an
+                                              engine that masks one attention over all sequences
         + c_s * swapped tokens                keys and values moved over the host link
 
 Every part grows with its feature, so the model is monotone, also in extrapolation.
@@ -42,8 +44,11 @@ FEATURES = (
     "decode_context_tokens",
     "prefill_pairs",
     "prefill_context_tokens",
+    "batch_pairs",
 )
 """The features that a calibration fits. A profile may have ``rows_from_<n>`` for any n."""
+BATCH_PAIRS = FEATURES.index("batch_pairs")
+"""The feature that grows faster than the batch; older profiles lack it, and most engines."""
 
 SWAPPED_TOKENS = "swapped_tokens"
 _COEFFICIENT_BITS = 48
@@ -90,6 +95,7 @@ def features(shape: BatchShape) -> list[float]:
     ]
     pairs = sum(n * start + n * (n + 1) / 2 for start, n in shape.prefill_chunks)
     context = sum(start for start, _ in shape.prefill_chunks)
+    positions = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
     return [
         1.0,
         float(shape.decode_sequences),
@@ -98,22 +104,28 @@ def features(shape: BatchShape) -> list[float]:
         float(shape.decode_context_tokens),
         float(pairs),
         float(context),
+        float(rows * positions),
     ]
 
 
 class LinearStepTime(AffineStepTime):
-    """A model with a coefficient in seconds for each of ``FEATURES``, in that order."""
+    """A model with a coefficient in seconds for each of ``FEATURES``, in that order.
+
+    The last, ``batch_pairs``, may be missing: it is 0 then.
+    """
 
     def __init__(
         self, coefficients: Iterable[float], knots: tuple[int, ...] = ROW_KNOTS, swap_s: float = 0.0
     ) -> None:
         self.coefficients = tuple(coefficients)
+        if len(self.coefficients) == 6 + len(knots):
+            self.coefficients += (0.0,)
         self.knots = knots
         self.swap_s = swap_s
         """Seconds per KV position that moves between device and host."""
         units = [to_units(coefficient) for coefficient in self.coefficients]
         self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
-        self._context, self._pairs, self._prefill_context = units[3 + len(knots) :]
+        self._context, self._pairs, self._prefill_context, self._batch = units[3 + len(knots) :]
         self._swap = to_units(swap_s)
         self._rows_units = Remembered(self._of_rows)
         self.decodes = Remembered(self._of_decodes)
@@ -129,7 +141,7 @@ class LinearStepTime(AffineStepTime):
         if unknown:
             raise ValueError(f"unknown features {sorted(unknown)}; known are {FEATURES}")
         knots = tuple(sorted({0, *(int(name[10:]) for name in in_rows)}))
-        names = [*FEATURES[:3], *(f"rows_from_{knot}" for knot in knots), *FEATURES[-3:]]
+        names = [*FEATURES[:3], *(f"rows_from_{knot}" for knot in knots), *FEATURES[-4:]]
         swap_s = by_name.get(SWAPPED_TOKENS, 0.0)
         return cls([by_name.get(name, 0.0) for name in names], knots, swap_s)
 
@@ -152,12 +164,17 @@ class LinearStepTime(AffineStepTime):
                     + self._pairs * (n * start + (n * (n + 1) >> 1))
                     + self._prefill_context * start
                 )
-            return units + self._rows_units[rows], self._context * growing
-        return self.decodes[decodes][0] + self._context * context, self._context * growing
+            slope = self._context
+            if self._batch:
+                slope += self._batch * rows
+                units += self._batch * rows * (context + sum(start + n for start, n in chunks))
+            return units + self._rows_units[rows], slope * growing
+        constant, slope = self.decodes[decodes]
+        return constant + slope * context, slope * growing
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         constant = self._constant + self._decode * decodes + self._of_rows(decodes)
-        return constant, self._context
+        return constant, self._context + self._batch * decodes
 
     def _of_rows(self, rows: int) -> int:
         segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)

@@ -73,7 +73,7 @@ def test_what_lies_beyond_the_measured_costs_the_factor(
     shape: BatchShape, factor: float, steps: int
 ) -> None:
     shape = shape._replace(decode_growing=shape.decode_sequences)
-    largest = replace(LARGEST, prefill_context_tokens=50, rows=100)
+    largest = replace(LARGEST, prefill_context_tokens=50, rows=100, batch_pairs=9_000)
     seconds = ExtrapolatedStepTime(MODEL, largest, factor).seconds(shape, steps)
     for step in (0, steps - 1):
         grown = shape.decode_context_tokens + step * shape.decode_growing

@@ -40,13 +40,14 @@ def shapes(rng: np.random.Generator) -> Iterator[BatchShape]:
         yield BatchShape(decodes, context, decodes, chunks)
 
 
-def measured(rng: np.random.Generator) -> list[StepSample]:
-    """The truth, with 2 % of noise, and one step in fifty ten times as long."""
+def measured(rng: np.random.Generator, truth: LinearStepTime = TRUTH) -> list[StepSample]:
+    """The truth, with 2 % of noise, and one step in fifty ten times as long; bursts of 20."""
     samples = []
-    for shape in shapes(rng):
+    for number, shape in enumerate(shapes(rng)):
         factor = 1 + 0.02 * rng.standard_normal()
         factor *= 10 if rng.random() < 0.02 else 1
-        samples.append(StepSample(shape, float(TRUTH.seconds(shape)[0]) * factor))
+        seconds = float(truth.seconds(shape)[0]) * factor
+        samples.append(StepSample(shape, seconds, burst=number // 20))
     return samples
 
 
@@ -62,6 +63,21 @@ def test_fit_predicts_unseen_shapes_within_one_percent_despite_disturbed_steps()
     assert (fit.coefficients >= 0).all()
     assert 0.01 < fit.held_out_error < 0.03
     assert fit.noise.mean() == pytest.approx(1.18, abs=0.06), "pauses are time that passes"
+
+
+def test_batches_that_cost_more_than_their_parts_are_found_and_no_others() -> None:
+    """An engine with one masked attention over the whole batch, predicted at twice the batch."""
+    dense = LinearStepTime([*TRUTH.coefficients[:-1], 4e-7], TRUTH.knots)
+    large = [BatchShape(32, 32 * context, 32) for context in (300, 600, 900)]
+    for truth in (TRUTH, dense):
+        fit = fit_step_time(measured(np.random.default_rng(4), truth))
+        found, expected = fit.coefficients[-1], truth.coefficients[-1]
+        assert found == pytest.approx(expected, rel=0.1)
+        assert (fit.draws[:, -1] > 0).all() == (expected > 0)
+        assert fit.ranges["batch_pairs"] > 0
+        model = LinearStepTime(fit.coefficients.tolist())
+        for shape in large:
+            assert model.seconds(shape)[0] == pytest.approx(truth.seconds(shape)[0], rel=0.05)
 
 
 def test_pauses_of_small_steps_do_not_stretch_large_ones() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sim.step_times.profile import load_profile
@@ -48,7 +49,7 @@ WIDTH = len(FEATURES)
     ("fit", "api", "message"),
     [
         ({"coefficients": {"constant": -0.01}}, {}, "paged': coefficients.constant: -0.01 s is "),
-        ({"draws": [[0.01] * (WIDTH - 1)]}, {}, f"draws.0: {WIDTH - 1} values, not {WIDTH}"),
+        ({"draws": [[0.01] * (WIDTH - 2)]}, {}, f"draws.0: {WIDTH - 2} values, not {WIDTH}"),
         ({"draws": [[0.01] * WIDTH, [-0.01] * WIDTH]}, {}, "draws: a negative value"),
         ({"covariance": [[1.0, 0.0]]}, {}, "covariance: not a square matrix"),
         ({"covariance": [[1.0, 0.5], [0.0, 1.0]]}, {}, "covariance: not symmetric"),
@@ -65,6 +66,14 @@ def test_what_no_engine_can_have_is_refused_with_its_key(
 ) -> None:
     line = refused("replay", SAMPLE, "--profile", broken(tmp_path, fit, api))
     assert message in line
+
+
+def test_a_profile_from_before_the_last_feature_draws_without_it() -> None:
+    fit = load_profile("base-cpu").layouts["paged"]
+    assert "batch_pairs" not in fit.coefficients
+    assert {len(draw) for draw in fit.draws} == {WIDTH - 1}
+    assert fit.model().coefficients[-1] == fit.drawn(np.random.default_rng(0)).coefficients[-1] == 0
+    assert fit.drawn(np.random.default_rng(0)).scaled(2.0).coefficients[-1] == 0
 
 
 def test_a_scaled_profile_is_another_engine_with_the_same_uncertainty() -> None:
