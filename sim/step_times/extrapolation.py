@@ -50,15 +50,16 @@ class ExtrapolatedStepTime:
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
         lasted_s = self._model.seconds(shape, steps)
-        beyond_s: float | FloatArray = self._beyond_s(shape)
-        if self._batch_s:
-            beyond_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
+        beyond_s = self._beyond_s(shape)
         context, growing = shape.decode_context_tokens, shape.decode_growing
         most = self._largest.decode_context_tokens
-        if context + growing * (steps - 1) <= most:
-            return lasted_s + self._more * beyond_s if np.any(beyond_s) else lasted_s
+        if not self._batch_s and context + growing * (steps - 1) <= most:
+            return lasted_s + self._more * beyond_s if beyond_s else lasted_s
         past: FloatArray = np.maximum(0.0, context + growing * np.arange(steps) - most)
-        return lasted_s + self._more * (beyond_s + self._context_s * past)
+        past_s = beyond_s + self._context_s * past
+        if self._batch_s:
+            past_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
+        return lasted_s + self._more * past_s
 
     def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:
         """Return the batch pairs beyond their maximum in each of ``steps`` repetitions."""
