@@ -5,8 +5,9 @@ BIN = $(VENV)/bin
 # One more than there are cores: tests wait for servers and browsers a third of their time.
 TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 
+# Exit code 3, "cannot tell", is an answer and no failure of make.
 demo: $(VENV)/.ready
-	$(BIN)/servetwin demo
+	$(BIN)/servetwin demo || test $$? = 3
 
 # Each worker computes on one core, and what its tests start need not compile the program anew.
 test quick: export OMP_NUM_THREADS = 1
