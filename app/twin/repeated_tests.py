@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.twin.calibrator import Calibrator, ReportProgress
 from app.twin.drift import Pulses, drift_doubt
-from loadtest.report.comparison import Comparison, limited_clients
+from loadtest.report.comparison import Comparison, may_be_cleared
 from loadtest.run.client import run_load_test
 from sim.records.run import NotSaved, Run, load_run, save_files
 from sim.records.run_folder import SUMMARY, Files
@@ -59,7 +59,7 @@ class RepeatedTests:
                 comparison = judge(measured)
                 if (
                     comparison.outcome != "cannot tell"
-                    or (comparison.doubts and not _may_be_cleared(measured))
+                    or (comparison.doubts and not may_be_cleared(comparison, measured))
                     or comparison.vague  # more load tests would not change that
                     or spent_s + longest_s > 60 * self.minutes
                 ):
@@ -84,12 +84,6 @@ class RepeatedTests:
         run = run_load_test(endpoint, self.calibrator.as_counted(trace))
         require_complete(run, at and at / "interrupted")
         return run
-
-
-def _may_be_cleared(measured: Sequence[Run]) -> bool:
-    """Return whether one more load test may do without those whose client was limited."""
-    limited = sum(bool(limited_clients([run])) for run in measured)
-    return limited > 0 and len(measured) - limited == 1
 
 
 def drift_doubts(baseline_s: float, measured: Sequence[Run]) -> list[str]:

@@ -20,6 +20,7 @@ from loadtest.report.comparison import (
     MetricComparison,
     compare_metric,
     doubts_about,
+    judgeable,
 )
 from policies.config import PolicyConfig
 from sim.experiments.capacity import completions_per_s
@@ -74,8 +75,10 @@ def compare_capacity(
     ``doubts`` join those that the runs themselves raise. Raises ``TraceError`` if fewer than ten
     requests of a run finished.
     """
-    row = compare_metric(CAPACITY, predicted, _capacities_per_s(measured), [], CAPACITY_LIMIT)
-    return Comparison((row,), len(measured), (*doubts_about(measured, late_sends=False), *doubts))
+    runs = judgeable(measured, late_sends=False)
+    row = compare_metric(CAPACITY, predicted, _capacities_per_s(runs), [], CAPACITY_LIMIT)
+    doubts = (*doubts_about(runs, late_sends=False), *doubts)
+    return Comparison((row,), len(runs), doubts, len(measured) - len(runs))
 
 
 def _capacities_per_s(measured: Sequence[Run]) -> list[float]:

@@ -50,6 +50,8 @@ CAPACITY = "capacity_per_s"
 CAPACITY_LIMIT = 0.03
 """The relative error that a predicted capacity may have."""
 
+_CLIENT_LIMITED = "the client was limited"
+
 Outcome = Literal["holds", "refuted", "cannot tell"]
 EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
 
@@ -270,33 +272,38 @@ def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[st
     return [*limited_clients(measured, late_sends=late_sends), *too_few(fewest, "finished")]
 
 
-def judgeable(measured: Sequence[Run]) -> list[Run]:
-    """Return the runs that a verdict rests on.
+def judgeable(measured: Sequence[Run], *, late_sends: bool = True) -> list[Run]:
+    """Return the runs that a verdict rests on (``late_sends`` as in ``doubts_about``).
 
     Those whose client kept up, whatever they measured, if there are at least two; else all, and
     their doubts say why they cannot judge.
     """
-    kept_up = [run for run in measured if not _limits(run)]
+    kept_up = [run for run in measured if not _limits(run, late_sends)]
     return kept_up if len(kept_up) > 1 else list(measured)
 
 
-def _limits(run: Run) -> list[str]:
+def may_be_cleared(comparison: Comparison, measured: Sequence[Run]) -> bool:
+    """Return whether one more load test may do without those whose client was limited.
+
+    That needs a client that kept up in one of ``measured``, and no other doubt.
+    """
+    only_clients = all(doubt.startswith(_CLIENT_LIMITED) for doubt in comparison.doubts)
+    return only_clients and any(not limited_clients([run]) for run in measured)
+
+
+def _limits(run: Run, late_sends: bool) -> list[str]:
     """Return why the client of a run was limited; empty if it kept up."""
     found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
-    return found
+    return [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
 
 
 def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
     """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
-    reasons = [
-        [why for why in _limits(run) if late_sends or not why.startswith(SCHEDULE_LAG)]
-        for run in runs
-    ]
-    limited = [why for why in reasons if why]
+    limited = [why for run in runs if (why := _limits(run, late_sends))]
     if not limited:
         return []
     return [
-        f"the client was limited in {len(limited)} of {len(runs)} load tests "
+        f"{_CLIENT_LIMITED} in {len(limited)} of {len(runs)} load tests "
         f"({limited[0][0]}); give it a core of its own, or more --processes"
     ]
 

@@ -13,7 +13,13 @@ import numpy as np
 
 from policies.batch import BatchShape
 from sim.step_times.provenance import MeasuredRange
-from sim.step_times.step_time import FloatArray, LinearStepTime, Remembered, StepTime
+from sim.step_times.step_time import (
+    FloatArray,
+    LinearStepTime,
+    Remembered,
+    StepTime,
+    batch_pairs,
+)
 
 LOG_SPREAD = 0.5
 """Standard deviation of the factor's logarithm: nine of ten are between 0.44 and 2.3."""
@@ -63,8 +69,8 @@ class ExtrapolatedStepTime:
 
     def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:
         """Return the batch pairs beyond their maximum in each of ``steps`` repetitions."""
-        first = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
-        pairs = shape.rows * (first + shape.decode_growing * np.arange(steps, dtype=np.float64))
+        growth = shape.rows * shape.decode_growing * np.arange(steps, dtype=np.float64)
+        pairs = batch_pairs(shape) + growth
         beyond: FloatArray = np.maximum(0.0, pairs - self._largest.batch_pairs)
         return beyond
 

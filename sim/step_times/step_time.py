@@ -95,7 +95,6 @@ def features(shape: BatchShape) -> list[float]:
     ]
     pairs = sum(n * start + n * (n + 1) / 2 for start, n in shape.prefill_chunks)
     context = sum(start for start, _ in shape.prefill_chunks)
-    positions = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
     return [
         1.0,
         float(shape.decode_sequences),
@@ -104,8 +103,14 @@ def features(shape: BatchShape) -> list[float]:
         float(shape.decode_context_tokens),
         float(pairs),
         float(context),
-        float(rows * positions),
+        float(batch_pairs(shape)),
     ]
+
+
+def batch_pairs(shape: BatchShape) -> int:
+    """Return the pairs of every row with every position of a batch."""
+    positions = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
+    return shape.rows * positions
 
 
 class LinearStepTime(AffineStepTime):
@@ -167,7 +172,7 @@ class LinearStepTime(AffineStepTime):
             slope = self._context
             if self._batch:
                 slope += self._batch * rows
-                units += self._batch * rows * (context + sum(start + n for start, n in chunks))
+                units += self._batch * batch_pairs(shape)
             return units + self._rows_units[rows], slope * growing
         constant, slope = self.decodes[decodes]
         return constant + slope * context, slope * growing

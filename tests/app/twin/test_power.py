@@ -9,7 +9,7 @@ import pytest
 
 from app.twin import power
 from app.twin.forecast import make_forecast
-from app.twin.power import CHANGES, Refutable
+from app.twin.power import CHANGES, refutable_change
 from loadtest.report.comparison import Comparison, compare
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval, Prediction, predict, predict_once
@@ -39,11 +39,6 @@ def same_prediction(
 @pytest.fixture(autouse=True)
 def predictions_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(power, "predict", same_prediction)
-
-
-def refutable_change(*arguments: Any, **more: Any) -> Refutable:
-    """Five replications are enough: both sides have the same draws."""
-    return power.refutable_change(*arguments, replications=5, **more)
 
 
 def comparison(half_width: float, forecast: float = 0.0) -> Comparison:

@@ -71,6 +71,21 @@ def test_a_load_test_with_a_limited_client_is_repeated(
         assert (tests, found.set_aside) == (2, 0)
 
 
+def test_a_limited_client_on_a_machine_that_drifts_is_not_tried_again(
+    calibrator: FakeCalibrator, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
+        run = machine.test(endpoint, trace)
+        run.extra["delivered"]["limited_by"] = ["CPU 97%"] if machine.tests == 2 else []
+        return run
+
+    monkeypatch.setattr(repeated_tests, "run_load_test", run_load_test)
+    machine.pulse_slowness = lambda number: 1.2 if number > 9 else 1.0
+    (level,) = verified(calibrator).levels
+    assert (len(level.measured), level.comparison.outcome) == (2, "cannot tell")
+    assert len(level.comparison.doubts) == 2
+
+
 def test_a_load_test_that_is_cut_short_is_kept(
     calibrator: FakeCalibrator,
     machine: FakeMachine,
