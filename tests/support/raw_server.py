@@ -1,4 +1,4 @@
-"""A server for the transport's tests: it says the very bytes of a script to whoever comes."""
+"""Send the exact bytes of a script to every connection: a server for the transport's tests."""
 
 import asyncio
 import contextlib

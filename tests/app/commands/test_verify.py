@@ -1,11 +1,16 @@
 """``verify --url`` over HTTP, on a simulated server in real time."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Never
 
 import pytest
 
+from app.commands import verify
+from app.commands.verify import VerifyTask
 from app.text.report_folders import find_runs
+from app.twin.verification import STEP_LOG_UTILISATIONS
 from loadtest.report.comparison import EXIT_CODES
 from sim.records.run import load_run
 from tests.support.command import refused, servetwin
@@ -22,8 +27,7 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     write_trace(Trace(tuple(requests), "t"), trace)
     options = ("--max-minutes", 1.0, "--max-requests", 80, "--repeats", 1, "--minutes", 0)
     at = ("verify", "--url", black_box_url, "--trace", trace)
-    loads = ("--utilisation", 0.5, "--utilisation", 0.6)
-    done = servetwin(*at, *options, *loads, "--out", tmp_path / "v")
+    done = servetwin(*at, *options, "--utilisation", 0.5, "--out", tmp_path / "v")
     assert done.code in (0, 1, 3), done.err
     (folder,) = (tmp_path / "v").iterdir()
     verdict = json.loads((folder / "verdict.json").read_text())
@@ -31,18 +35,39 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     assert "calibrating as a black box" in done.err
     assert "VERDICT: " in done.out
     assert folder.name == verdict["policy"]
-    assert [level["utilisation"] for level in verdict["levels"]] == [0.5, 0.6]
+    (level,) = verdict["levels"]
+    assert level["utilisation"] == 0.5
+    assert verdict["comparison"] == level["comparison"]
     assert load_run(folder / "at-50" / "predicted").kind == "simulation"
-    assert load_run(folder / "at-60" / "measured-1").kind == "loadtest"
-    _, trials = find_runs([tmp_path / "v"])
-    for trial, level in zip(trials, verdict["levels"], strict=True):
-        assert json.loads(json.dumps(trial.comparison.as_dict())) == level["comparison"]
+    assert load_run(folder / "at-50" / "measured-1").kind == "loadtest"
+    _, (trial,) = find_runs([tmp_path / "v"])
+    assert json.loads(json.dumps(trial.comparison.as_dict())) == level["comparison"]
+
+
+def given(loads: tuple[float, ...]) -> list[object]:
+    """Return the options that name the loads."""
+    return [word for load in loads for word in ("--utilisation", load)]
+
+
+@pytest.mark.parametrize("loads", [(), (0.5,), (0.85, 0.5, 0.7)])
+def test_every_load_given_is_planned_in_its_order(
+    loads: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[tuple[float, ...]] = []
+
+    def plan_only(configs: object, choice: object, task: VerifyTask) -> Iterator[Never]:
+        planned.append(task.plan.utilisations)
+        return iter(())
+
+    monkeypatch.setattr(verify, "verify_policies", plan_only)
+    monkeypatch.setattr(verify, "finish", lambda *_: None)
+    assert servetwin("verify", *given(loads)).code == 0
+    assert planned == [loads or STEP_LOG_UTILISATIONS]
 
 
 @pytest.mark.parametrize("loads", [(0.7, 0.7), (0.5, 0.701, 0.7)])
 def test_loads_that_would_share_a_folder_are_refused(loads: tuple[float, ...]) -> None:
-    options = [word for load in loads for word in ("--utilisation", load)]
-    line = refused("verify", *options)
+    line = refused("verify", *given(loads))
     assert "--utilisation: 70 % is given 2 times; loads must differ by at least 0.01" in line
 
 

@@ -142,7 +142,7 @@ def test_abort_of_an_unknown_or_ended_request_changes_nothing() -> None:
     script: Script = [
         (0.0, add("a", 1, 1)),
         (5.0, Abort("a")),
-        (6.0, Abort("nobody")),
+        (6.0, Abort("unknown")),
     ]
     story = Story(policy(), script)
     assert len(story.tokens("a")) == 1

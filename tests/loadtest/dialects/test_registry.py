@@ -117,7 +117,7 @@ RECOGNISED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
         {},
     ),
     "MLC's name": ("mlc", models("MLC-LLM"), {}),
-    "transformers serve, whoever signed the models of its cache": (
+    "transformers serve, whatever name signs the models of its cache": (
         "transformers",
         {**models("meta-llama"), "/openapi.json": {"paths": TRANSFORMERS_PATHS}},
         {},

@@ -47,7 +47,7 @@ def test_which_way_is_taken(
 
 def test_a_load_test_through_a_proxy() -> None:
     """The scripted server takes whole URLs as well, as a proxy does."""
-    endpoint = Endpoint("http://nobody.invalid/v1", "mock")
+    endpoint = Endpoint("http://absent.invalid/v1", "mock")
     with ScriptedServer(lambda body: stream_of(3)).running() as server:
         options = LoadOptions(proxy=server.url)
         result = run_load_test(endpoint, trace_of(0.0, 0.01), options=options)

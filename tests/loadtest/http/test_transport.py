@@ -169,7 +169,7 @@ def test_nobody_there_and_nobody_answering() -> None:
     [
         ("ftp://h/x", {}, httpx.UnsupportedProtocol),
         ("http://h/x", {"A": "b\r\nC: d"}, httpx.LocalProtocolError),
-        ("http://nobody.invalid/x", {}, httpx.ConnectError),
+        ("http://absent.invalid/x", {}, httpx.ConnectError),
     ],
 )
 def test_what_cannot_be_sent(url: str, headers: dict[str, str], error: type[Exception]) -> None:

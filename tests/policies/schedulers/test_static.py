@@ -84,7 +84,7 @@ def test_an_aborted_member_stops_and_its_row_is_held() -> None:
     assert gone is not None
     assert gone.stopped
     assert scheduler.abort("d") is not None
-    assert scheduler.abort("nobody") is None
+    assert scheduler.abort("unknown") is None
     assert steps(scheduler, 2, 9.0) == ["b@4+1 c@4+1 a@4+0~1", "b@5+1 a@4+0~1 c@5+0~1"]
     assert scheduler.load() == (0, 0, 64)
 

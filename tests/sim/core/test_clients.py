@@ -78,7 +78,7 @@ def test_followers_are_sent_after_the_answer_or_at_their_stamps(
     ("late", "at_s"),
     [
         (follower("b", "a", None, arrival_s=5.0), 5.0),
-        (follower("b", "nobody", 1.0, arrival_s=5.0), 5.0),
+        (follower("b", "unknown", 1.0, arrival_s=5.0), 5.0),
     ],
     ids=["no delay is known", "the parent is not in the trace"],
 )

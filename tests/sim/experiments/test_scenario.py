@@ -216,7 +216,7 @@ def test_each_profile_has_its_own_memory_unless_one_is_set(
         ({"decode_replicas": -2}, "decode_replicas: -2 is not possible"),
         ({"prefill_replicas": 2}, "prefill_replicas and decode_replicas go together, not 2 and 0"),
         ({"router": "randon"}, "did you mean 'random'?"),
-        ({"decode_router": "nobody.py:Nobody"}, "nobody.py: Nobody: the file cannot be read"),
+        ({"decode_router": "absent.py:Absent"}, "absent.py: Absent: the file cannot be read"),
         ({"staleness_s": float("nan")}, "staleness_s: nan is not possible"),
         ({"link_bytes_per_s": 0.0}, "link: bytes_per_s must be above 0"),
         ({"link_latency_s": -1.0}, "link: latency_s must be finite and at least 0"),
