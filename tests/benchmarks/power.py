@@ -14,7 +14,6 @@ test lay inside the predicted interval (wanted: 85 to 95 %), and the median half
 interval (wanted at 70 %: at most 10 % for mean TTFT, 4 % for mean TPOT).
 """
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,21 +36,23 @@ from policies.config import PolicyConfig
 from sim.experiments.predict import predict
 from sim.records.metrics import figure
 from sim.step_times.profile import Profile
-from tests.benchmarks.black_box import served
+from tests.benchmarks.black_box import say, served
 from workloads.sample import sample_trace
 from workloads.transform import limit
 
 SCALES = (1.0, 1.04, 1.08)
 UTILISATIONS = (0.7, 0.85)
+SERVED_SETTINGS = ("batching", "kv", "prefix_cache", "kv_tokens", "max_model_len", "max_seqs")
 COVERED = ("tpot_s.mean", "ttft_s.mean", "ttft_s.p90")
 
 
 @contextmanager
-def simulated_engine(profile: str, seed: int) -> Iterator[LiveEngine]:
+def simulated_engine(profile: str, seed: int, config: PolicyConfig) -> Iterator[LiveEngine]:
     """The bundled engine with the step times of a profile, in real time."""
+    settings = " ".join(f"--set {name}={getattr(config, name)}" for name in SERVED_SETTINGS)
     with TemporaryDirectory() as folder:
         log = Path(folder) / "steps.jsonl"
-        with served(f"--simulated {profile} --seed {seed} --step-log {log}") as url:
+        with served(f"--simulated {profile} --seed {seed} --step-log {log} {settings}") as url:
             yield LiveEngine(url, log)
 
 
@@ -89,12 +90,6 @@ def coverage(levels: Sequence[Level]) -> str:
     return "; ".join(cells)
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def main(
     trials: Annotated[int, typer.Option(min=1)] = 20,
     first: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
@@ -112,7 +107,7 @@ def main(
         plan = Plan(UTILISATIONS, minutes=minutes, replications=replications, seed=trial)
         began_s = time.monotonic()
         with (
-            simulated_engine(simulated, trial)
+            simulated_engine(simulated, trial, PolicyConfig())
             if simulated
             else bundled_engine(PolicyConfig(), EngineChoice(model, seed=trial))
         ) as engine:

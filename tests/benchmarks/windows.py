@@ -5,11 +5,13 @@ load-tests it; every cell is printed, whatever it says, and none is measured twi
 
     python -m tests.benchmarks.windows --out results/windows
 
+The steps of ``--simulated PROFILE`` take the times of a profile instead of computing a model, on a
+machine that cannot keep its speed.
+
 Wanted: throughput within 2 %, mean TPOT within 3 %, mean and p90 TTFT within 5 % up to a load of
 85 %; the capacity within 3 %, and latencies inside the predicted interval at 95 %.
 """
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from app.twin.step_log_calibration import StepLogCalibrator
 from app.twin.verification import Level, Plan, Verification, Verifier
 from loadtest.report.comparison import THROUGHPUT, MetricComparison
 from policies.config import PolicyConfig
+from tests.benchmarks.black_box import say
+from tests.benchmarks.power import simulated_engine
 from tests.benchmarks.simulator import CONVERSATION, MOONCAKE
 from workloads.reading import read_trace
 from workloads.trace import Trace
@@ -121,17 +125,12 @@ def counts(level: Level) -> str:
     return f"prefix hits {', '.join(hits)} %, preemptions {', '.join(pauses)}"
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def main(
     requests: int = 100,
     minutes: float = 0.0,
     rounds: int = 3,
     model: str = "small",
+    simulated: Annotated[str | None, typer.Option(help="Profile of a simulated engine.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Names of windows.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the verifications.")] = None,
 ) -> None:
@@ -143,7 +142,11 @@ def main(
         began_s = time.monotonic()
         config = policies_named(policies, base, "--policy")
         plan = Plan(UTILISATIONS, minutes=minutes, rounds=rounds)
-        with bundled_engine(config, EngineChoice(model)) as engine:
+        with (
+            simulated_engine(simulated, 0, config)
+            if simulated
+            else bundled_engine(config, EngineChoice(model))
+        ) as engine:
             found = Verifier(
                 StepLogCalibrator(engine), chosen.trace(requests), plan, lambda _: None
             ).run()
