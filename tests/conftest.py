@@ -93,8 +93,10 @@ def dashboard(
 
 @pytest.fixture
 def user(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
-    """A user with a page of their own; the runs that they keep go with them."""
+    """A user whose page remembers nothing of the test before; the runs that they keep go too."""
     with chromium.page() as page:
-        yield Browser(page, dashboard)
+        browser = Browser(page, dashboard)
+        yield browser
+        browser.leave()
     for run in dashboard.runs.iterdir():
         shutil.rmtree(run)

@@ -18,7 +18,7 @@ from loadtest.report.comparison import METRICS, Outcome, compare
 from sim.experiments.predict import predict
 from sim.records.run import Run
 from sim.step_times.profile import Profile, load_profile
-from tests.benchmarks.power import say
+from tests.benchmarks.black_box import say
 from workloads.request import Request
 from workloads.trace import Trace
 

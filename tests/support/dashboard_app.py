@@ -95,7 +95,7 @@ def _await_health(url: str, server: "subprocess.Popen[bytes]") -> None:
 
 
 class Chromium:
-    """One Chromium for all browser tests of a process; each test has a context of its own.
+    """One Chromium for all browser tests of a process.
 
     Playwright keeps an event loop running in this thread. It is hidden between browser tests, so
     that other tests can run loops of their own.
@@ -111,7 +111,7 @@ class Chromium:
         self._program = self._playwright.chromium.launch(
             executable_path=_CHROMIUM, headless=True, args=_FLAGS
         )
-        self._pages: Any = None
+        self._page: Any = None
         asyncio._set_running_loop(None)
 
     @contextlib.contextmanager
@@ -124,20 +124,23 @@ class Chromium:
 
     @contextlib.contextmanager
     def page(self) -> Iterator[Any]:
-        """Open a page that finds neither cookies nor stored items, only the files of pages before.
+        """Lend the page of all tests, which finds neither cookies nor stored items.
 
-        Its context is that of the other pages opened here: a new one costs a window, and the
-        scripts of the dashboard are compiled anew.
+        A page of its own would cost each test three seconds of CPU: Chromium starts a process for
+        it and compiles the scripts of the dashboard anew.
         """
         with self._driven():
-            if self._pages is None:
-                self._pages = self._program.new_context(**_USER_OPTIONS)
-                self._pages.set_default_timeout(_ACTION_MS)
-            page = self._pages.new_page()
+            if self._page is None or self._page.is_closed():
+                self._page = self._program.new_context(**_USER_OPTIONS).new_page()
+                self._page.set_default_timeout(_ACTION_MS)
+                self._page.add_init_script(_WATCH_SCRIPT)
+            page = self._page
             yield page
-            page.evaluate("if (location.protocol.startsWith('http')) localStorage.clear()")
-            page.close()
-            self._pages.clear_cookies()
+            if page.url.startswith("http"):
+                page.evaluate("localStorage.clear(), sessionStorage.clear()")
+            page.goto("about:blank")  # ends the session at the dashboard
+            page.context.clear_cookies()
+            page.set_viewport_size(_USER_OPTIONS["viewport"])
 
     @contextlib.contextmanager
     def _driven(self) -> Iterator[None]:
@@ -178,6 +181,7 @@ _IS_SETTLED = """
   && performance.now() - window.scriptChangedMs > 150
 """
 _WAIT_MS = 120_000
+_CLICKS = 3
 
 
 class Browser:
@@ -192,10 +196,17 @@ class Browser:
         self.url = dashboard.url
         self.runs = dashboard.runs
         self.problems: list[str] = []
-        page.add_init_script(_WATCH_SCRIPT)
-        page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
-        page.on("request", self._on_request)
+        self._listeners = {
+            "console": self._on_console, "pageerror": self._on_page_error,
+            "request": self._on_request,
+        }  # fmt: skip
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def leave(self) -> None:
+        """Listen to the page no longer: the next test has it."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     def open(self, path: str, heading: str) -> None:
         """Go to a page by its address and wait until it is drawn."""
@@ -227,8 +238,16 @@ class Browser:
         self.act(lambda: field.press("Enter"))
 
     def visit(self, name: str) -> None:
-        """Go to another page by its link along the top."""
-        self.act(self.page.get_by_role("link", name=name, exact=True).click)
+        """Go to another page by its link along the top.
+
+        As a user does, click again where nothing happens: Streamlit draws the link anew at the end
+        of a job, and a click on the one before is lost.
+        """
+        heading = self.page.get_by_role("heading", name=name, level=1)
+        for _ in range(_CLICKS):
+            self.act(self.page.get_by_role("link", name=name, exact=True).click)
+            if heading.count():
+                break
         self.await_heading(name, level=1)
 
     def await_heading(self, name: str, level: int | None = None) -> None:
@@ -251,6 +270,9 @@ class Browser:
         if message.type == "error" and not searching:
             self.problems.append(f"console: {message.text}")
 
+    def _on_page_error(self, error: Any) -> None:
+        self.problems.append(f"page error: {error}")
+
     def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.url, "data:", "blob:", self.url.replace("http", "ws"))):
             self.problems.append(f"asked for {request.url}")
@@ -261,4 +283,5 @@ def user_of(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]
     """Open a browser context on the dashboard, as another user would."""
     with chromium.context(**_USER_OPTIONS) as context:
         context.set_default_timeout(_ACTION_MS)
+        context.add_init_script(_WATCH_SCRIPT)
         yield Browser(context.new_page(), dashboard)

@@ -138,7 +138,10 @@ def as_prediction(run: Run, folder: Path, factor: float = 1.0) -> Path:
 def test_against_a_prediction(
     tmp_path: Path, requests: int, factor: float, code: int, said: str | None
 ) -> None:
-    """A tripled throughput cannot be in the noise of one run, whatever the machine does."""
+    """A tripled throughput cannot be in the noise of one run, whatever the machine does.
+
+    An equal one is never refuted, but may stay undecided on a busy machine.
+    """
     reply = stream_of(3, pause_s=0.1)
     made = tuple(Request(f"r{index}", index * 0.05, 7, 3) for index in range(requests))
     write_trace(Trace(made, "made.jsonl"), tmp_path / "made.jsonl")
@@ -152,9 +155,11 @@ def test_against_a_prediction(
     comparison = json.loads(result.stdout)["comparison"]
     throughput = comparison["metrics"][0]
     assert throughput["metric"] == "output_throughput_tokens_per_s"
-    assert throughput["outcome"] == {0: "holds", 1: "refuted", 3: "cannot tell"}[code]
+    possible = {0: ("holds", "cannot tell"), 1: ("refuted",), 3: ("cannot tell",)}
+    assert throughput["outcome"] in possible[code]
+    assert throughput["error"] == pytest.approx(factor - 1, abs=0.1 * factor)
     assert result.exit_code == EXIT_CODES[comparison["outcome"]]
-    if said:  # an equal prediction may yet be undecided on a busy machine
+    if said:
         assert result.exit_code == code
         assert result.stderr.splitlines()[-1] == f"servetwin: {said}"
 
