@@ -16,6 +16,7 @@ from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Failed, Message, Ready
 from engine.core.step_log import StepLogFile
+from engine.models.model_config import model_preset
 from engine.serve_options import ServeOptions
 from workloads.errors import EngineError, ServetwinError
 
@@ -26,7 +27,11 @@ CoreProcess = multiprocessing.process.BaseProcess
 
 
 def bundled(options: ServeOptions) -> BuildCore:
-    """Return a function that builds the core of the bundled engine."""
+    """Return a function that builds the core of the bundled engine.
+
+    Raises ``EngineError`` for an unknown model, before a process starts and imports torch.
+    """
+    model_preset(options.model)
     return partial(_build_bundled, options)
 
 
