@@ -106,10 +106,15 @@ def progress(line: str) -> None:
 
 
 def verify_black_box(
-    endpoint: Endpoint, trace: Trace, repeats: int, max_s: float = 300.0, max_requests: int = 400
+    endpoint: Endpoint,
+    trace: Trace,
+    repeats: int,
+    max_s: float = 300.0,
+    max_requests: int = 400,
+    utilisations: tuple[float, ...] = BLACK_BOX_UTILISATIONS,
 ) -> Verification:
     """Verify an endpoint of which nothing but the URL is known."""
-    plan = Plan(BLACK_BOX_UTILISATIONS, repeats, rounds=BLACK_BOX_ROUNDS)
+    plan = Plan(utilisations, repeats, rounds=BLACK_BOX_ROUNDS)
     calibrator = BlackBoxCalibrator(
         endpoint, Allowance(max_s, max_requests), report_progress=progress
     )

@@ -24,7 +24,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.twin.verification import Verification
+from app.twin.verification import BLACK_BOX_UTILISATIONS, Verification
 from loadtest.endpoint import probe
 from sim.records.run import machine_facts
 from tests.benchmarks.black_box import azure_window, row, table_head, verify_black_box
@@ -216,6 +216,10 @@ def main(
     repeats: int = 2,
     minutes: Annotated[float, typer.Option(help="Limit of the calibration.")] = 5.0,
     requests: Annotated[int, typer.Option(help="Limit of the trace.")] = 200,
+    layers: Annotated[int, typer.Option(help="Layers of the model.")] = 8,
+    utilisation: Annotated[
+        tuple[float, ...], typer.Option(help="Loads; repeatable.")
+    ] = BLACK_BOX_UTILISATIONS,
 ) -> None:
     """Verify each engine as a black box and write the table."""
     for name in engine:
@@ -228,10 +232,12 @@ def main(
     lines = [f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}", ""]
     for name in engine:
         with tempfile.TemporaryDirectory() as folder:
-            model = write_model(ENGINES[name], python, Path(folder))
+            model = write_model(ENGINES[name], python, Path(folder), layers)
             with served(ENGINES[name], python, model) as (url, named):
                 endpoint = probe(url, model=named)
-                found = verify_black_box(endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS)
+                found = verify_black_box(
+                    endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS, utilisation
+                )
             kv_tokens = stated_kv_tokens(ENGINES[name], model)
         if runs:
             found.save(runs / name)
