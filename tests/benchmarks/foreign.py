@@ -217,9 +217,7 @@ def main(
     minutes: Annotated[float, typer.Option(help="Limit of the calibration.")] = 5.0,
     requests: Annotated[int, typer.Option(help="Limit of the trace.")] = 200,
     layers: Annotated[int, typer.Option(help="Layers of the model.")] = 8,
-    utilisation: Annotated[
-        tuple[float, ...], typer.Option(help="Loads; repeatable.")
-    ] = BLACK_BOX_UTILISATIONS,
+    utilisation: Annotated[list[float] | None, typer.Option(help="Loads; repeatable.")] = None,
 ) -> None:
     """Verify each engine as a black box and write the table."""
     for name in engine:
@@ -227,7 +225,7 @@ def main(
             raise typer.BadParameter(f"{name} is none of {', '.join(ENGINES)}")
         if absent := missing(ENGINES[name], python):
             raise typer.BadParameter(f"{python} has no {', '.join(absent)}")
-    trace = azure_window(requests)
+    trace, loads = azure_window(requests), tuple(utilisation or BLACK_BOX_UTILISATIONS)
     facts = machine_facts()
     lines = [f"{time.strftime('%Y-%m-%d')}, {facts['cores']} x {facts['processor']}", ""]
     for name in engine:
@@ -236,7 +234,7 @@ def main(
             with served(ENGINES[name], python, model) as (url, named):
                 endpoint = probe(url, model=named)
                 found = verify_black_box(
-                    endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS, utilisation
+                    endpoint, trace, repeats, 60 * minutes, MAX_REQUESTS, loads
                 )
             kv_tokens = stated_kv_tokens(ENGINES[name], model)
         if runs:

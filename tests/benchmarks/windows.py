@@ -56,14 +56,16 @@ class Window:
 
 AZURE_CONVERSATION = Window(CONVERSATION, 2_400.0, 0.1, 0.1)
 AZURE_CODE = Window(CODE, 2_400.0, 0.1, 0.5)
-MOONCAKE_CONVERSATION = Window(MOONCAKE, 1_200.0, 0.02, 0.1)
-SMALL_MEMORY = PolicyConfig(kv_tokens=1_536, max_model_len=1_024)
+SHARED_PREFIXES = Window(MOONCAKE.with_name("arxiv_trace_window_93.jsonl"), 0.0, 1 / 32, 0.1)
+"""Of its prompt tokens 37 % are cached; blocks of 512 tokens become blocks of 16."""
+SMALL_MEMORY = PolicyConfig(kv_tokens=768, max_model_len=768)
+"""Preemptions at every load."""
 WINDOWS: Mapping[str, tuple[str, PolicyConfig, Window]] = {
     "conversation": ("continuous+paged", PolicyConfig(), AZURE_CONVERSATION),
     "code": ("chunked+paged", PolicyConfig(), AZURE_CODE),
     "conversation, prefill first": ("prefill-first+paged", PolicyConfig(), AZURE_CONVERSATION),
     "code, static": ("static+contiguous", PolicyConfig(), AZURE_CODE),
-    "Mooncake": ("chunked+paged+prefix", PolicyConfig(), MOONCAKE_CONVERSATION),
+    "shared prefixes": ("chunked+paged+prefix", PolicyConfig(), SHARED_PREFIXES),
     "conversation, small memory": ("continuous+paged", SMALL_MEMORY, AZURE_CONVERSATION),
     "conversation, 96 sequences": (
         "continuous+paged", PolicyConfig(max_seqs=96), AZURE_CONVERSATION,
