@@ -8,14 +8,17 @@ SPIN_S = 0.0003
 """How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""
 MOST_HANDLING_S = 0.001
 """The longest time between two steps that counts as work of the core, in seconds."""
+MOST_MADE_UP_S = 0.01
+"""The most lateness, in seconds, that the next steps make up for. Many short decodes would make up
+for a stall, and a calibration would find them too short."""
 MOST_LATE_S = 0.1
-"""A step that is later than this (seconds) is not made up for: the machine stood still."""
+"""How late a step may be, in seconds, before a warning: the machine stood still."""
 
 Clock = Callable[[], float]
 
 
 class StepTimer:
-    """When steps end, on an absolute clock: lateness of one step shortens the next.
+    """When steps end, on an absolute clock: a little lateness of one step shortens the next.
 
     A step begins when the one before it was due, or, after a rest, when it is decided. It lasts
     until the next can be decided, as in a calibration; so the wait for its end leaves out what the
@@ -36,8 +39,10 @@ class StepTimer:
             self._due_s = decided_s
             return
         self._handling_s = min(decided_s - self._ended_s, MOST_HANDLING_S)
-        if decided_s - self._due_s > MOST_LATE_S:
-            self._warn(decided_s - self._due_s)
+        late_s = decided_s - self._due_s
+        if late_s > MOST_LATE_S:
+            self._warn(late_s)
+        if late_s > MOST_MADE_UP_S:
             self._due_s = decided_s
 
     def rest(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, SPIN_S, StepTimer
+from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, MOST_MADE_UP_S, SPIN_S, StepTimer
 from tests.support.core_story import FakeClock
 
 pytest.importorskip("uvicorn")
@@ -16,14 +16,15 @@ def test_a_late_step_is_made_up_for_and_a_stall_is_not(caplog: pytest.LogCapture
 
     timer = StepTimer(clock, sleep)
     ends = []
-    for disturbance_s in (0.0, 0.05, 0.0, 2 * MOST_LATE_S, 0.0, 2 * MOST_LATE_S, 0.0):
+    stalls_s = (2 * MOST_LATE_S, 0.0, 2 * MOST_LATE_S, 0.0)
+    for disturbance_s in (0.0, MOST_MADE_UP_S / 2, 0.0, 5 * MOST_MADE_UP_S, 0.0, *stalls_s):
         clock.now_s += disturbance_s
         timer.begin(clock.now_s)
         timer.wait(1.0)
         ends.append(clock.now_s)
     early = MOST_HANDLING_S  # by what was taken for the core's work
-    # 0.05 s late: the steps after it end when they would have; a stall moves all that follow
-    expected = [1.0, 2.0 - early, 3.0, 4.2 - early, 5.2, 6.4 - early, 7.4]
+    # 5 ms late: the steps after it end when they would have; 50 ms move all that follow
+    expected = [1.0, 2.0 - early, 3.0, 4.05 - early, 5.05, 6.25 - early, 7.25, 8.45 - early, 9.45]
     assert ends == pytest.approx(expected, abs=1e-9)
     (warning,) = caplog.messages
     assert warning.startswith("this machine is too slow or too busy")
