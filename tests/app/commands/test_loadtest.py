@@ -140,10 +140,10 @@ def test_against_a_prediction(
 ) -> None:
     """A tripled throughput cannot be in the noise of one run, whatever the machine does.
 
-    An equal one is never refuted, but may stay undecided on a busy machine.
+    Eight seconds of arrivals: a last answer that a busy machine delays is a small part of them.
     """
     reply = stream_of(3, pause_s=0.1)
-    made = tuple(Request(f"r{index}", index * 0.05, 7, 3) for index in range(requests))
+    made = tuple(Request(f"r{index}", index * 0.2, 7, 3) for index in range(requests))
     write_trace(Trace(made, "made.jsonl"), tmp_path / "made.jsonl")
     with ScriptedServer(lambda body: reply).running() as server:
         first = run_load_test(probe(server.url), Trace(made, "made.jsonl"))
@@ -155,11 +155,9 @@ def test_against_a_prediction(
     comparison = json.loads(result.stdout)["comparison"]
     throughput = comparison["metrics"][0]
     assert throughput["metric"] == "output_throughput_tokens_per_s"
-    possible = {0: ("holds", "cannot tell"), 1: ("refuted",), 3: ("cannot tell",)}
-    assert throughput["outcome"] in possible[code]
-    assert throughput["error"] == pytest.approx(factor - 1, abs=0.1 * factor)
+    assert throughput["outcome"] == {0: "holds", 1: "refuted", 3: "cannot tell"}[code]
     assert result.exit_code == EXIT_CODES[comparison["outcome"]]
-    if said:
+    if said:  # an equal prediction may yet be undecided on a busy machine
         assert result.exit_code == code
         assert result.stderr.splitlines()[-1] == f"servetwin: {said}"
 
