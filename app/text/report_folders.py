@@ -219,8 +219,8 @@ def _verdict(record: Mapping[str, Any], capacity: Comparison | None = None) -> _
 
 def _comparison(record: Mapping[str, Any]) -> Comparison:
     metrics = tuple(_metric(row) for row in record["metrics"])
-    doubts, set_aside = tuple(record["doubts"]), record.get("set_aside", 0)
-    return Comparison(metrics, record["repeats"], doubts, set_aside)
+    clients = (record.get("set_aside", 0), record.get("limited", 0))
+    return Comparison(metrics, record["repeats"], tuple(record["doubts"]), *clients)
 
 
 def _metric(row: dict[str, Any]) -> MetricComparison:

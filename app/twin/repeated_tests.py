@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.twin.calibrator import Calibrator, ReportProgress
 from app.twin.drift import Pulses, drift_doubt
-from loadtest.report.comparison import Comparison, may_be_cleared
+from loadtest.report.comparison import Comparison
 from loadtest.run.client import run_load_test
 from sim.records.run import NotSaved, Run, load_run, save_files
 from sim.records.run_folder import SUMMARY, Files
@@ -59,7 +59,7 @@ class RepeatedTests:
                 comparison = judge(measured)
                 if (
                     comparison.outcome != "cannot tell"
-                    or (comparison.doubts and not may_be_cleared(comparison, measured))
+                    or (comparison.doubts and not comparison.may_be_cleared)
                     or comparison.vague  # more load tests would not change that
                     or spent_s + longest_s > 60 * self.minutes
                 ):

@@ -19,6 +19,7 @@ from loadtest.report.comparison import (
     Comparison,
     MetricComparison,
     compare_metric,
+    count_limited,
     doubts_about,
     judgeable,
 )
@@ -78,7 +79,8 @@ def compare_capacity(
     runs = judgeable(measured, late_sends=False)
     row = compare_metric(CAPACITY, predicted, _capacities_per_s(runs), [], CAPACITY_LIMIT)
     doubts = (*doubts_about(runs, late_sends=False), *doubts)
-    return Comparison((row,), len(runs), doubts, len(measured) - len(runs))
+    limited = count_limited(runs, late_sends=False)
+    return Comparison((row,), len(runs), doubts, len(measured) - len(runs), limited)
 
 
 def _capacities_per_s(measured: Sequence[Run]) -> list[float]:

@@ -50,8 +50,6 @@ CAPACITY = "capacity_per_s"
 CAPACITY_LIMIT = 0.03
 """The relative error that a predicted capacity may have."""
 
-_CLIENT_LIMITED = "the client was limited"
-
 Outcome = Literal["holds", "refuted", "cannot tell"]
 EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
 
@@ -83,13 +81,15 @@ class Comparison:
     """Every metric of ``METRICS``; ``repeats`` is the number of measured runs that are judged.
 
     ``doubts`` say why these runs cannot judge any prediction, and what would help. ``set_aside``
-    is the number of further runs whose client was limited (``judgeable``).
+    is the number of further runs whose client was limited (``judgeable``), ``limited`` that of the
+    judged ones.
     """
 
     metrics: tuple[MetricComparison, ...]
     repeats: int
     doubts: tuple[str, ...] = ()
     set_aside: int = 0
+    limited: int = 0
 
     @property
     def outcome(self) -> Outcome:
@@ -110,6 +110,14 @@ class Comparison:
             and None not in (row.limit, row.error_low, row.error_high)
             and _is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
         ]
+
+    @property
+    def may_be_cleared(self) -> bool:
+        """Whether one more load test may do without those whose client was limited.
+
+        That needs a client that kept up, and no other doubt.
+        """
+        return len(self.doubts) == 1 and 0 < self.limited < self.repeats
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
@@ -168,7 +176,8 @@ def compare(
         for metric in METRICS
     ]
     doubts = (*doubts_about(runs), *doubts)
-    return Comparison(tuple(rows), len(runs), doubts, len(measured) - len(runs))
+    set_aside = len(measured) - len(runs)
+    return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
 
 
 def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | None:
@@ -282,13 +291,9 @@ def judgeable(measured: Sequence[Run], *, late_sends: bool = True) -> list[Run]:
     return kept_up if len(kept_up) > 1 else list(measured)
 
 
-def may_be_cleared(comparison: Comparison, measured: Sequence[Run]) -> bool:
-    """Return whether one more load test may do without those whose client was limited.
-
-    That needs a client that kept up in one of ``measured``, and no other doubt.
-    """
-    only_clients = all(doubt.startswith(_CLIENT_LIMITED) for doubt in comparison.doubts)
-    return only_clients and any(not limited_clients([run]) for run in measured)
+def count_limited(runs: Sequence[Run], *, late_sends: bool = True) -> int:
+    """Return how many runs had a limited client (``late_sends`` as in ``doubts_about``)."""
+    return sum(bool(_limits(run, late_sends)) for run in runs)
 
 
 def _limits(run: Run, late_sends: bool) -> list[str]:
@@ -303,7 +308,7 @@ def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str
     if not limited:
         return []
     return [
-        f"{_CLIENT_LIMITED} in {len(limited)} of {len(runs)} load tests "
+        f"the client was limited in {len(limited)} of {len(runs)} load tests "
         f"({limited[0][0]}); give it a core of its own, or more --processes"
     ]
 

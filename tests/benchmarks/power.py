@@ -17,7 +17,7 @@ interval (wanted at 70 %: at most 10 % for mean TTFT, 4 % for mean TPOT).
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -54,6 +54,15 @@ def simulated_engine(profile: str, seed: int, config: PolicyConfig) -> Iterator[
         log = Path(folder) / "steps.jsonl"
         with served(f"--simulated {profile} --seed {seed} --step-log {log} {settings}") as url:
             yield LiveEngine(url, log)
+
+
+def engine(
+    config: PolicyConfig, choice: EngineChoice, simulated: str | None
+) -> AbstractContextManager[LiveEngine]:
+    """The bundled engine, with the step times of a profile where ``simulated`` names one."""
+    if simulated:
+        return simulated_engine(simulated, choice.seed, config)
+    return bundled_engine(config, choice)
 
 
 def rejudged(level: Level, profile: Profile, scale: float, replications: int) -> Outcome:
@@ -106,12 +115,8 @@ def main(
     for trial in range(first, first + trials):
         plan = Plan(UTILISATIONS, minutes=minutes, replications=replications, seed=trial)
         began_s = time.monotonic()
-        with (
-            simulated_engine(simulated, trial, PolicyConfig())
-            if simulated
-            else bundled_engine(PolicyConfig(), EngineChoice(model, seed=trial))
-        ) as engine:
-            calibrator = StepLogCalibrator(engine, trial)
+        with engine(PolicyConfig(), EngineChoice(model, seed=trial), simulated) as live:
+            calibrator = StepLogCalibrator(live, trial)
             found = Verifier(calibrator, trace, plan, lambda line: None).run()
         if out:
             found.save(out / f"trial-{trial}")

@@ -22,13 +22,12 @@ import typer
 
 from app.scenario.engine_options import EngineChoice
 from app.scenario.settings import policies_named
-from app.twin.engines import bundled_engine
 from app.twin.step_log_calibration import StepLogCalibrator
 from app.twin.verification import Level, Plan, Verification, Verifier
 from loadtest.report.comparison import THROUGHPUT, MetricComparison
 from policies.config import PolicyConfig
 from tests.benchmarks.black_box import say
-from tests.benchmarks.power import simulated_engine
+from tests.benchmarks.power import engine
 from tests.benchmarks.simulator import CONVERSATION, MOONCAKE
 from workloads.reading import read_trace
 from workloads.trace import Trace
@@ -144,14 +143,9 @@ def main(
         began_s = time.monotonic()
         config = policies_named(policies, base, "--policy")
         plan = Plan(UTILISATIONS, minutes=minutes, rounds=rounds)
-        with (
-            simulated_engine(simulated, 0, config)
-            if simulated
-            else bundled_engine(config, EngineChoice(model))
-        ) as engine:
-            found = Verifier(
-                StepLogCalibrator(engine), chosen.trace(requests), plan, lambda _: None
-            ).run()
+        with engine(config, EngineChoice(model), simulated) as live:
+            calibrator = StepLogCalibrator(live)
+            found = Verifier(calibrator, chosen.trace(requests), plan, lambda _: None).run()
         if out:
             found.save(out / name.replace(", ", "-").replace(" ", "-"))
         for cells in rows(name, found):

@@ -114,6 +114,19 @@ class Chromium:
         self._page: Any = None
         asyncio._set_running_loop(None)
 
+    def _user(self) -> Any:
+        """Open a context as a user of the dashboard has it, whose pages are watched."""
+        context = self._program.new_context(**_USER_OPTIONS)
+        context.set_default_timeout(_ACTION_MS)
+        context.add_init_script(_WATCH_SCRIPT)
+        return context
+
+    @contextlib.contextmanager
+    def user(self) -> Iterator[Any]:
+        """Open a page with nothing in its memory, and close it with its context."""
+        with self._driven(), contextlib.closing(self._user()) as context:
+            yield context.new_page()
+
     @contextlib.contextmanager
     def context(self, **options: Any) -> Iterator[Any]:
         """Open a context with nothing in its memory, and close it with its pages."""
@@ -131,9 +144,7 @@ class Chromium:
         """
         with self._driven():
             if self._page is None or self._page.is_closed():
-                self._page = self._program.new_context(**_USER_OPTIONS).new_page()
-                self._page.set_default_timeout(_ACTION_MS)
-                self._page.add_init_script(_WATCH_SCRIPT)
+                self._page = self._user().new_page()
             page = self._page
             yield page
             if page.url.startswith("http"):
@@ -281,7 +292,5 @@ class Browser:
 @contextlib.contextmanager
 def user_of(dashboard: ServedDashboard, chromium: Chromium) -> Iterator[Browser]:
     """Open a browser context on the dashboard, as another user would."""
-    with chromium.context(**_USER_OPTIONS) as context:
-        context.set_default_timeout(_ACTION_MS)
-        context.add_init_script(_WATCH_SCRIPT)
-        yield Browser(context.new_page(), dashboard)
+    with chromium.user() as page:
+        yield Browser(page, dashboard)

@@ -66,6 +66,8 @@ def test_a_client_that_is_late_with_its_burst_is_no_doubt_and_a_busy_one_is() ->
     reasons.append("CPU 97%")
     (doubt,) = compare_capacity(Interval(10.0, 9.9, 10.1), measured).doubts
     assert "limited in 1 of 2 load tests (CPU 97%)" in doubt
+    measured[1].extra["delivered"]["limited_by"] = reasons[:1]
+    assert compare_capacity(Interval(10.0, 9.9, 10.1), measured).may_be_cleared
     found = compare_capacity(Interval(10.0, 9.9, 10.1), [*measured, completing(10.0)])
     assert (found.outcome, found.repeats, found.set_aside) == ("holds", 2, 1)
 
