@@ -1,8 +1,10 @@
 """The ``servetwin`` command line. Heavy imports wait until a command needs them."""
 
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from app.commands.calibrate import calibrate
 from app.commands.capacity import capacity
@@ -12,6 +14,7 @@ from app.commands.demo import demo
 from app.commands.described import DescribedCommand
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
+from app.commands.loadtest_import import loadtest_import
 from app.commands.replay import replay
 from app.commands.report import report
 from app.commands.selftest import selftest
@@ -21,7 +24,20 @@ from app.commands.techniques import techniques_app
 from app.commands.verify import verify
 from app.commands.workload import workload_app
 
+
+class TwoWordCommands(TyperGroup):
+    """Finds a command by two words, ``loadtest import``, where one stands for a command too."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the command and what is left of the arguments."""
+        two_words = " ".join(args[:2])
+        if two_words in self.commands:
+            return two_words, self.commands[two_words], args[2:]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=TwoWordCommands,
     help="A digital twin of an LLM server: predict what a policy will do, then confirm it live.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -32,6 +48,7 @@ for command in (
     dashboard, selftest,
 ):  # fmt: skip
     app.command(cls=DescribedCommand)(command)
+app.command("loadtest import", cls=DescribedCommand)(loadtest_import)
 app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")
 

@@ -21,9 +21,14 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     """
     if not trace.requests:
         raise TraceError(f"{path}: nothing to write, the trace has no requests")
+    write_whole(Path(path), trace_text(trace))
+
+
+def trace_text(trace: Trace) -> str:
+    """Return the lines of a trace's file."""
     header = _header(trace)
     records = [header, *(_record(request, header) for request in trace)]
-    write_whole(Path(path), "".join(json.dumps(record) + "\n" for record in records))
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def _header(trace: Trace) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``servetwin calibrate``: measure an engine, the bundled one or any endpoint; write a profile."""
 
 from dataclasses import replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +14,17 @@ from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
-from app.text.progress import report_progress
+from app.scenario.recorded_options import RecordedOptions
+from app.text.progress import progress, report_progress
+from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from sim.step_times.profile import Profile
 
+MOST_SIMULATIONS = 130
+"""About as many as a fit to a recorded run takes at most."""
+SETTINGS_OF_A_RECORDED_RUN = ("preset", "batching", "kv", "prefix_cache", "settings")
+"""Of a run that was recorded; a live engine is named by --policy, or known from its log."""
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
@@ -25,8 +32,17 @@ MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "
 def calibrate(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
     limits: BlackBoxOptions,
-    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS)],
+    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
+    past: RecordedOptions,
+    until: Annotated[
+        str,
+        Option(
+            metavar="SHARE",
+            help="With --recorded: fit the stamps of the first 50%% of the requests, say.",
+            rich_help_panel=RecordedOptions.PANEL,
+        ),
+    ] = "100%",
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
     url: Annotated[
         str | None,
@@ -45,9 +61,17 @@ def calibrate(
 
     With --url: drive any OpenAI-compatible endpoint, and learn its step time, policies and limits
     from what its clients see; the API key comes from OPENAI_API_KEY.
+
+    With --recorded: fit the step times to the stamps of requests in a run that was recorded
+    elsewhere, given the server's limits; with --model and --hardware or --layers around these.
     """
     from app.text.verdict import profile_lines
 
+    if past.recorded is not None:
+        _recorded(past, until, model, policy, out, name or out.stem, seed, json)
+        return
+    past.check_absent()
+    policy.check_live(SETTINGS_OF_A_RECORDED_RUN)
     more = [f"profile: {out}"]
     if url is None:
         engine = replace(engine, model=model or "base", seed=seed)
@@ -71,6 +95,50 @@ def calibrate(
     if stopped:
         report_progress(f"servetwin: calibration ended early: {stopped}")
         raise typer.Exit(1)
+
+
+def _recorded(
+    past: RecordedOptions,
+    until: str,
+    model: str | None,
+    policy: PolicyOptions,
+    out: Path,
+    name: str,
+    seed: int,
+    json: bool,
+) -> None:
+    """Calibrate from a recorded run."""
+    from app.text.recorded_calibration import calibration_lines
+    from app.twin.recorded_calibration import calibrate_recorded
+    from loadtest.recorded.recorded_run import load_recorded_run
+    from sim.experiments.linearised import linearised
+    from sim.experiments.stamp_fit import FITTED
+
+    assert past.recorded is not None
+    recorded = load_recorded_run(past.recorded)
+    config, model_times = past.prior(recorded.trace, model, policy)
+    prior = linearised(model_times, FITTED) if model_times else None
+    with progress("simulations", total=MOST_SIMULATIONS) as advance:
+        found = calibrate_recorded(
+            recorded, config, until=_share(until), prior=prior, seed=seed, on_simulation=advance
+        )
+    profile = found.profile(name, recorded, model)
+    profile.save(out)
+    if json:
+        typer.echo(dumps({"profile": str(out), **found.as_dict()}))
+    else:
+        typer.echo("\n".join([*calibration_lines(found, prior), f"profile: {out}"]))
+
+
+def _share(text: str) -> float:
+    """Return the share that ``50%`` or ``0.5`` stands for."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise LoadTestError(f"--until: {text!r} is not a share such as 50% or 0.5")
+    return share
 
 
 def _bundled(engine: EngineChoice, policy: PolicyOptions, rounds: int, name: str) -> "Profile":

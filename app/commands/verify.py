@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.commands.calibrate import MEASURED_SETTINGS
+from app.commands.calibrate import MEASURED_SETTINGS, SETTINGS_OF_A_RECORDED_RUN
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.common_options import Json, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
+from app.scenario.recorded_options import RecordedOptions
 from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
 from app.text.progress import report_progress
@@ -36,13 +37,17 @@ PARTS_OF_A_TRACE = (
 )  # fmt: skip
 
 
+SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms")
+
+
 @takes_options
 def verify(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
     limits: BlackBoxOptions,
-    settings: Annotated[PolicyOptions, Only("reservation", *MEASURED_SETTINGS, "wait_limit_ms")],
+    settings: Annotated[PolicyOptions, Only(*SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
+    past: RecordedOptions,
     trace: Annotated[
         Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
     ] = None,
@@ -91,8 +96,14 @@ def verify(
     """Calibrate, forecast a trace, then load-test the engine and judge the forecast.
 
     The exit code is 0 if the forecast holds, 1 if it is refuted, 3 if the load tests cannot tell.
-    An endpoint without a step log that can be read here is calibrated as a black box.
+    An endpoint without a step log that can be read here is calibrated as a black box. With
+    --recorded nothing is sent: a run that was recorded elsewhere judges a profile or layer times.
     """
+    if past.recorded is not None:
+        _verify_recorded(past, model, profile, settings, seed, out, json)
+        return
+    past.check_absent()
+    settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
     from app.twin.verification import (
         BLACK_BOX_ROUNDS,
         BLACK_BOX_UTILISATIONS,
@@ -129,6 +140,36 @@ def verify(
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
     calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
     finish([replace(task, plan=plan).run(calibrator)], out, json)
+
+
+def _verify_recorded(
+    past: RecordedOptions,
+    model: str | None,
+    profile: str | None,
+    settings: PolicyOptions,
+    seed: int,
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Judge a prediction by a recorded run."""
+    from app.text.recorded_verdict import recorded_as_json, recorded_lines
+    from app.text.saving import saved_if_asked
+    from app.twin.recorded_verification import verify_recorded
+    from loadtest.recorded.recorded_run import load_recorded_run
+    from loadtest.report.comparison import EXIT_CODES
+
+    assert past.recorded is not None
+    recorded = load_recorded_run(past.recorded)
+    scenario = past.scenario(recorded.trace, model, profile, settings)
+    found = verify_recorded(recorded, scenario, seed=seed)
+    with saved_if_asked(found, out) as folder:
+        if json:
+            typer.echo(recorded_as_json(found))
+        else:
+            kept = [f"run folder: {folder}"] if folder else []
+            typer.echo("\n".join([*recorded_lines(found), *kept]))
+    if code := EXIT_CODES[found.outcome]:
+        raise typer.Exit(code)
 
 
 def _require_loads_of_their_own(utilisations: Sequence[float]) -> None:

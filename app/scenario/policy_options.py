@@ -1,5 +1,6 @@
 """Options of a server's policies, laid over what the server has by itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -35,6 +36,15 @@ class PolicyOptions:
     queue_limit: Annotated[int | None, Option(help="{policies.queue_limit}")] = None
     settings: Annotated[tuple[str, ...], Option("--set", metavar="KEY=VALUE")] = ()
     """Any other setting: queue_order, admission, victim, eviction ..."""
+
+    def check_live(self, names: Sequence[str]) -> None:
+        """Raise ``PolicyError`` for an option of ``names``, which only a recorded run takes."""
+        for name in names:
+            if getattr(self, name) not in (None, ()):
+                option = "set" if name == "settings" else name.replace("_", "-")
+                raise PolicyError(
+                    f"--{option}: goes with --recorded; live policies are named by --policy"
+                )
 
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
         """Return ``base`` with the preset and every option laid over it."""

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from policies.batch import BatchShape
+from sim.step_times.piecewise import Piece, PiecewiseStepTime
 from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime
 
 _UNIT_BITS = 16
@@ -48,22 +49,63 @@ class AffineClock:
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
-        first, slope = self._first, self._slope
+        steps, units = _first_past(self._first, self._slope, -(-ticks >> _UNIT_BITS))
+        return steps, units << _UNIT_BITS
+
+
+def _first_past(first: int, slope: int, units: int) -> tuple[int, int]:
+    """Return (k, end) of the first step k of a series that ends at ``units`` or later."""
+    if not slope:
+        steps = max(1, -(-units // first)) if first else 1
+        return steps, steps * first
+    linear = 2 * first - slope  # slope k^2 + linear k = 2 units
+    root = (sqrt(max(0, linear * linear + 8 * slope * units)) - linear) / (2 * slope)
+    steps = max(1, int(root))  # near the root, which is rounded
+    past = steps * first + (steps * (steps - 1) >> 1) * slope - units
+    while past < 0:
+        past += first + steps * slope
+        steps += 1
+    while steps > 1 and past >= (last := first + (steps - 1) * slope):
+        past -= last
+        steps -= 1
+    return steps, units + past
+
+
+class PiecewiseClock:
+    """A clock of steps whose durations are one arithmetic series after the other."""
+
+    def __init__(self, model: PiecewiseStepTime) -> None:
+        self._piece = model.piece
+        self._pieces: list[Piece] = []
+
+    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+        """Return the ticks that ``steps`` steps take."""
+        piece = self._piece(shape)
+        if piece.steps >= steps:
+            self._pieces = [piece._replace(steps=steps)]
+            return piece.elapsed(steps) << _UNIT_BITS
+        self._pieces, done, units = [], 0, 0
+        while True:
+            here = min(piece.steps, steps - done)
+            self._pieces.append(piece._replace(steps=here))
+            units += piece.elapsed(here)
+            done += here
+            if done == steps:
+                return units << _UNIT_BITS
+            piece = self._piece(shape, done)
+
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         units = -(-ticks >> _UNIT_BITS)
-        if not slope:
-            steps = max(1, -(-units // first)) if first else 1
-            return steps, steps * first << _UNIT_BITS
-        linear = 2 * first - slope  # slope k^2 + linear k = 2 units
-        root = (sqrt(linear * linear + 8 * slope * units) - linear) / (2 * slope)
-        steps = max(1, int(root))  # near the root, which is rounded
-        past = steps * first + (steps * (steps - 1) >> 1) * slope - units
-        while past < 0:
-            past += first + steps * slope
-            steps += 1
-        while steps > 1 and past >= (last := first + (steps - 1) * slope):
-            past -= last
-            steps -= 1
-        return steps, units + past << _UNIT_BITS
+        done = past = 0
+        for piece in self._pieces:
+            whole = piece.elapsed(piece.steps)
+            if past + whole >= units:
+                steps, end = _first_past(piece.first, piece.slope, units - past)
+                return done + steps, past + end << _UNIT_BITS
+            done += piece.steps
+            past += whole
+        return done, past << _UNIT_BITS
 
 
 class NoisyAffineClock:
@@ -127,6 +169,8 @@ def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
     """Return the fastest clock that is exact for ``model``."""
     if noise is not None and noise.is_none():
         noise = None
+    if noise is None and isinstance(model, PiecewiseStepTime):
+        return PiecewiseClock(model)
     if not isinstance(model, AffineStepTime):
         return SampledClock(model, noise)
     return AffineClock(model) if noise is None else NoisyAffineClock(model, noise)

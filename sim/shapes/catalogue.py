@@ -26,9 +26,11 @@ _HF_KEYS = {"model_type", "architectures", "text_config"}
 def find_model(name: str) -> ModelShape:
     """Return a shipped model by name, or one by path: our JSON or a Hugging Face ``config.json``.
 
+    A name on the Hugging Face hub, ``Qwen/Qwen3-32B``, is that of the shipped ``qwen3-32b``.
+
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
-    text = _text(name, "models", "model")
+    text = _text(_without_owner(name), "models", "model")
     entry = _object(text, name)
     if entry.keys() & _HF_KEYS:
         return model_from_hf_config(entry, _model_name(Path(name)), name)
@@ -79,6 +81,12 @@ def _text(name: str, folder: str, what: str) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ShapeError(f"{name}: the {what} cannot be read ({reason})") from None
+
+
+def _without_owner(name: str) -> str:
+    """Return the shipped name of a name on the hub; any other name as it is."""
+    plain = name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-instruct")
+    return plain if plain in _shipped("models") and not os.path.exists(name) else name
 
 
 def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:

@@ -58,11 +58,12 @@ class StepTimeFit(_StrictModel):
                 f"coefficients.{negative[0]}: {self.coefficients[negative[0]]:g} s is negative; a "
                 "step never gets shorter by more work"
             )
-        widths = (len(FEATURES), BATCH_PAIRS)  # older profiles end before this feature
+        features = self._features_of_draws()
+        widths = (len(features), BATCH_PAIRS)  # older profiles end before this feature
         wrong = [n for n, draw in enumerate(self.draws) if len(draw) not in widths]
         if wrong:
             raise ValueError(
-                f"draws.{wrong[0]}: {len(self.draws[wrong[0]])} values, not {len(FEATURES)}, one "
+                f"draws.{wrong[0]}: {len(self.draws[wrong[0]])} values, not {len(features)}, one "
                 "for each feature of a calibration"
             )
         if any(value < 0 for draw in self.draws for value in draw):
@@ -128,7 +129,13 @@ class StepTimeFit(_StrictModel):
         drift = max(0.0, 1 + self.drift * rng.standard_normal())
         if not self.draws:
             return self.model().scaled(drift)
-        return LinearStepTime(self.draws[rng.integers(len(self.draws))]).scaled(drift)
+        draw = self.draws[rng.integers(len(self.draws))]
+        by_name = dict(zip(self._features_of_draws(), draw, strict=False))
+        return LinearStepTime.of(by_name).scaled(drift)
+
+    def _features_of_draws(self) -> tuple[str, ...]:
+        """Return the features of each draw: those of a calibration by its steps, or its own."""
+        return FEATURES if set(self.coefficients) <= set(FEATURES) else tuple(self.coefficients)
 
     def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
         """Return a draw as ``drawn``; beyond the measured ranges it costs ``factor`` as much."""

@@ -95,6 +95,17 @@ def base_policies(deployment: Deployment) -> PolicyConfig:
     )
 
 
+def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> PolicyConfig:
+    """Return continuous batching on memory that no trace fills: no device says how large it is."""
+    return PolicyConfig(
+        max_model_len=max_model_len,
+        max_seqs=MAX_SEQS,
+        token_budget=TOKEN_BUDGET,
+        block_tokens=BLOCK_TOKENS,
+        kv_tokens=NEVER_FULL_TOKENS,
+    )
+
+
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
     """Return ``config`` with the KV memory that fits the deployment, and how it grows.
 

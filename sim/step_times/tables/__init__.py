@@ -3,6 +3,8 @@
 from sim.step_times.tables.efficiency_fit import EfficiencyFit, fit_efficiency
 from sim.step_times.tables.held_out import HeldOutError, held_out_error
 from sim.step_times.tables.interpolate import Curve, Surface
+from sim.step_times.tables.layer_bundle import LayerTimes, read_layer_bundle
+from sim.step_times.tables.layer_table import LayerTable
 from sim.step_times.tables.operator_table import OperatorTable, OperatorTimes
 from sim.step_times.tables.phase_table import PhaseTable
 from sim.step_times.tables.table import Table
@@ -12,6 +14,8 @@ __all__ = [
     "Curve",
     "EfficiencyFit",
     "HeldOutError",
+    "LayerTable",
+    "LayerTimes",
     "OperatorTable",
     "OperatorTimes",
     "PhaseTable",
@@ -21,4 +25,5 @@ __all__ = [
     "TableProfile",
     "fit_efficiency",
     "held_out_error",
+    "read_layer_bundle",
 ]

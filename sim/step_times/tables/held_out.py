@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.step_times.step_time import FloatArray
-from sim.step_times.tables.interpolate import Curve, Places, Surface
+from sim.step_times.tables.interpolate import Interpolated, Places
 
 _FEWEST_POINTS = 4
 _MEDIAN_OF_NORMAL = 0.6745
@@ -18,18 +18,24 @@ _MEDIAN_OF_NORMAL = 0.6745
 
 @dataclass(frozen=True, slots=True)
 class HeldOutError:
-    """Absolute relative errors on the ``points`` that a fit to the others had not seen."""
+    """Absolute relative errors on the ``points`` that a fit to the others had not seen.
+
+    ``of_sum`` is the relative error of the sum of their times, in which errors of both signs
+    cancel.
+    """
 
     median: float
     p90: float
     points: int
+    of_sum: float = 0.0
 
     @classmethod
     def of(cls, predicted_s: FloatArray, measured_s: FloatArray) -> "HeldOutError":
         """Return the error of predictions of measured times."""
         errors = np.abs(predicted_s / measured_s - 1)
         median, p90 = np.quantile(errors, (0.5, 0.9)).tolist()
-        return cls(median, p90, len(errors))
+        of_sum = float(predicted_s.sum() / measured_s.sum() - 1)
+        return cls(median, p90, len(errors), of_sum)
 
     def __str__(self) -> str:
         return f"{self.median:.1%} (median), {self.p90:.1%} (p90) on {self.points} unseen points"
@@ -45,7 +51,7 @@ def halves(points: int, seed: int) -> tuple[Places, Places]:
     return np.sort(order[: (points + 1) // 2]), np.sort(order[(points + 1) // 2 :])
 
 
-def held_out_error(table: Curve | Surface, seed: int = 0) -> HeldOutError | None:
+def held_out_error(table: Interpolated, seed: int = 0) -> HeldOutError | None:
     """Interpolate one half of the points and predict the other; None for fewer than 4 points."""
     if len(table.times_s) < _FEWEST_POINTS:
         return None

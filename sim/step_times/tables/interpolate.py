@@ -6,7 +6,8 @@ on in a straight line, by the slope over the last octave: on a grid of doublings
 segment, on a dense grid it does not follow the noise of the last two points. It never falls there.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,36 @@ LevelArray = npt.NDArray[np.int8]
 _LEAST_S = 1e-9
 
 
-class Curve:
-    """Seconds along one axis. ``x`` are distinct; ``times_s`` their times (at least 1 ns)."""
+class Interpolated(Protocol):
+    """Times between measured points, along one or more axes."""
 
-    def __init__(self, x: FloatArray, times_s: FloatArray) -> None:
+    times_s: FloatArray
+
+    @property
+    def coordinates(self) -> tuple[FloatArray, ...]:
+        """The place of every point, an array for each axis."""
+
+    def __call__(self, *places: Any, **by_name: Any) -> FloatArray:
+        """Return the seconds at places, an array for each axis."""
+
+    def thinned(self, places: Places) -> "Interpolated":
+        """Return the table through some of the points only."""
+
+
+class Curve:
+    """Seconds along one axis. ``x`` are distinct; ``times_s`` their times (at least 1 ns).
+
+    A ``straight`` one joins its points by lines instead of monotone cubics.
+    """
+
+    def __init__(self, x: FloatArray, times_s: FloatArray, *, straight: bool = False) -> None:
         order = np.argsort(x)
         self.x = np.asarray(x, dtype=np.float64)[order]
         self.times_s = np.maximum(np.asarray(times_s, dtype=np.float64)[order], _LEAST_S)
         self.low, self.high = float(self.x[0]), float(self.x[-1])
-        self._between = _monotone_cubic(self.x, self.times_s)
+        self._straight = straight
+        join = _lines if straight else _monotone_cubic
+        self._between = join(self.x, self.times_s)
         self._slope = self._last_slope()
 
     @property
@@ -47,12 +69,12 @@ class Curve:
 
     def thinned(self, places: Places) -> "Curve":
         """Return the table through some of the points only."""
-        return Curve(self.x[places], self.times_s[places])
+        return Curve(self.x[places], self.times_s[places], straight=self._straight)
 
     def levels(self, x: FloatArray) -> LevelArray:
         """Return how sure each time is, as places in ``LEVELS``."""
         inside = (x >= self.low) & (x <= self.high)
-        return _levels(np.isin(x, self.x), inside)
+        return as_levels(np.isin(x, self.x), inside)
 
     def _last_slope(self) -> float:
         start = max(self.low, self.high / 2)
@@ -109,7 +131,7 @@ class Surface:
             v <= np.minimum(self._highs[below], self._highs[above])
         )
         points_u, points_v = self.coordinates
-        return _levels(np.isin(u + 1j * v, points_u + 1j * points_v), inside)
+        return as_levels(np.isin(u + 1j * v, points_u + 1j * points_v), inside)
 
     def _measured(self, u: float) -> Curve:
         here = self.coordinates[0] == u
@@ -137,6 +159,10 @@ class Surface:
         return Curve(v, high(v) + slope * (u - last))
 
 
+def _lines(x: FloatArray, times_s: FloatArray) -> Any:
+    return partial(np.interp, xp=x, fp=times_s)
+
+
 def _monotone_cubic(x: FloatArray, times_s: FloatArray) -> Any:
     from scipy.interpolate import PchipInterpolator
 
@@ -162,5 +188,6 @@ def _shifted(curve: Curve, through: Curve) -> Curve:
     return Curve(v, through.times_s[0] + curve(v) - curve(through.x))
 
 
-def _levels(measured: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]) -> LevelArray:
+def as_levels(measured: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]) -> LevelArray:
+    """Return the place in ``LEVELS`` of each time."""
     return np.where(measured, 0, np.where(inside, 1, 2)).astype(np.int8)

@@ -1,6 +1,7 @@
 """CSV files of measured times, checked as they are read: errors name file, line and column."""
 
 import csv
+import gzip
 from math import inf
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from workloads.errors import ProfileError, did_you_mean
 
 _PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
 """No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""
+
+_PLAUSIBLE_KERNEL_US = (0.3, 1000.0)
+"""A GPU starts a kernel no quicker than in 1 us; the shortest of a file takes less than 1 ms."""
 
 MOST_FALL = 0.20
 """A share that a time may fall by where there is more work.
@@ -33,10 +37,11 @@ class Measurements:
         """Read a CSV; raise ``ProfileError`` where its rows are not equally long."""
         path = Path(path)
         try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
                 reader = csv.reader(file, strict=True)
                 rows = [(reader.line_num, row) for row in reader if row]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
             raise ProfileError(f"{path}: the table cannot be read ({error})") from error
         if len(rows) < 2:
             raise ProfileError(f"{path}: no rows; expected a CSV with a header and a row per point")
@@ -79,11 +84,22 @@ class Measurements:
         self._refuse(column, wrong, f"a whole number of at least {least}")
         return numbers
 
-    def times_s(self, column: str) -> "pd.Series[float]":
-        """Return a column of milliseconds, in seconds."""
+    def texts(self, column: str) -> "pd.Series[str]":
+        """Return a column as text."""
+        return self._text(column).str.strip()
+
+    def numbers(self, column: str) -> "pd.Series[float]":
+        """Return a column of numbers of at least 0."""
         numbers = self._numbers(column)
-        self._refuse(column, ~(numbers >= 0), "a time in ms, at least 0")
-        return numbers * 1e-3
+        self._refuse(column, ~(numbers >= 0), "a number of at least 0")
+        return numbers
+
+    def times_s(self, column: str, unit_s: float = 1e-3) -> "pd.Series[float]":
+        """Return a column of times in seconds; it has them in ``unit_s`` (a ms, or a us)."""
+        numbers = self._numbers(column)
+        unit = "ms" if unit_s == 1e-3 else "us"
+        self._refuse(column, ~(numbers >= 0), f"a time in {unit}, at least 0")
+        return numbers * unit_s
 
     def is_blank(self, column: str) -> bool:
         """Return whether no row has a value in this column: the operator was not measured."""
@@ -127,6 +143,17 @@ def require_milliseconds(path: Path, times_s: FloatArray) -> None:
         raise ProfileError(
             f"{path}: the shortest time is {shortest_s * 1e3:.3g} ms; times must be in ms, these "
             f"look like {other}"
+        )
+
+
+def require_microseconds(path: Path, times_s: "pd.Series[float]") -> None:
+    """Raise ``ProfileError`` for times of kernels that are not in microseconds."""
+    shortest_us, (least_us, most_us) = 1e6 * float(times_s.min()), _PLAUSIBLE_KERNEL_US
+    if not least_us <= shortest_us <= most_us:
+        other = "ms or seconds" if shortest_us < least_us else "nanoseconds"
+        raise ProfileError(
+            f"{path}: column 'time_us': the shortest time is {shortest_us:.3g} us; times must be "
+            f"in us, these look like {other}"
         )
 
 

@@ -1,15 +1,16 @@
 """The base of tables of measured times: their parts, ranges and errors."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.batch import BatchShape
-from sim.step_times.step_time import FloatArray
+from sim.step_times.step_time import FloatArray, StepTime
 from sim.step_times.tables.held_out import HeldOutError, held_out_error
-from sim.step_times.tables.interpolate import LEVELS, Curve, LevelArray, Surface
+from sim.step_times.tables.interpolate import LEVELS, Interpolated, LevelArray
 
 Numbers = npt.ArrayLike
 
@@ -21,7 +22,7 @@ class TablePart(NamedTuple):
     """
 
     axes: tuple[str, ...]
-    times: Curve | Surface
+    times: Interpolated
     minor: bool = False
 
 
@@ -38,6 +39,18 @@ class StepColumns(NamedTuple):
     chunk_start: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class ScaledTable:
+    """A step-time model, ``factor`` times as slow."""
+
+    table: StepTime
+    factor: float
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the seconds of ``steps`` repetitions."""
+        return self.factor * self.table.seconds(shape, steps)
+
+
 class Table(ABC):
     """A step-time model that interpolates measured times (a ``StepTime``)."""
 
@@ -46,6 +59,10 @@ class Table(ABC):
     @abstractmethod
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
+
+    def scaled(self, factor: float) -> StepTime:
+        """Return a model that takes ``factor`` times as long."""
+        return ScaledTable(self, factor)
 
     def provenance(
         self,

@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
@@ -16,18 +15,6 @@ from sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
 from sim.step_times.tables.interpolate import LEVELS
 from sim.step_times.tables.table import Table
 from workloads.errors import ProfileError
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledTable:
-    """A step-time model, ``factor`` times as slow."""
-
-    table: StepTime
-    factor: float
-
-    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Return the seconds of ``steps`` repetitions."""
-        return self.factor * self.table.seconds(shape, steps)
 
 
 class TableFit:
@@ -47,7 +34,7 @@ class TableFit:
 
     def drawn(self, rng: np.random.Generator) -> StepTime:
         """Return the table times a lognormal factor as large as the held-out error."""
-        return ScaledTable(self.table, float(rng.lognormal(0.0, self.log_deviation)))
+        return self.table.scaled(float(rng.lognormal(0.0, self.log_deviation)))
 
     def noise_factors(self) -> NoiseSample:
         """Return 1: a table has medians, no noise."""

@@ -1,0 +1,50 @@
+"""The verdict on a recorded run, in words and tables."""
+
+import json
+import textwrap
+
+from app.text.provenance import rests_line
+from app.text.tables import note_lines
+from app.twin.recorded_verification import POINTS, RecordedVerification
+from loadtest.report.comparison_report import LEGEND, WIDTH, comparison_table, verdict_in_words
+
+_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+
+
+def recorded_as_json(found: RecordedVerification) -> str:
+    """Return the verification as JSON."""
+    return json.dumps(found.as_dict())
+
+
+def recorded_lines(found: RecordedVerification) -> list[str]:
+    """Return what served and what was recorded, a table of errors, and the verdict."""
+    measured = found.measured.scenario
+    said = " ".join(verdict_in_words(found.comparison)).replace("load test", "recorded run")
+    return [
+        f"recorded: {measured.get('trace')} ({measured.get('recorded_by', 'load test')}), "
+        f"{len(found.measured.requests)} requests",
+        *note_lines(measured.get("notes", ())),
+        *found.scenario.profile.describe(),
+        f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "
+        f"{found.scenario.policies.kv_tokens} KV tokens; "
+        f"{found.predicted.summary()['preemptions']} preemptions predicted",
+        "",
+        *_errors(found),
+        "",
+        comparison_table(found.comparison),
+        rests_line(found.predicted.extra["provenance"]),
+        "",
+        *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
+        "",
+        LEGEND,
+    ]
+
+
+def _errors(found: RecordedVerification) -> list[str]:
+    """Return the error of each latency at its mean and quantiles, in per cent."""
+    lines = [f"{'error, per cent':<16}" + "".join(f"{point:>9}" for point in POINTS)]
+    for name, label in _LATENCIES.items():
+        errors = (found.metrics[name][point]["error"] for point in POINTS)
+        cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
+        lines.append(f"{label:<16}" + "".join(f"{cell:>9}" for cell in cells))
+    return lines

@@ -1,0 +1,126 @@
+"""Judge a prediction by a run that others recorded: same requests, no load test."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.recorded.recorded_run import RecordedRun
+from loadtest.report.comparison import DEFAULT_LIMITS, METRICS, Comparison, Outcome, compare
+from loadtest.report.error_interval import MIN_REQUESTS
+from sim.experiments.predict import Interval, interval, predict_scenario, run_once
+from sim.experiments.scenario import Scenario
+from sim.records.metrics import LATENCIES, figure
+from sim.records.run import Run, save_files
+from sim.records.run_folder import Files, within
+from workloads.errors import LoadTestError
+from workloads.trace import Trace
+
+MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 40
+BUDGET_S = 10.0
+"""Wall time for the replications behind the intervals, where so many fit."""
+POINTS = ("mean", "p50", "p90", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedVerification:
+    """What was predicted for a recorded run, and how far it is off.
+
+    ``predicted`` is the simulation with the best estimate of the step times, ``intervals`` are over
+    their uncertainty, around it.
+    """
+
+    scenario: Scenario
+    predicted: Run
+    intervals: Mapping[str, Interval]
+    measured: Run
+    comparison: Comparison
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict."""
+        return self.comparison.outcome
+
+    @property
+    def metrics(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Predicted, measured and relative error of each latency (``POINTS``), in seconds."""
+        predicted, measured = self.predicted.summary(), self.measured.summary()
+        found: dict[str, dict[str, dict[str, float | None]]] = {}
+        for name in LATENCIES:
+            for point in POINTS:
+                ours, theirs = (figure(one, f"{name}.{point}") for one in (predicted, measured))
+                error = ours / theirs - 1 if ours is not None and theirs else None
+                entry = {"predicted": ours, "measured": theirs, "error": error}
+                found.setdefault(name, {})[point] = entry
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the verdict and all figures, for JSON."""
+        return {
+            "outcome": self.outcome,
+            "holds": self.outcome == "holds",
+            "metrics": self.metrics,
+            "intervals": {metric: asdict(one) for metric, one in self.intervals.items()},
+            "comparison": self.comparison.as_dict(),
+            "provenance": self.predicted.extra["provenance"],
+            "preemptions": self.predicted.summary()["preemptions"],
+            "policies": self.scenario.policies.as_dict(),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write both runs; raises ``NotSaved`` as ``Run.save`` does."""
+        save_files(folder, self._files)
+
+    def _files(self) -> Files:
+        yield from within("predicted", self.predicted.files())
+        yield from within("measured", self.measured.files())
+
+
+def verify_recorded(
+    recorded: RecordedRun,
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    replications: int | None = None,
+    limits: Mapping[str, float] = DEFAULT_LIMITS,
+) -> RecordedVerification:
+    """Simulate the requests of a recorded run and compare.
+
+    ``replications`` are by default as many as ``BUDGET_S`` allows. Raises ``LoadTestError`` for a
+    run with too few finished requests to be judged.
+    """
+    require_enough(recorded.trace)
+    run = run_once(recorded.trace, scenario, seed=seed)
+    if replications is None:
+        affordable = BUDGET_S / max(1e-3, run.extra["simulation"]["wall_s"])
+        replications = max(FEWEST_REPLICATIONS, min(MOST_REPLICATIONS, int(affordable)))
+    if scenario.is_repeatable():
+        replications = 1
+    found = predict_scenario(recorded.trace, scenario, seed=seed, replications=replications)
+    summary = run.summary()
+    intervals = {
+        metric: _around(value, spread)
+        for metric in METRICS
+        if (value := figure(summary, metric)) is not None
+        and (spread := interval(found.summaries, metric)) is not None
+    }
+    comparison = compare(intervals, [recorded.run], limits, requests=run.requests)
+    return RecordedVerification(scenario, run, intervals, recorded.run, comparison)
+
+
+def require_enough(trace: Trace) -> None:
+    """Raise ``LoadTestError`` where a recorded run has too few requests to be judged."""
+    if len(trace) < MIN_REQUESTS:
+        raise LoadTestError(
+            f"--recorded: {trace.source} has {len(trace)} finished requests; at least "
+            f"{MIN_REQUESTS} are needed, better 200"
+        )
+
+
+def _around(value: float, spread: Interval) -> Interval:
+    """Return the interval of the best estimate: its own figure, the spread of the draws.
+
+    A draw scales the step times, and no figure falls where they grow, so the figure at the middle
+    draw is that of the best estimate: without the Monte-Carlo error of a median.
+    """
+    return Interval(value, min(value, spread.low), max(value, spread.high))

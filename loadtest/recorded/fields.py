@@ -1,0 +1,63 @@
+"""Reading the fields of a record: nested keys, numbers, times of any unit."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from workloads.fields import stamp_ns
+from workloads.rows import RowError
+
+UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""Seconds of each unit of time."""
+
+
+def within(record: Mapping[str, Any], *keys: str) -> Any:
+    """Return the value at nested keys; None where one is missing."""
+    found: Any = record
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def number(name: str, value: Any) -> float:
+    """Return a finite number; raise ``RowError`` for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise RowError(name, "not a number", value) from None
+    if type(value) not in (int, float) or not isfinite(value):
+        raise RowError(name, "missing" if value is None else "not a number", value)
+    return float(value)
+
+
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    """Return a list of finite numbers."""
+    if not isinstance(value, list):
+        raise RowError(name, "not a list of numbers", value)
+    return tuple(number(name, one) for one in value)
+
+
+def optional(name: str, value: Any, unit_s: float = 1.0) -> float | None:
+    """Return a number times ``unit_s``; None where there is none."""
+    return None if value is None else unit_s * number(name, value)
+
+
+def count(name: str, value: Any) -> int:
+    """Return a whole number from 0 on."""
+    found = number(name, value)
+    if found < 0 or found != int(found):
+        raise RowError(name, "not a whole number from 0 on", value)
+    return int(found)
+
+
+def moment_s(name: str, value: Any, unit_s: float = 1.0) -> float | None:
+    """Return a time stamp in seconds: a number times ``unit_s``, or ISO 8601 text."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        try:
+            return unit_s * float(value)
+        except ValueError:
+            return stamp_ns(name, value) / 1e9
+    return unit_s * number(name, value)

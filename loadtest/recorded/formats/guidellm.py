@@ -1,0 +1,49 @@
+"""The JSON report of GuideLLM: benchmarks with the requests of each, stamps in seconds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadtest.recorded.fields import count, moment_s, within
+from loadtest.recorded.recording import Record, RecordedRequest, Recording
+from workloads.rows import RowError
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is a report with the requests of its benchmarks."""
+    benchmarks = record.get("benchmarks")
+    return isinstance(benchmarks, list) and "requests" in (benchmarks[0] if benchmarks else {})
+
+
+def read(records: Sequence[Record]) -> Recording:
+    """Read the requests of the one benchmark of a report."""
+    benchmarks = records[0].fields["benchmarks"]
+    if len(benchmarks) > 1:
+        raise RowError(
+            "benchmarks", f"{len(benchmarks)} of them; run GuideLLM with one rate per report", None
+        )
+    groups = benchmarks[0]["requests"]
+    requests = [
+        _request(f"benchmarks[0].requests.{kind}[{at}]", fields, kind)
+        for kind in ("successful", "incomplete", "errored")
+        for at, fields in enumerate(groups.get(kind) or [])
+    ]
+    return Recording("GuideLLM", requests, ("no stamps of single tokens",))
+
+
+def _request(place: str, fields: Mapping[str, Any], kind: str) -> RecordedRequest:
+    timings = within(fields, "info", "timings") or {}
+    try:
+        first_s, last_s = (
+            moment_s(name, timings.get(name))
+            for name in ("first_token_iteration", "last_token_iteration")
+        )
+        start = timings.get("targeted_start")
+        arrival_s = moment_s("request_start", timings.get("request_start", start))
+        name = str(fields.get("request_id") or place)
+        prompt_tokens = count("prompt_tokens", fields.get("prompt_tokens") or 0)
+        if kind != "successful":
+            return RecordedRequest(name, prompt_tokens, 0, arrival_s, error=kind)
+        output_tokens = count("output_tokens", fields.get("output_tokens"))
+        return RecordedRequest(name, prompt_tokens, output_tokens, arrival_s, first_s, last_s)
+    except RowError as error:
+        raise error.inside(place) from None

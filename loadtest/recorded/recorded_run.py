@@ -1,0 +1,157 @@
+"""A recorded run as one of our run folders: what was sent, and what came back when.
+
+Beside the files of a load test the folder has ``trace.jsonl``, the requests as they were sent, so
+that the same load can be simulated.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from loadtest.recorded.recording import RecordedRequest, Recording
+from loadtest.report.records import requests_frame
+from loadtest.report.rows import Row
+from sim.records.run import Run, RunError, load_run, machine_facts, save_files
+from sim.records.run_folder import Files
+from workloads.errors import TraceError
+from workloads.native import trace_text
+from workloads.reading import read_trace
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.trace import Trace
+
+TRACE = "trace.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A measured run, and the requests that were sent in it."""
+
+    run: Run
+    trace: Trace
+
+    def save(self, folder: Path) -> Path:
+        """Write the run folder; raises ``NotSaved`` as ``Run.save`` does."""
+        save_files(folder, self._files)
+        return folder
+
+    def _files(self) -> Files:
+        files = dict(self.run.files())
+        summary = files.popitem()  # stays the last one: its presence means complete
+        yield from files.items()
+        yield TRACE, trace_text(self.trace).encode()
+        yield summary
+
+
+def load_recorded_run(folder: Path) -> RecordedRun:
+    """Read the folder of an imported run, or of a load test of ours.
+
+    Raises ``RunError`` for a folder that is no run, or a simulated one.
+    """
+    run = load_run(folder)
+    if run.kind != "loadtest":
+        raise RunError(f"{folder}: a simulation; a recorded run was measured (loadtest import)")
+    kept = folder / TRACE
+    return RecordedRun(run, read_trace(kept) if kept.exists() else _trace_of(run, folder))
+
+
+def as_recorded_run(recording: Recording, source: str) -> RecordedRun:
+    """Return the run of a recording; its clock begins with the first arrival.
+
+    Raises ``TraceError`` where arrivals are missing: the load cannot be known then.
+    """
+    arrivals = [one.arrival_s for one in recording.requests]
+    missing = sum(arrival is None for arrival in arrivals)
+    if missing or not arrivals:
+        raise TraceError(
+            f"{source}: {missing} of {counted(len(arrivals), 'request')} have no arrival time, so "
+            f"the load cannot be replayed: {recording.no_arrivals}"
+        )
+    zero_s = min(arrival for arrival in arrivals if arrival is not None)
+    requests = sorted(recording.requests, key=lambda one: one.arrival_s or 0.0)
+    notes = (*recording.notes, *_notes(requests))
+    trace = Trace(
+        tuple(_request(one, zero_s) for one in requests if one.error is None), source, notes=notes
+    )
+    run = Run(
+        "loadtest",
+        requests_frame([_row(one, zero_s) for one in requests]),
+        pd.DataFrame(),
+        scenario={"trace": source, "recorded_by": recording.tool, "notes": list(notes)},
+        meta=machine_facts(),
+    )
+    return RecordedRun(run, trace)
+
+
+def _notes(requests: list[RecordedRequest]) -> list[str]:
+    finished = [one for one in requests if one.error is None]
+    notes = []
+    if len(finished) < len(requests):
+        failed = len(requests) - len(finished)
+        notes.append(
+            f"{counted(failed, 'failed request')}: not simulated, though the server had it"
+        )
+    for name, lacking in (
+        ("first token", sum(one.first_token_s is None for one in finished)),
+        ("last token", sum(one.last_token_s is None for one in finished)),
+    ):
+        if lacking:
+            notes.append(f"{counted(lacking, 'request')} without the stamp of the {name}")
+    return notes
+
+
+def _request(one: RecordedRequest, zero_s: float) -> Request:
+    return Request(
+        one.request_id,
+        (one.arrival_s or 0.0) - zero_s,
+        one.prompt_tokens,
+        one.output_tokens,
+        prefix_block_ids=one.prefix_block_ids,
+        block_tokens=one.block_tokens,
+    )
+
+
+def _row(one: RecordedRequest, zero_s: float) -> Row:
+    def since(stamp_s: float | None) -> float:
+        return float("nan") if stamp_s is None else stamp_s - zero_s
+
+    return {
+        "request_id": one.request_id,
+        "status": "finished" if one.error is None else "failed",
+        "scheduled_s": since(one.arrival_s),
+        "sent_s": since(one.arrival_s),
+        "first_token_s": since(one.first_token_s),
+        "last_token_s": since(one.last_token_s),
+        "prompt_tokens": one.prompt_tokens,
+        "output_tokens": one.output_tokens,
+        "cached_tokens": one.cached_tokens or 0,
+        "preemptions": 0,
+        "queue_s": np.nan if one.queue_s is None else one.queue_s,
+        "replica": 0,
+        "error": one.error,
+        "first_chunk_tokens": 1,
+        "first_chunk_told": False,
+        "tokens_from": "recording",
+        "asked_output_tokens": one.output_tokens,
+        "first_event_s": since(one.first_token_s),
+        "first_sure_s": since(one.first_token_s),
+        "first_output_s": since(one.first_token_s),
+        "chunk_s": np.array(one.chunk_s) - zero_s,
+        "response_id": None,
+        "attempts": 1,
+    }
+
+
+def _trace_of(run: Run, folder: Path) -> Trace:
+    """Return the requests of a load test of ours, by what its clients saw."""
+    finished = run.requests[run.requests["status"] == "finished"].sort_values("scheduled_s")
+    columns = finished[["request_id", "sent_s", "prompt_tokens", "output_tokens"]]
+    requests = tuple(
+        Request(str(name), float(sent_s), int(prompt_tokens), int(output_tokens))
+        for name, sent_s, prompt_tokens, output_tokens in columns.itertuples(index=False)
+    )
+    if not requests:
+        raise RunError(f"{folder}: no request finished")
+    return Trace(requests, str(run.scenario.get("trace", folder)), notes=("without prefix ids",))

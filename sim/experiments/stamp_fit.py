@@ -1,0 +1,248 @@
+"""Step times from nothing but the stamps of requests: a fit with the simulator in the loop.
+
+A server's log has no steps, but every latency in it is a sum of steps. So the coefficients of the
+step-time model are those with which the simulator, given the same requests and limits, comes
+nearest to the measured latencies: least squares of the logarithms of simulated / measured TTFT,
+TPOT and E2E, with a soft L1 loss against outliers.
+
+A request that arrives waits for the step under way, whose phase nobody knows: a TTFT of few steps
+is that uncertain, and counts the less.
+
+What the log does not show stays near a prior. Without one, that is a rough guess from the log
+itself, from which a coefficient may go far (``_LOOSE``); a prior from a data sheet or from tables
+holds it closer (``_FIRM``). The covariance is the sandwich of the Gauss-Newton Hessian around the
+products of the residuals, summed over blocks of consecutive requests, which share a queue.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import NO_LATENCY, simulate
+from sim.records.metrics import LATENCIES
+from sim.records.run import Run
+from sim.step_times.step_time import ApiLatency, LinearStepTime
+from workloads.trace import Trace
+
+FITTED = (
+    "constant",
+    "decode_sequences",
+    "prefill_chunks",
+    "rows_from_0",
+    "rows_from_128",
+    "rows_from_256",
+    "decode_context_tokens",
+    "prefill_pairs",
+)
+"""The features that are fitted: the weights are read up to some 200 rows, then rows cost."""
+REQUEST_S = "request_s"
+"""The latency of the API, fitted too where the stamps are those of clients."""
+
+DRAWS = 64
+_SCALE = 0.02
+"""Residuals above this, relative, weigh less than by their square."""
+_PHASE = 1 / math.sqrt(12)
+"""Standard deviation of the phase of a step, in steps."""
+_LOOSE, _FIRM = 1.5, 0.35
+"""Standard deviations of the logarithm of a coefficient around the guess, or around the prior."""
+_MOST_CHANGE = math.log(100.0)
+_IDENTIFIED = 0.3
+"""A coefficient whose logarithm is known better than this is identified."""
+_DIFFERENCE = 0.1
+_MOST_ITERATIONS = 10
+_GROUPS = (
+    ("constant", "decode_sequences", "prefill_chunks", REQUEST_S),
+    ("rows_from_0", "rows_from_128", "rows_from_256", "prefill_pairs"),
+    ("decode_context_tokens",),
+)
+"""Fitted first, each with one factor: the weights, the products, the keys and values."""
+
+_CONTEXT_PER_STEP = 8e-6
+"""Keys and values of a token over the weights, in bytes: of a model of 8B with 8 KV heads."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StampFit:
+    """What the stamps say of the step times.
+
+    ``coefficients`` by name, in seconds; ``deviations`` are standard deviations of their
+    logarithms, ``draws`` are from their joint distribution, in their order. ``singular_values`` are
+    those of the residuals' derivatives, prior left out: near zero for what the log does not show.
+    ``run`` is the simulation with the coefficients.
+    """
+
+    coefficients: Mapping[str, float]
+    deviations: Mapping[str, float]
+    draws: Sequence[Sequence[float]]
+    singular_values: Sequence[float]
+    run: Run
+    simulations: int
+
+    @property
+    def identified(self) -> list[str]:
+        """The coefficients that the log identifies."""
+        return [name for name, value in self.deviations.items() if value < _IDENTIFIED]
+
+    def model(self) -> LinearStepTime:
+        """Return the step-time model."""
+        return _model(self.coefficients)
+
+
+def fit_stamps(
+    trace: Trace,
+    config: PolicyConfig,
+    measured: pd.DataFrame,
+    *,
+    prior: Mapping[str, float] | None = None,
+    with_api: bool = False,
+    seed: int = 0,
+    on_simulation: Callable[[int], None] = lambda done: None,
+) -> StampFit:
+    """Fit the step times of a server under ``config`` to the latencies of some of its requests.
+
+    ``measured`` has ``request_id`` and ``LATENCIES`` of the requests that count, in seconds; the
+    load is the whole ``trace``. ``prior`` has coefficients by name. With ``with_api`` the latency
+    before the scheduler is fitted too. ``on_simulation`` receives the number of simulations done.
+    """
+    guess = {**_guess(trace, config, measured), **(prior or {})}
+    names = [*FITTED, *([REQUEST_S] if with_api else [])]
+    start = np.log([max(guess[name], 1e-12) for name in names])
+    firm = np.array([_FIRM if prior and prior.get(name) else _LOOSE for name in names])
+    residuals = _Residuals(trace, config, measured, names, on_simulation)
+
+    def with_prior(x: Floats) -> Floats:
+        return np.concatenate([residuals(x), (x - start) / firm * _SCALE])
+
+    together = np.array([[name in group for group in _GROUPS] for name in names], dtype=float)
+    roughly = _least_squares(lambda y: with_prior(start + together @ y), len(_GROUPS))
+    nearer = start + together @ (roughly.x - 1)
+    found = _least_squares(lambda y: with_prior(nearer + y), len(names))
+    x = nearer + found.x - 1
+    shown = residuals.size
+    covariance = _covariance(found.jac, residuals(x), shown, len(measured))
+    rng = np.random.default_rng(seed)
+    draws = np.exp(rng.multivariate_normal(x, covariance, DRAWS))
+    deviations = np.sqrt(np.diag(covariance))
+    return StampFit(
+        dict(zip(names, np.exp(x).tolist(), strict=True)),
+        dict(zip(names, deviations.tolist(), strict=True)),
+        draws.tolist(),
+        np.linalg.svd(found.jac[:shown] / _SCALE, compute_uv=False).tolist(),
+        residuals.simulated(x),
+        residuals.simulations,
+    )
+
+
+def _least_squares(residuals: Callable[[Floats], Floats], parameters: int) -> Any:
+    """Return the fit of changes of logarithms, from no change on."""
+    from scipy.optimize import least_squares
+
+    return least_squares(
+        lambda changes: residuals(changes - 1),  # around 1, so that steps are of _DIFFERENCE
+        np.ones(parameters),
+        bounds=(1 - _MOST_CHANGE, 1 + _MOST_CHANGE),
+        loss="soft_l1",
+        f_scale=_SCALE,
+        diff_step=_DIFFERENCE,
+        max_nfev=_MOST_ITERATIONS,
+        ftol=1e-3,
+        xtol=1e-3,
+    )
+
+
+class _Residuals:
+    """Logarithms of simulated / measured latencies, weighted by how well they are known."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        config: PolicyConfig,
+        measured: pd.DataFrame,
+        names: Sequence[str],
+        on_simulation: Callable[[int], None],
+    ) -> None:
+        self._trace, self._config, self._names = trace, config, names
+        self._ids = measured["request_id"]
+        self._measured = measured[[*LATENCIES]].to_numpy(float)
+        self._weights = _weights(measured)
+        self._on_simulation = on_simulation
+        self.simulations = 0
+        self.size = self._measured.size
+
+    def __call__(self, x: Floats) -> Floats:
+        """Return the residuals, request by request; 0 where nothing was measured."""
+        frame = self.simulated(x).requests.set_index("request_id")
+        simulated = frame.loc[self._ids, [*LATENCIES]].to_numpy(float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.log(simulated / self._measured) * self._weights
+        found[~np.isfinite(found)] = 0.0
+        return np.asarray(found.ravel())
+
+    def simulated(self, x: Floats) -> Run:
+        """Return the run with these coefficients."""
+        by_name = dict(zip(self._names, np.exp(x).tolist(), strict=True))
+        api = ApiLatency(by_name[REQUEST_S]) if REQUEST_S in by_name else NO_LATENCY
+        run = simulate(self._trace, build_scheduler(self._config), _model(by_name), api=api)
+        self.simulations += 1
+        self._on_simulation(self.simulations)
+        return run
+
+
+def _model(by_name: Mapping[str, float]) -> LinearStepTime:
+    return LinearStepTime.of({name: by_name[name] for name in FITTED})
+
+
+def _weights(measured: pd.DataFrame) -> Floats:
+    """Return 1, for TTFT less by the phase of the step that a request waits for."""
+    weights = np.ones((len(measured), len(LATENCIES)))
+    step_s = measured["tpot_s"].fillna(measured["tpot_s"].median()).fillna(0.0)
+    unsure = _PHASE * step_s / measured["ttft_s"] / _SCALE
+    weights[:, LATENCIES.index("ttft_s")] = 1 / np.sqrt(1 + unsure.fillna(0.0).to_numpy() ** 2)
+    return weights
+
+
+def _covariance(jacobian: Floats, residuals: Floats, shown: int, requests: int) -> Floats:
+    """Return the sandwich covariance of the logarithms of the coefficients.
+
+    ``jacobian`` has the rows of the residuals, then those of the prior.
+    """
+    bread = np.linalg.inv(jacobian.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1]))
+    gradients = jacobian[:shown] * residuals[:, None]
+    size = max(1, round(math.sqrt(requests))) * len(LATENCIES)
+    sums = np.add.reduceat(gradients, np.arange(0, shown, size))
+    prior = jacobian[shown:]
+    meat = sums.T @ sums + _SCALE**2 * prior.T @ prior
+    found = bread @ meat @ bread
+    return np.asarray((found + found.T) / 2)
+
+
+def _guess(trace: Trace, config: PolicyConfig, measured: pd.DataFrame) -> dict[str, float]:
+    """Return coefficients of the right order of magnitude, from the log alone."""
+    step_s = float(measured["tpot_s"].quantile(0.05))
+    if not step_s > 0:
+        step_s = float(measured["e2e_s"].quantile(0.05)) or 0.01
+    prompts = {request.request_id: request.prompt_tokens for request in trace}
+    lengths = measured["request_id"].map(prompts).to_numpy(float)
+    longer = lengths >= np.median(lengths)
+    per_row_s = np.quantile(measured["ttft_s"].to_numpy(float)[longer] / lengths[longer], 0.05)
+    row_s = float(max(step_s / 2000, per_row_s / 2))
+    return {
+        "constant": 0.7 * step_s,
+        "decode_sequences": step_s / 1000,
+        "prefill_chunks": step_s / 200,
+        "rows_from_0": 0.35 * row_s,
+        "rows_from_128": 0.5 * row_s,
+        "rows_from_256": row_s,
+        "decode_context_tokens": _CONTEXT_PER_STEP * step_s,
+        "prefill_pairs": row_s / 20_000,
+        REQUEST_S: step_s / 20,
+    }

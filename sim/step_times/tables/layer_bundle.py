@@ -1,0 +1,230 @@
+"""Layer times of a GPU, in the CSV files that LLMServingSim's profiler measures through vLLM.
+
+A bundle is a folder with ``meta.yaml`` and a folder ``tp1``, ``tp2`` ... for each degree of tensor
+parallelism, whose files have microseconds of one layer on one rank. Files may be gzipped.
+
+====================  ==========================================================================
+``dense.csv``         operators that depend on the rows alone: layer, tokens
+``per_sequence.csv``  head and sampler: layer, sequences
+``attention.csv``     attention: prefill_chunk, kv_prefill, n_decode, kv_decode
+``moe.csv``           experts: tokens, activated_experts
+``skew.csv``          attention of unequal contexts: pc, n, t_mean_us, t_max_us, t_skew_us
+====================  ==========================================================================
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from sim.step_times.tables.attention_grid import AttentionGrid
+from sim.step_times.tables.context_skew import ContextSkew, fit_skew
+from sim.step_times.tables.interpolate import Curve, Surface
+from sim.step_times.tables.measurements import Measurements, points, require_microseconds
+from workloads.errors import ProfileError
+
+_ONCE = ("embedding", "final_layernorm")
+"""Operators of ``dense.csv`` that run once a step, not once a layer."""
+_TWICE = ("layernorm",)
+"""Operators that run twice a layer: before attention, and before the feed-forward part."""
+_NEEDED = ("layernorm", "qkv_proj", "o_proj", *_ONCE)
+_FEED_FORWARD = ("gate_up_proj", "down_proj")
+"""Operators that a model without experts needs too."""
+_HEAD = ("lm_head", "sampler")
+_ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+_SKEW_TIMES = ("t_mean_us", "t_max_us", "t_skew_us")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Seconds on one of ``ranks`` devices.
+
+    ``layer`` (by rows), ``attention`` and ``experts`` (by rows and experts that they reach) are per
+    layer, ``once`` (by rows) and ``head`` (by sequences) per step. ``decode_skew`` is the skew of
+    steps without chunks, ``mixed_skew`` of those with chunks; None where none is known.
+    """
+
+    name: str
+    model: str
+    ranks: int
+    layer: Curve
+    once: Curve
+    head: Curve
+    attention: AttentionGrid
+    experts: Surface | None = None
+    decode_skew: ContextSkew | None = None
+    mixed_skew: ContextSkew | None = None
+
+
+def read_layer_bundle(folder: Path, ranks: int | None = None) -> LayerTimes:
+    """Read a bundle, or one of its ``tp`` folders; ``ranks`` chooses where there are several.
+
+    Raises ``ProfileError`` that names the file, and the line and column or the layer, of what is
+    missing or wrong.
+    """
+    at = _rank_folder(folder, ranks)
+    meta = _meta(at.parent / "meta.yaml")
+    experts = _experts(at)
+    layer, once = _dense(_table(at, "dense"), experts is not None)
+    decode_skew, mixed_skew = _skews(at, meta)
+    return LayerTimes(
+        f"{meta.get('gpu', 'layers')}, tensor parallel {at.name[2:]}",
+        str(meta.get("model", "")),
+        int(at.name[2:]),
+        layer,
+        once,
+        _head(_table(at, "per_sequence")),
+        _attention(_table(at, "attention")),
+        experts,
+        decode_skew,
+        mixed_skew,
+    )
+
+
+def _rank_folder(folder: Path, ranks: int | None) -> Path:
+    if not folder.is_dir():
+        raise ProfileError(f"{folder}: no such folder; give a bundle of layer times")
+    found = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
+    if not found:
+        raise ProfileError(f"{folder}: no folder tp1, tp2 ... with layer times in it")
+    if ranks is None:
+        ranks = min(found)
+    if ranks not in found:
+        there = ", ".join(found[known].name for known in sorted(found))
+        raise ProfileError(f"{folder}: no folder tp{ranks}; there is {there}")
+    return found[ranks]
+
+
+def _ranks(folder: Path) -> int:
+    """Return the degree that a folder is named for, 0 for any other folder."""
+    number = folder.name.removeprefix("tp")
+    return int(number) if folder.name.startswith("tp") and number.isdigit() else 0
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ProfileError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(found, dict):
+        raise ProfileError(f"{path}: not a YAML mapping, such as 'gpu: NVIDIA L40S'")
+    return found
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    places = (folder / f"{name}.csv", folder / f"{name}.csv.gz")
+    return next((place for place in places if place.exists()), None)
+
+
+def _table(folder: Path, name: str) -> Measurements:
+    path = _file(folder, name)
+    if path is None:
+        there = ", ".join(sorted(one.name for one in folder.iterdir()))
+        raise ProfileError(f"{folder}: no {name}.csv (nor {name}.csv.gz); there is {there}")
+    return Measurements.read(path)
+
+
+def _dense(table: Measurements, has_experts: bool) -> tuple[Curve, Curve]:
+    """Return the times by rows (of a layer, once a step)."""
+    needed = _NEEDED if has_experts else (*_NEEDED, *_FEED_FORWARD)
+    by_layer = _by_layer(table, "tokens", needed)
+    repeated = [name for name in by_layer if name not in _ONCE]
+    weights = [2 if name in _TWICE else 1 for name in repeated]
+    return (
+        _sum([by_layer[name] for name in repeated], weights),
+        _sum([by_layer[name] for name in _ONCE], [1] * len(_ONCE)),
+    )
+
+
+def _head(table: Measurements) -> Curve:
+    by_layer = _by_layer(table, "sequences", _HEAD)
+    return _sum(list(by_layer.values()), [1] * len(by_layer))
+
+
+def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str, Curve]:
+    """Return the times of every layer of a table."""
+    names = table.texts("layer")
+    present = sorted(set(names))
+    for name in needed:
+        if name not in present:
+            has = ", ".join(present)
+            raise ProfileError(f"{table.path}: column 'layer': no rows of {name!r}; it has {has}")
+    counts, times_s = table.counts(axis, 1), table.times_s("time_us", 1e-6)
+    require_microseconds(table.path, times_s)
+    return {
+        name: Curve(*points(times_s[names == name], counts[names == name]), straight=True)
+        for name in present
+    }
+
+
+def _sum(curves: Sequence[Curve], weights: Sequence[int]) -> Curve:
+    """Return the sum of times at every place where one of them was measured."""
+    x = np.unique(np.concatenate([curve.x for curve in curves]))
+    total_s = sum(weight * curve(x) for curve, weight in zip(curves, weights, strict=True))
+    return Curve(x, np.asarray(total_s), straight=True)
+
+
+def _attention(table: Measurements) -> AttentionGrid:
+    table = _plain_decodes(table)
+    rows, decodes = table.counts("prefill_chunk"), table.counts("n_decode")
+    start = _starts(table, rows)
+    context, times_s = table.counts("kv_decode"), table.times_s("time_us", 1e-6)
+    require_microseconds(table.path, times_s)
+    for column, present in (("prefill_chunk", rows), ("n_decode", decodes)):
+        if not (present > 0).any():
+            raise ProfileError(f"{table.path}: column {column!r}: no value above 0 in any row")
+    *places, medians_s = points(
+        times_s, rows, start.where(rows > 0, 0.0), decodes, context.where(decodes > 0, 0.0)
+    )
+    return AttentionGrid(tuple(places), medians_s)
+
+
+def _plain_decodes(table: Measurements) -> Measurements:
+    """Leave out decodes of several positions, which verify drafts."""
+    return table.only("decode_q_len", 1) if "decode_q_len" in table else table
+
+
+def _starts(table: Measurements, rows: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the positions before a chunk; newer bundles have its mean key length instead."""
+    if "kv_prefill" in table or "prefill_key" not in table:
+        return table.counts("kv_prefill")
+    return (table.numbers("prefill_key") - rows / 2).clip(lower=0.0)
+
+
+def _experts(folder: Path) -> Surface | None:
+    path = _file(folder, "moe")
+    if path is None:
+        return None
+    table = Measurements.read(path)
+    if "ep" in table:
+        table = table.only("ep", 1)
+    times_s = table.times_s("time_us", 1e-6)
+    require_microseconds(path, times_s)
+    rows, reached = table.counts("tokens", 1), table.counts("activated_experts", 1)
+    return Surface(*points(times_s, rows, reached))
+
+
+def _skews(folder: Path, meta: dict[str, Any]) -> tuple[ContextSkew | None, ContextSkew | None]:
+    """Return the skew of (steps of decodes, mixed steps); a bundle may say that it has none."""
+    path = _file(folder, "skew")
+    if path is None or not _is_enabled(meta.get("skew_fit")):
+        return None, None
+    table = Measurements.read(path)
+    mixed = (table.counts("pc") > 0).to_numpy()
+    decodes = table.counts("n", 1).to_numpy(float)
+    times_s = [table.times_s(column, 1e-6).to_numpy(float) for column in _SKEW_TIMES]
+
+    def skew(of: "np.ndarray[Any, np.dtype[np.bool_]]") -> ContextSkew | None:
+        return fit_skew(decodes[of], *(column_s[of] for column_s in times_s))
+
+    return skew(~mixed), skew(mixed)
+
+
+def _is_enabled(entry: Any) -> bool:
+    return not (isinstance(entry, dict) and entry.get("enabled") is False)

@@ -1,0 +1,143 @@
+"""Step times from layer times: exact steps, runs of steps, several chunks, ranks, skew."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.batch import BatchShape
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.shapes.catalogue import find_model
+from sim.step_times.roofline.links import Link
+from sim.step_times.tables import LayerTable, LayerTimes, read_layer_bundle
+from sim.step_times.tables.layer_table import as_one_chunk
+from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
+from workloads.errors import ProfileError
+from workloads.request import Request
+
+MODEL = find_model("llama-3.1-8b")
+LAYERS = 32
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> LayerTimes:
+    return read_layer_bundle(write_bundle(tmp_path_factory.mktemp("plain") / "layers"))
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> LayerTimes:
+    folder = tmp_path_factory.mktemp("skewed") / "layers"
+    return read_layer_bundle(write_bundle(folder, decodes=0.2, mixed=0.5))
+
+
+def step_us(rows: float, sequences: float, attention: float) -> float:
+    return LAYERS * (layer_us(rows) + attention) + once_us(rows) + head_us(sequences)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected_us"),
+    [
+        (BatchShape(8, 8 * 301, 8), step_us(8, 8, attention_us(0, 0, 8, 300))),
+        (BatchShape(0, 0, 0, ((256, 700),)), step_us(700, 1, attention_us(700, 256, 0, 0))),
+        (
+            BatchShape(64, 64 * 1001, 64, ((0, 448),)),
+            step_us(512, 65, attention_us(448, 0, 64, 1000)),
+        ),
+    ],
+)
+def test_a_step_is_the_sum_of_its_parts(
+    bundle: LayerTimes, shape: BatchShape, expected_us: float
+) -> None:
+    table = LayerTable(bundle, MODEL)
+    assert 1e6 * table.seconds(shape)[0] == pytest.approx(expected_us, rel=1e-9)
+    assert table.scaled(1.5).seconds(shape)[0] == pytest.approx(1.5 * table.seconds(shape)[0])
+
+
+def test_several_chunks_are_one_with_as_many_pairs() -> None:
+    assert as_one_chunk([(300, 64)]) == (64, 300)
+    rows, start = as_one_chunk([(1000, 100), (2000, 300)])
+    assert rows == 400
+    assert rows * (start + rows / 2) == pytest.approx(100 * 1050 + 300 * 2150)
+    rows, start = as_one_chunk([(0, 500), (0, 500)])
+    assert (start, rows * rows / 2) == (0, pytest.approx(2 * 500 * 250))
+
+
+def test_ranks_reduce_twice_a_layer_and_once_a_step(bundle: LayerTimes) -> None:
+    link, shape = Link(5e-6, 50e9), BatchShape(16, 16 * 200, 16)
+    alone = LayerTable(replace(bundle, ranks=2), MODEL)
+    joined = LayerTable(replace(bundle, ranks=2), MODEL, link)
+    size_bytes = 16 * 4096 * 2
+    message_s = 2 * 5e-6 + size_bytes / 50e9
+    assert joined.seconds(shape)[0] - alone.seconds(shape)[0] == pytest.approx(65 * message_s)
+
+
+def test_unequal_contexts_wait_for_the_longest(skewed: LayerTimes) -> None:
+    table = LayerTable(skewed, MODEL)
+    contexts = (101, 1001)
+    shape = BatchShape(2, sum(contexts), 2, decode_contexts=contexts)
+    equal = LayerTable(replace(skewed, decode_skew=None), MODEL)
+    gap_us = LAYERS * 0.2 * 0.001 * 2 * (1000 - 550)
+    found = 1e6 * (table.seconds(shape)[0] - equal.seconds(shape)[0])
+    assert found == pytest.approx(gap_us, rel=1e-6)
+    mixed = shape._replace(prefill_chunks=((0, 64),))
+    found = 1e6 * (table.seconds(mixed)[0] - equal.seconds(mixed)[0])
+    assert found == pytest.approx(LAYERS * 0.5 * 0.001 * 2 * (1000 - 550), rel=1e-6)
+
+
+def test_a_model_with_experts_needs_their_times(bundle: LayerTimes, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"no moe\.csv, but qwen3-30b-a3b has experts"):
+        LayerTable(bundle, find_model("qwen3-30b-a3b"))
+
+
+def test_experts_are_timed_by_how_many_a_step_reaches(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "layers")
+    rows = "\n".join(f"{n},{e},{2 * e}" for n in (1, 64, 2048) for e in (1, 8, 64, 128))
+    (folder / "tp1" / "moe.csv").write_text(f"tokens,activated_experts,time_us\n{rows}\n")
+    model = find_model("qwen3-30b-a3b")
+    times = read_layer_bundle(folder)
+    table = LayerTable(times, model)
+    many = table.seconds(BatchShape(0, 0, 0, ((0, 2048),)))[0]
+    dense_us = 48 * (layer_us(2048) + attention_us(2048, 0, 0, 0)) + once_us(2048) + head_us(1)
+    assert 1e6 * many - dense_us == pytest.approx(48 * 2 * 128, rel=1e-3)
+
+
+@given(
+    st.lists(st.integers(1, 6000), min_size=1, max_size=40),
+    st.integers(0, 40),
+    st.integers(1, 300),
+)
+def test_a_run_of_steps_is_its_single_steps(
+    skewed: LayerTimes, contexts: list[int], dead: int, steps: int
+) -> None:
+    table = LayerTable(skewed, MODEL)
+    growing = max(0, len(contexts) - dead)
+    shape = BatchShape(len(contexts), sum(contexts), growing, decode_contexts=tuple(contexts))
+    single = []
+    for step in range(steps):
+        now = [c + step * (place < growing) for place, c in enumerate(contexts)]
+        one = BatchShape(len(now), sum(now), growing, decode_contexts=tuple(now))
+        single.append(table.seconds(one)[0])
+    assert table.seconds(shape, steps).tolist() == single
+
+
+@pytest.mark.parametrize("kind", ["bundle", "skewed"])
+def test_macro_steps_change_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+    table = LayerTable(request.getfixturevalue(kind), MODEL)
+    policies = PolicyConfig(max_seqs=16, kv_tokens=6000, max_model_len=4096, batching="chunked")
+    requests = [Request(f"r{i}", 0.01 * i, 80 + 37 * i % 900, 40 + 13 * i % 300) for i in range(60)]
+    runs = [
+        simulate(requests, build_scheduler(policies), table, macro=macro) for macro in (True, False)
+    ]
+    assert runs[0].requests.equals(runs[1].requests)
+    assert len(runs[0].steps) < len(runs[1].steps)
+
+
+def test_its_uncertainty_is_that_of_all_unseen_points_together(bundle: LayerTimes) -> None:
+    table = LayerTable(bundle, MODEL)
+    errors = [error.of_sum for error in table.held_out_errors().values() if error]
+    assert table.log_deviation() == pytest.approx(np.abs(errors).max())
