@@ -58,6 +58,8 @@ class BatchShape(NamedTuple):
     """How many of the chunks, the first ones, verify drafts of a sequence that decodes."""
     decode_contexts: tuple[int, ...] = ()
     """The positions that each decode attends to, for a step-time model that ``wants_contexts``."""
+    longest_context: int = 0
+    """The most positions that a growing decode attends to, for a model that ``wants_longest``."""
 
     @property
     def sequences(self) -> int:
@@ -118,7 +120,7 @@ class Batch:
             decodes = group.size
             context = group.context_tokens + decodes
             if not self.chunks:
-                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped, 0, ()))
+                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped, 0, (), 0))
         growing = decodes
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
@@ -130,7 +132,7 @@ class Batch:
             else:
                 prefills += ((start, rows),)
         return tuple.__new__(
-            BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, ())
+            BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, (), 0)
         )
 
     def decode_contexts(self) -> tuple[int, ...]:
@@ -139,6 +141,15 @@ class Batch:
         ones = [entry for entry in self.chunks if entry.rows == 1]
         ones.sort(key=lambda entry: -entry.tokens)
         return (*members, *(entry.start + 1 for entry in ones))
+
+    def longest_context(self) -> int:
+        """Return the most positions that a growing decode attends to, its own too; 0 for none."""
+        group = self.lockstep
+        longest = group.longest_tokens() + 1 if group is not None and group.size else 0
+        for _, start, tokens, _, padding in self.chunks:
+            if tokens == 1 and not padding and start >= longest:
+                longest = start + 1
+        return longest
 
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:

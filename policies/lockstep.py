@@ -6,7 +6,7 @@ from how many stand at each place within a block.
 """
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from policies.sequence import Sequence
 
@@ -19,7 +19,7 @@ class Lockstep:
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
     """
 
-    __slots__ = ("_block", "_ends", "_joins", "_members", "_places", "context_tokens",
+    __slots__ = ("_block", "_ends", "_joins", "_leads", "_members", "_places", "context_tokens",
                  "granted_step", "size", "steps", "stopped")  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
@@ -32,6 +32,8 @@ class Lockstep:
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
         self._joins = 0
         self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
+        self._leads: list[tuple[int, int, Sequence]] | None = None
+        """Heap of (steps - computed, join, member), once the longest member was asked for."""
         self._places = [0] * (2 * block_tokens)
         """Members by (computed - steps) modulo the block, twice over so that slices wrap."""
 
@@ -52,6 +54,8 @@ class Lockstep:
         self.size += 1
         heappush(self._ends, (steps + seq.max_tokens - seq.base_generated_tokens, join, seq))
         self.context_tokens += computed
+        if self._leads is not None:
+            heappush(self._leads, (steps - computed, join, seq))
         place, places = (computed - steps) % block, self._places
         places[place] += 1
         places[place + block] += 1
@@ -95,6 +99,20 @@ class Lockstep:
             if members.get(seq) == join:
                 return step - self.steps
             heappop(ends)
+
+    def longest_tokens(self) -> int:
+        """Return the most computed tokens of a member; at least one member is needed."""
+        leads, members = self._leads, self._members
+        if leads is None:
+            now = self.steps
+            leads = [(now - seq.computed_tokens, join, seq) for seq, join in members.items()]
+            heapify(leads)
+            self._leads = leads
+        while True:
+            lead, join, seq = leads[0]
+            if members.get(seq) == join:
+                return self.steps - lead
+            heappop(leads)
 
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members need for ``steps`` positions beyond the granted."""

@@ -44,6 +44,7 @@ LOADTEST_ROOMS = [
     "stream",
     "plan",
     "report",
+    "recorded",
     "run",
     "mock",
 ]

@@ -9,12 +9,13 @@ import typer
 from typer import Option
 
 from app.scenario.black_box_options import BlackBoxOptions
-from app.scenario.common_options import Json, Seed
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.common_options import Json, Recorded, Seed
 from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
-from app.scenario.recorded_options import RecordedOptions
+from app.scenario.server_options import ServerOptions
 from app.text.progress import progress, report_progress
 from workloads.errors import LoadTestError
 
@@ -34,13 +35,14 @@ def calibrate(
     limits: BlackBoxOptions,
     policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
-    past: RecordedOptions,
+    served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
+    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    recorded: Recorded = None,
     until: Annotated[
         str,
         Option(
             metavar="SHARE",
             help="With --recorded: fit the stamps of the first 50%% of the requests, say.",
-            rich_help_panel=RecordedOptions.PANEL,
         ),
     ] = "100%",
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
@@ -67,10 +69,11 @@ def calibrate(
     """
     from app.text.verdict import profile_lines
 
-    if past.recorded is not None:
-        _recorded(past, until, model, policy, out, name or out.stem, seed, json)
+    if recorded is not None:
+        servers = replace(served, model=model)
+        _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
         return
-    past.check_absent()
+    served.check_absent()
     policy.check_live(SETTINGS_OF_A_RECORDED_RUN)
     more = [f"profile: {out}"]
     if url is None:
@@ -98,9 +101,10 @@ def calibrate(
 
 
 def _recorded(
-    past: RecordedOptions,
+    folder: Path,
     until: str,
-    model: str | None,
+    servers: ServerOptions,
+    link: ClusterOptions,
     policy: PolicyOptions,
     out: Path,
     name: str,
@@ -108,21 +112,21 @@ def _recorded(
     json: bool,
 ) -> None:
     """Calibrate from a recorded run."""
+    from app.scenario.scenarios import recorded_prior
     from app.text.recorded_calibration import calibration_lines
     from app.twin.recorded_calibration import calibrate_recorded
     from loadtest.recorded.recorded_run import load_recorded_run
     from sim.experiments.linearised import linearised
     from sim.experiments.stamp_fit import FITTED
 
-    assert past.recorded is not None
-    recorded = load_recorded_run(past.recorded)
-    config, model_times = past.prior(recorded.trace, model, policy)
+    recorded = load_recorded_run(folder)
+    config, model_times = recorded_prior(recorded.trace, servers, policy, link)
     prior = linearised(model_times, FITTED) if model_times else None
     with progress("simulations", total=MOST_SIMULATIONS) as advance:
         found = calibrate_recorded(
             recorded, config, until=_share(until), prior=prior, seed=seed, on_simulation=advance
         )
-    profile = found.profile(name, recorded, model)
+    profile = found.profile(name, recorded, servers.model)
     profile.save(out)
     if json:
         typer.echo(dumps({"profile": str(out), **found.as_dict()}))

@@ -11,12 +11,13 @@ import typer
 
 from app.commands.calibrate import MEASURED_SETTINGS, SETTINGS_OF_A_RECORDED_RUN
 from app.scenario.black_box_options import BlackBoxOptions
-from app.scenario.common_options import Json, RunFolder, Seed
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.common_options import Json, Recorded, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
-from app.scenario.recorded_options import RecordedOptions
+from app.scenario.server_options import ServerOptions
 from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
 from app.text.progress import report_progress
@@ -47,10 +48,12 @@ def verify(
     settings: Annotated[PolicyOptions, Only(*SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
-    past: RecordedOptions,
+    served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
+    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
     trace: Annotated[
         Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
     ] = None,
+    recorded: Recorded = None,
     url: Annotated[
         str | None, typer.Option(help="A running endpoint; default: start the bundled engine.")
     ] = None,
@@ -99,10 +102,11 @@ def verify(
     An endpoint without a step log that can be read here is calibrated as a black box. With
     --recorded nothing is sent: a run that was recorded elsewhere judges a profile or layer times.
     """
-    if past.recorded is not None:
-        _verify_recorded(past, model, profile, settings, seed, out, json)
+    if recorded is not None:
+        servers = replace(served, model=model, profiles=(profile,) if profile else ())
+        _verify_recorded(recorded, servers, link, settings, seed, out, json)
         return
-    past.check_absent()
+    served.check_absent()
     settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
     from app.twin.verification import (
         BLACK_BOX_ROUNDS,
@@ -143,30 +147,30 @@ def verify(
 
 
 def _verify_recorded(
-    past: RecordedOptions,
-    model: str | None,
-    profile: str | None,
+    folder: Path,
+    servers: ServerOptions,
+    link: ClusterOptions,
     settings: PolicyOptions,
     seed: int,
     out: Path | None,
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
+    from app.scenario.scenarios import recorded_server
     from app.text.recorded_verdict import recorded_as_json, recorded_lines
     from app.text.saving import saved_if_asked
     from app.twin.recorded_verification import verify_recorded
     from loadtest.recorded.recorded_run import load_recorded_run
     from loadtest.report.comparison import EXIT_CODES
 
-    assert past.recorded is not None
-    recorded = load_recorded_run(past.recorded)
-    scenario = past.scenario(recorded.trace, model, profile, settings)
+    recorded = load_recorded_run(folder)
+    scenario = recorded_server(recorded.trace, servers, settings, link)
     found = verify_recorded(recorded, scenario, seed=seed)
-    with saved_if_asked(found, out) as folder:
+    with saved_if_asked(found, out) as place:
         if json:
             typer.echo(recorded_as_json(found))
         else:
-            kept = [f"run folder: {folder}"] if folder else []
+            kept = [f"run folder: {place}"] if place else []
             typer.echo("\n".join([*recorded_lines(found), *kept]))
     if code := EXIT_CODES[found.outcome]:
         raise typer.Exit(code)

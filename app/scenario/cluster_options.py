@@ -1,9 +1,12 @@
 """Options of a cluster: how many servers, which router, how clients follow up."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
+
+if TYPE_CHECKING:
+    from sim.step_times.roofline.links import Link
 
 ClosedLoop = Annotated[
     bool | None,
@@ -25,6 +28,7 @@ class ClusterOptions:
     link_gb_per_s: Annotated[
         float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
     ] = None
+    link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
     closed_loop: ClosedLoop = None
 
     def changes(self) -> dict[str, Any]:
@@ -37,4 +41,14 @@ class ClusterOptions:
             changes["prefill_replicas"], changes["decode_replicas"] = self.prefill_decode
         if self.link_gb_per_s is not None:
             changes["link_bytes_per_s"] = self.link_gb_per_s * 1e9
+        if self.link_us is not None:
+            changes["link_latency_s"] = self.link_us * 1e-6
         return changes
+
+    def link(self) -> "Link | None":
+        """Return the link between the ranks of one server too, where both options are given."""
+        from sim.step_times.roofline.links import Link
+
+        if self.link_us is None or self.link_gb_per_s is None:
+            return None
+        return Link(1e-6 * self.link_us, 1e9 * self.link_gb_per_s)

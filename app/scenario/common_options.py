@@ -13,6 +13,13 @@ SLO = Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")
 Attainment = Annotated[float, Option(help="Share of the requests that must meet the SLO.")]
 Seed = Annotated[int, Option(help="Seed of every random stream.")]
 RunFolder = Annotated[Path | None, Option(help="Run folder to write.")]
+Recorded = Annotated[
+    Path | None,
+    Option(
+        metavar="RUN",
+        help="Instead of a live endpoint: a run folder of loadtest import, or of a load test.",
+    ),
+]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 
 

@@ -27,7 +27,7 @@ class ReplayScenario:
 
     def base(self) -> Scenario:
         """Return the servers with the policies and cluster of the file."""
-        servers = self.servers().base()
+        servers = self.servers().base(self.options.cluster.link())
         return self.file.settled(servers) if self.file else servers
 
     def policies(self) -> PolicyOptions:

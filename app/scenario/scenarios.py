@@ -8,12 +8,16 @@ import typer
 
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
+from app.scenario.server_options import ServerOptions
 from app.scenario.settings import NamedPolicies, parse_policies, with_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
+from policies.registry import build_scheduler
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.step_times.profile import Profile
+from sim.step_times.roofline.server import unlimited_policies
 from sim.step_times.server_model import ServerModel
+from sim.step_times.step_time import StepTime
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
@@ -38,6 +42,40 @@ def build_scenario(
         typer.echo(f"note: {note}", err=True)
     _warn_of_free_swaps(config, servers.servers())
     return replace(found, policies=config)
+
+
+def recorded_server(
+    trace: Trace,
+    servers: ServerOptions,
+    policy: PolicyOptions,
+    cluster: ClusterOptions,
+) -> Scenario:
+    """Return the one server of a recorded run.
+
+    Raises ``PolicyError`` where nothing says what served it.
+    """
+    if not servers.profiles and servers.model is None:
+        raise PolicyError(
+            "--recorded: say what served the run: --profile P, or --model M with --layers DIR "
+            "or --hardware H"
+        )
+    return build_scenario(trace, servers.base(cluster.link()), policy, ClusterOptions())
+
+
+def recorded_prior(
+    trace: Trace, servers: ServerOptions, policy: PolicyOptions, cluster: ClusterOptions
+) -> tuple[PolicyConfig, StepTime | None]:
+    """Return the policies of a recorded server, and the step times that a fit may start from.
+
+    These are of ``--model`` by its layer times or on ``--hardware``; None without them.
+    """
+    if servers.model is not None and (servers.hardware or servers.tables.given):
+        scenario = recorded_server(trace, servers, policy, cluster)
+        layout = build_scheduler(scenario.policies).memory.layout
+        return scenario.policies, scenario.profile.step_time(layout).model()
+    changes = policy.changes()
+    config, _ = fit_to_trace(with_settings(unlimited_policies(), changes), trace, changes)
+    return config, None
 
 
 def laid_over(

@@ -1,15 +1,135 @@
 """Options that choose the servers of a simulation: profiles, data sheets, or tables."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from app.scenario.table_options import TableOptions
 from workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from sim.experiments.scenario import Scenario
+    from sim.shapes.model import ModelShape
+    from sim.step_times.roofline.links import Link
+    from sim.step_times.tables import Table
+    from sim.techniques.setup import Setup
+
+
+_FORMATS = ("operators", "phases", "layers")
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Measured times of a model's operators, phases or layers."""
+
+    PANEL: ClassVar = "Tables"
+
+    operators: Annotated[tuple[Path, Path] | None, Option(metavar="MLP ATTENTION")] = None
+    """Operator times of that model: two CSV files in Vidur's columns."""
+    phases: Annotated[Path | None, Option()] = None
+    """TTFT and TBT tables in Splitwise's columns."""
+    where: Annotated[tuple[str, ...], Option(metavar="COLUMN=VALUE")] = ()
+    """Which rows of the tables."""
+    layers: Annotated[Path | None, Option(metavar="DIR")] = None
+    """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
+
+    @property
+    def given(self) -> str | None:
+        """The option that names a table, or None."""
+        return next((name for name in _FORMATS if getattr(self, name) is not None), None)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files or folders of the tables."""
+        found = [*(self.operators or ()), self.phases, self.layers]
+        return [path for path in found if path is not None]
+
+    def check(self) -> None:
+        """Raise ``PolicyError`` for options that do not go together."""
+        named = [name for name in _FORMATS if getattr(self, name) is not None]
+        if len(named) > 1:
+            raise PolicyError(f"--{named[1]}: either --{named[0]} or --{named[1]}, not both")
+        if self.where and self.operators is None and self.phases is None:
+            raise PolicyError("--where: chooses rows of --operators or --phases")
+
+    def over(self, setup: "Setup", link: "Link | None") -> "Scenario":
+        """Return the scenario of a setup with the step times of the table."""
+        from sim.experiments.scenario import Scenario
+        from sim.step_times.tables import TableProfile
+
+        scenario, deployment = setup.scenario(), setup.deployment
+        ranks = deployment.parallel.tensor
+        name, table = self._table(deployment.model, ranks, deployment.efficiency.overhead_s, link)
+        kv_bytes = deployment.kv_bytes_per_token()
+        server = TableProfile(name, table, scenario.policies, kv_bytes, setup.api)
+        return Scenario(scenario.policies, server, scenario.cluster)
+
+    def alone(self, model_name: str, link: "Link | None") -> "Scenario":
+        """Return a scenario of layer times alone: no device says how large its KV memory is."""
+        from sim.experiments.scenario import Scenario
+        from sim.shapes.catalogue import find_model
+        from sim.step_times.roofline.deployment import ACTIVATION_BYTES
+        from sim.step_times.roofline.server import unlimited_policies
+        from sim.step_times.tables import TableProfile
+
+        model = find_model(model_name)
+        name, table = self._table(model, None, 0.0, link)
+        policies = unlimited_policies(model.max_model_len)
+        kv_bytes = model.kv_elements_per_token() * ACTIVATION_BYTES
+        return Scenario(policies, TableProfile(name, table, policies, kv_bytes))
+
+    def _table(
+        self, model: "ModelShape", ranks: int | None, overhead_s: float, link: "Link | None"
+    ) -> "tuple[str, Table]":
+        from sim.step_times.tables import LayerTable, read_layer_bundle
+
+        if self.layers is not None:
+            times = read_layer_bundle(self.layers, ranks)
+            if times.ranks > 1 and link is None:
+                raise PolicyError(
+                    f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "
+                    "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
+                )
+            return times.name, LayerTable(times, model, link)
+        if self.operators is not None:
+            return self._operator_table(model, ranks or 1, overhead_s)
+        return self._phase_table(ranks or 1)
+
+    def _rows(self) -> dict[str, str]:
+        from workloads.key_values import key_value
+
+        return dict(key_value(text, "--where", form="COLUMN=VALUE") for text in self.where)
+
+    def _operator_table(
+        self, model: "ModelShape", ranks: int, overhead_s: float
+    ) -> "tuple[str, Table]":
+        from sim.step_times.tables import OperatorTable
+
+        assert self.operators is not None
+        table = OperatorTable.read(
+            *self.operators,
+            layers=model.layer_count,
+            tensor_parallel=ranks,
+            overhead_s=overhead_s,
+            where=self._rows(),
+        )
+        return self.operators[0].parent.name or "operators", table
+
+    def _phase_table(self, ranks: int) -> "tuple[str, Table]":
+        from sim.step_times.tables import PhaseTable
+
+        assert self.phases is not None
+        where = self._rows()
+        if unknown := where.keys() - {"model", "hardware"}:
+            raise PolicyError(f"--where: {min(unknown)!r}; a phase table has model, hardware")
+        table = PhaseTable.read(
+            self.phases,
+            model=where.get("model"),
+            hardware=where.get("hardware"),
+            tensor_parallel=ranks if ranks > 1 else None,
+        )
+        return self.phases.stem, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +157,8 @@ class ServerOptions:
     ] = None
     tables: TableOptions = field(default_factory=TableOptions)
 
-    def base(self) -> "Scenario":
-        """Return the servers with the policies that they bring.
+    def base(self, link: "Link | None" = None) -> "Scenario":
+        """Return the servers with the policies that they bring; ``link`` joins ranks of layers.
 
         Raises ``PolicyError`` for options that do not go together.
         """
@@ -53,10 +173,10 @@ class ServerOptions:
             first, *more = profiles
             return Scenario(first.policy_config(), first, ClusterConfig(), tuple(more))
         if self.hardware is None:
-            return self.tables.alone(self.model)
+            return self.tables.alone(self.model, link)
         efficiency = parse_efficiency(self.efficiency or "")
         setup = build_setup(self.model, self.hardware, self.techniques, efficiency)
-        return self.tables.over(setup) if self.tables.given else setup.scenario()
+        return self.tables.over(setup, link) if self.tables.given else setup.scenario()
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""
@@ -72,6 +192,13 @@ class ServerOptions:
             "efficiency": self.efficiency,
             "tables": [str(path) for path in self.tables.paths],
         }
+
+    def check_absent(self) -> None:
+        """Raise ``PolicyError`` for an option that only a recorded run takes, where none is."""
+        given = {"hardware": self.hardware, "technique": self.techniques, **asdict(self.tables)}
+        for name, value in given.items():
+            if value not in (None, ()):
+                raise PolicyError(f"--{name}: goes with --recorded")
 
     def _check(self) -> None:
         self.tables.check()

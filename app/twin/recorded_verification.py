@@ -16,8 +16,8 @@ from sim.records.run_folder import Files, within
 from workloads.errors import LoadTestError
 from workloads.trace import Trace
 
-MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 40
-BUDGET_S = 10.0
+MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 20
+BUDGET_S = 4.0
 """Wall time for the replications behind the intervals, where so many fit."""
 POINTS = ("mean", "p50", "p90", "p99")
 
@@ -103,6 +103,12 @@ def verify_recorded(
         for metric in METRICS
         if (value := figure(summary, metric)) is not None
         and (spread := interval(found.summaries, metric)) is not None
+    }
+    run.scenario = {
+        "trace": recorded.trace.source,
+        "servers": scenario.profile.describe(),
+        "policies": scenario.policies.as_dict(),
+        "seed": seed,
     }
     comparison = compare(intervals, [recorded.run], limits, requests=run.requests)
     return RecordedVerification(scenario, run, intervals, recorded.run, comparison)

@@ -19,7 +19,7 @@ from engine.models.tokenizer import FIRST_WORD_ID
 from policies.batch import Batch
 from policies.protocols import Scheduler
 from sim.core.run_clock import run_clock
-from sim.step_times.step_time import StepNoise, StepTime
+from sim.step_times.step_time import StepNoise, StepTime, shape_for
 from sim.ticks import SECONDS_PER_TICK
 
 
@@ -57,7 +57,7 @@ class SimulatedExecutor:
     ) -> None:
         self._answers = answers
         self._run_clock = run_clock(step_time, noise)
-        self._wants_contexts = getattr(step_time, "wants_contexts", False)
+        self._shape_of = shape_for(step_time)
         self._timer = timer
         self._steps = 0
 
@@ -70,10 +70,7 @@ class SimulatedExecutor:
         return tokens
 
     def _seconds(self, batch: Batch) -> float:
-        shape = batch.shape()
-        if self._wants_contexts:
-            shape = shape._replace(decode_contexts=batch.decode_contexts())
-        return self._run_clock.begin(shape, 1, self._steps) * SECONDS_PER_TICK
+        return self._run_clock.begin(self._shape_of(batch), 1, self._steps) * SECONDS_PER_TICK
 
 
 class SimulatedCore(EngineCore):

@@ -14,7 +14,7 @@ from sim.core.environment import NEVER, Alarm, Environment
 from sim.core.recorder import Recorder, pack_step
 from sim.core.run_clock import run_clock
 from sim.step_times.acceptance import Verifier
-from sim.step_times.step_time import StepNoise, StepTime
+from sim.step_times.step_time import StepNoise, StepTime, shape_for
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
 
@@ -56,7 +56,7 @@ class Replica:
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
         self._clock = run_clock(self.step_time, self.noise)
-        self._wants_contexts = getattr(self.step_time, "wants_contexts", False)
+        self._shape_of = shape_for(self.step_time)
         self._rows = self.recorder.steps
         self._steps = 0
         self._plan: _Plan | None = None
@@ -103,7 +103,7 @@ class Replica:
     def _go_on(self, now: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
         scheduler, recorder, begin = self.scheduler, self.recorder, self._clock.begin
-        macro, keeps_more = self.macro, recorder.keeps_more
+        macro, keeps_more, shape_of = self.macro, recorder.keeps_more, self._shape_of
         horizon = self.env.next_tick() if self.alone else 0
         plan = self._plan
         while True:
@@ -120,9 +120,7 @@ class Replica:
             if batch.preempted or batch.resumed:
                 recorder.moved(batch, now_s)
             steps = scheduler.repeatable_steps(batch) if macro else 1
-            shape = batch.shape()
-            if self._wants_contexts:
-                shape = shape._replace(decode_contexts=batch.decode_contexts())
+            shape = shape_of(batch)
             end = now + begin(shape, steps, self._steps)
             plan = (batch, steps, now, now_s, shape, scheduler.load())
             if keeps_more:
@@ -157,7 +155,7 @@ class Replica:
         if batch.drafted and self.verifier is not None:
             self.verifier.judge(batch)
         finished = self.scheduler.complete(batch, steps)
-        decodes, context, _, chunks, _, drafted, _ = shape
+        decodes, context, _, chunks, _, drafted, _, _ = shape
         rows, pairs = decodes, 0
         for start, n in chunks:
             rows += n

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from policies.batch import BatchShape
-from sim.step_times.piecewise import Piece, PiecewiseStepTime
+from sim.step_times.piecewise import PiecewiseStepTime
 from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime
 
 _UNIT_BITS = 16
@@ -35,7 +35,7 @@ class AffineClock:
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        decodes, context, growing, chunks, swapped, _, _ = shape
+        decodes, context, growing, chunks, swapped, _, _, _ = shape
         if chunks or swapped:
             first, slope = self._affine(shape)
         else:  # as ``affine``, without a call
@@ -76,19 +76,21 @@ class PiecewiseClock:
 
     def __init__(self, model: PiecewiseStepTime) -> None:
         self._piece = model.piece
-        self._pieces: list[Piece] = []
+        self._pieces: list[tuple[int, int, int]] = []
 
     def begin(self, shape: BatchShape, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
         piece = self._piece(shape)
-        if piece.steps >= steps:
-            self._pieces = [piece._replace(steps=steps)]
-            return piece.elapsed(steps) << _UNIT_BITS
+        first, slope, holds = piece
+        if holds >= steps:
+            self._pieces = [(first, slope, steps)]
+            return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
         self._pieces, done, units = [], 0, 0
         while True:
-            here = min(piece.steps, steps - done)
-            self._pieces.append(piece._replace(steps=here))
-            units += piece.elapsed(here)
+            first, slope, holds = piece
+            here = min(holds, steps - done)
+            self._pieces.append((first, slope, here))
+            units += here * first + (here * (here - 1) >> 1) * slope
             done += here
             if done == steps:
                 return units << _UNIT_BITS
@@ -98,12 +100,12 @@ class PiecewiseClock:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         units = -(-ticks >> _UNIT_BITS)
         done = past = 0
-        for piece in self._pieces:
-            whole = piece.elapsed(piece.steps)
+        for first, slope, steps in self._pieces:
+            whole = steps * first + (steps * (steps - 1) >> 1) * slope
             if past + whole >= units:
-                steps, end = _first_past(piece.first, piece.slope, units - past)
-                return done + steps, past + end << _UNIT_BITS
-            done += piece.steps
+                found, end = _first_past(first, slope, units - past)
+                return done + found, past + end << _UNIT_BITS
+            done += steps
             past += whole
         return done, past << _UNIT_BITS
 

@@ -49,4 +49,5 @@ def _shapes() -> Iterator[BatchShape]:
                         decodes,
                         chunks,
                         decode_contexts=(context,) * decodes,
+                        longest_context=context if decodes else 0,
                     )

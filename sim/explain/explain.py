@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from policies.batch import Batch
 from policies.protocols import KVLayout
 from sim.experiments.recorded_scenario import recorded_scenario
 from sim.explain.queue_cause import QueueCause, queue_cause
@@ -31,7 +32,7 @@ from sim.explain.stages import CLIENT_STAGES
 from sim.explain.stalls import Stalls
 from sim.records.run import Run, RunError
 from sim.step_times.server_model import ServerModel
-from sim.step_times.step_time import StepTime
+from sim.step_times.step_time import StepTime, shape_for
 from workloads.errors import ProfileError, ServetwinError
 from workloads.plugins import names_a_file
 
@@ -251,7 +252,7 @@ def _model(server: ServerModel, policies: Mapping[str, Any]) -> StepTime | None:
         model = server.step_time(layout).model()
     except ProfileError:
         return None
-    return None if getattr(model, "wants_contexts", False) else model
+    return model if shape_for(model) is Batch.shape else None
 
 
 def _nearest(request_id: str, ids: pd.Series) -> str:

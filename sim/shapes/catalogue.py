@@ -85,8 +85,9 @@ def _text(name: str, folder: str, what: str) -> str:
 
 def _without_owner(name: str) -> str:
     """Return the shipped name of a name on the hub; any other name as it is."""
-    plain = name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-instruct")
-    return plain if plain in _shipped("models") and not os.path.exists(name) else name
+    owner, _, last = name.rpartition("/")
+    plain = last.lower().removeprefix("meta-").removesuffix("-instruct")
+    return plain if owner and plain in _shipped("models") and not os.path.exists(name) else name
 
 
 def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:

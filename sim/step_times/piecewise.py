@@ -19,10 +19,6 @@ class Piece(NamedTuple):
     slope: int
     steps: int
 
-    def elapsed(self, steps: int) -> int:
-        """Return the units of the first ``steps`` steps."""
-        return steps * self.first + (steps * (steps - 1) >> 1) * self.slope
-
 
 class PiecewiseStepTime(ABC):
     """A step-time model whose runs of steps have a closed form piece by piece."""

@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import BatchShape
+from policies.batch import Batch, BatchShape
 from sim.ticks import TICK_BITS
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,11 +60,25 @@ class StepTime(Protocol):
     """The duration of a batch on some engine.
 
     A model that needs the context of every decode, and not only their sum, has an attribute
-    ``wants_contexts = True``.
+    ``wants_contexts = True``; one that needs the longest, ``wants_longest = True``.
     """
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
+
+
+def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
+    """Return the function that gives the shape of a batch, with all that a model wants to know."""
+    if getattr(model, "wants_contexts", False):
+        return lambda batch: batch.shape()._replace(decode_contexts=batch.decode_contexts())
+    if getattr(model, "wants_longest", False):
+        return _shape_with_longest
+    return Batch.shape
+
+
+def _shape_with_longest(batch: Batch) -> BatchShape:
+    # a third of the cost of _replace
+    return tuple.__new__(BatchShape, (*batch.shape()[:-1], batch.longest_context()))
 
 
 class AffineStepTime(ABC):
@@ -156,7 +170,7 @@ class LinearStepTime(AffineStepTime):
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
         """Return (first step, growth per step) in units of 2^-48 s."""
-        decodes, context, growing, chunks, swapped, _, _ = shape
+        decodes, context, growing, chunks, swapped, _, _, _ = shape
         if chunks or swapped:
             units = self._constant + self._decode * decodes + self._context * context
             if swapped:

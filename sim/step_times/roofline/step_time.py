@@ -48,7 +48,7 @@ class RooflineStepTime(AffineStepTime):
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
         """Return (first step, growth per step) in units of 2^-48 s."""
-        decodes, context, growing, chunks, swapped, _, _ = shape
+        decodes, context, growing, chunks, swapped, _, _, _ = shape
         if not chunks and not swapped:
             units, slope = self.decodes[decodes]
             return units + slope * context, slope * growing
@@ -58,7 +58,7 @@ class RooflineStepTime(AffineStepTime):
 
     def _chunks_units(self, shape: BatchShape) -> int:
         """Return the units of a step with chunks, the context of its decodes left out."""
-        decodes, _, _, chunks, _, drafted, _ = shape
+        decodes, _, _, chunks, _, drafted, _, _ = shape
         rows = decodes + sum(n for _, n in chunks)
         logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
         units = self._rows[rows, logits, len(chunks) > drafted] if rows else 0

@@ -10,6 +10,7 @@ rows at the position that gives it as many query-key pairs; fresh chunks have fe
 prompt of all their rows, and are taken as a shorter one. Swapping takes no time.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
@@ -46,7 +47,7 @@ class LayerTable(PiecewiseStepTime, Table):
     ) -> None:
         self.times, self.model, self.link, self.factor = times, model, link, factor
         self.layers = model.layer_count
-        self.wants_contexts = times.decode_skew is not None
+        self.wants_longest = times.decode_skew is not None or times.mixed_skew is not None
         self.parts = _parts(times)
         self._experts = _experts(model)
         if (self._experts is None) != (times.experts is None):
@@ -63,7 +64,7 @@ class LayerTable(PiecewiseStepTime, Table):
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
-        decodes, total, growing, chunks, _, _, contexts = shape
+        decodes, total, growing, chunks, _, _, _, longest = shape
         rows = decodes
         for _, n in chunks:
             rows += n
@@ -72,13 +73,12 @@ class LayerTable(PiecewiseStepTime, Table):
         if chunks:
             return Piece(units + self._mixed(shape, total, step), 0, 1)
         by_mean, by_longest = self._lines[decodes]
-        at_mean = by_mean.piece(total, growing)
-        units, slope, steps = units + at_mean.first, at_mean.slope, at_mean.steps
-        if by_longest is not None:
-            at_longest = by_longest.longest_piece(contexts, growing, step)
-            units, slope = units + at_longest.first, slope + at_longest.slope
-            steps = min(steps, at_longest.steps)
-        return Piece(units, slope, steps)
+        first, slope, steps = by_mean.piece(total, growing)
+        if by_longest is not None and longest:
+            more, faster, until = by_longest.piece(longest + step, 1)
+            first, slope = first + more, slope + faster
+            steps = min(steps, until)
+        return Piece(units + first, slope, steps)
 
     def log_deviation(self) -> float:
         """Return that of a factor on all times: the error of all unseen points together.
@@ -140,8 +140,8 @@ class LayerTable(PiecewiseStepTime, Table):
         contexts = attention.axes[AXES.index("context")]
         found = float(np.interp(total / decodes - 1, contexts, seconds)) if decodes else seconds[0]
         skew = self.times.mixed_skew
-        if skew is not None and decodes > 1 and self.wants_contexts:
-            longest = _longest(shape.decode_contexts, shape.decode_growing, step)
+        if skew is not None and shape.longest_context:
+            longest = shape.longest_context + step
             at_longest = float(np.interp(longest - 1, contexts, seconds))
             found += skew.share(decodes) * (at_longest - found)
         return to_units(self.factor * self.layers * found)
@@ -171,30 +171,16 @@ class _Line(NamedTuple):
             bases.append(bases[-1] + slope * (x1 - x0))
         return cls(knots, tuple(bases), tuple(slopes))
 
-    def piece(self, context: int, growing: int) -> Piece:
-        """Return the steps from ``context`` on, until it grows past the next knot."""
+    def piece(self, context: int, growing: int) -> tuple[int, int, int]:
+        """Return the ``Piece`` from ``context`` on, until it grows past the next knot."""
         knots = self.knots
-        place = 0
-        while place + 1 < len(knots) and knots[place + 1] <= context:
-            place += 1
+        above = bisect_right(knots, context)
+        place = max(0, above - 1)
         slope = self.slopes[place]
         first = self.bases[place] + slope * (context - knots[place])
-        if not growing or place + 1 == len(knots):
-            return Piece(first, slope * growing, NEVER)
-        return Piece(first, slope * growing, (knots[place + 1] - context) // growing + 1)
-
-    def longest_piece(self, contexts: Sequence[int], growing: int, step: int) -> Piece:
-        """Return the steps from ``step`` on by the longest of ``contexts``, of which some grow."""
-        grown = max(contexts[:growing], default=0) + step if growing else 0
-        fixed = max(contexts[growing:], default=0)
-        if grown >= fixed:
-            return self.piece(grown, 1)
-        found = self.piece(fixed, 0)
-        return found._replace(steps=fixed - grown + 1) if growing else found
-
-
-def _longest(contexts: Sequence[int], growing: int, step: int) -> int:
-    return max(max(contexts[:growing], default=0) + step, max(contexts[growing:], default=0))
+        if not growing or above >= len(knots):
+            return first, slope * growing, NEVER
+        return first, slope * growing, (knots[above] - context) // growing + 1
 
 
 def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:

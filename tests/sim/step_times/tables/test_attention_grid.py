@@ -1,5 +1,6 @@
 """The attention grid: places that were not measured."""
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -23,7 +24,7 @@ PLACES = [
 ]
 
 
-def grid_of(places: list[tuple[int, ...]]) -> AttentionGrid:
+def grid_of(places: Sequence[tuple[int, ...]]) -> AttentionGrid:
     columns = np.array(places, dtype=float).T
     return AttentionGrid(tuple(columns), np.array([attention_us(*place) for place in places]))
 

@@ -1,0 +1,146 @@
+"""Every format gives the same three requests; what a format lacks is said."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadtest.recorded.formats import engine_stamps
+from loadtest.recorded.formats.mapped import parse_mapping
+from loadtest.recorded.reading import read_recording
+from loadtest.recorded.recorded_run import as_recorded_run
+from loadtest.recorded.recording import records_of
+from tests.support import recorded_files as files
+from tests.support.recorded_files import CSV_MAP, REQUESTS, vllm_bench
+from workloads.errors import TraceError
+
+SGLANG = {"backend": "sglang-oai"}
+FORMATS = {
+    "vllm bench serve": (vllm_bench(), None, 1),
+    "SGLang bench_serving": (vllm_bench(**SGLANG), None, 1),
+    "AIPerf": (files.aiperf(), None, 1),
+    "GuideLLM": (files.guidellm(), None, 1),
+    "inference-perf": (files.inference_perf(), None, 1),
+    "inference-perf, nested": (files.inference_perf(nested=True), None, 1),
+    "stamps of the engine": (files.engine_stamps(), None, 0),
+    "stamps of the engine, vLLM's names": (files.engine_stamps(theirs=True), None, 0),
+    "OpenTelemetry spans": (files.otel_spans(), None, 1),
+    "mapped columns": (files.csv(), CSV_MAP, 0),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_the_same_requests(name: str, tmp_path: Path) -> None:
+    text, mapping, failed = FORMATS[name]
+    path = tmp_path / "recorded"
+    path.write_text(text)
+    recording = read_recording(path, parse_mapping(mapping) if mapping else None)
+    assert name.startswith(recording.tool)
+    found = as_recorded_run(recording, "recorded")
+    frame = found.run.requests
+    assert (frame["status"] == "failed").sum() == failed
+    finished = frame[frame["status"] == "finished"]
+    assert finished["scheduled_s"].to_list() == pytest.approx([r.arrival_s for r in REQUESTS])
+    assert finished["ttft_s"].to_list() == pytest.approx([r.ttft_s for r in REQUESTS], abs=1e-6)
+    assert finished["e2e_s"].to_list() == pytest.approx([r.e2e_s for r in REQUESTS], abs=1e-6)
+    expected = [sum(r.gaps_s) / (r.output - 1) for r in REQUESTS]
+    assert finished["tpot_s"].to_list() == pytest.approx(expected, abs=1e-6)
+    assert [(r.prompt_tokens, r.output_tokens) for r in found.trace] == [
+        (r.prompt, r.output) for r in REQUESTS
+    ]
+    notes = " ".join(found.run.scenario["notes"])
+    assert ("failed request" in notes) == bool(failed)
+    chunks = [len(stamps) for stamps in finished["chunk_s"]]
+    if "no stamps of single tokens" in notes:
+        assert chunks == [0, 0, 0]
+    else:
+        assert chunks == [1 + len(r.gaps_s) for r in REQUESTS]
+
+
+def test_stamps_of_the_engine_have_the_queue() -> None:
+    found = engine_stamps.read(records_of(files.engine_stamps()))
+    assert [one.queue_s for one in found.requests] == [0.0625] * 3
+
+
+def refused(tmp_path: Path, text: str, mapping: str | None = None) -> str:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(TraceError) as error:
+        import_file(path, mapping)
+    return str(error.value)
+
+
+def import_file(path: Path, mapping: str | None) -> None:
+    as_recorded_run(read_recording(path, parse_mapping(mapping) if mapping else None), path.name)
+
+
+def changed(change: Callable[[dict[str, object]], object]) -> str:
+    records = [json.loads(line) for line in files.engine_stamps().splitlines()]
+    change(records[1])
+    return "\n".join(map(json.dumps, records))
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping", "says"),
+    [
+        ("", None, "empty; a recorded run has at least one request"),
+        ("a,b\n1,2\n", None, "for any other CSV or JSON Lines give --map"),
+        ('{"a": 1}', None, "no known format of a recorded run"),
+        ('{"a": 1}\nnot json', None, "field 'line 2': not a JSON object"),
+        (vllm_bench(start_times=...), None, "4 of 4 requests have no arrival time"),
+        (vllm_bench(start_times=...), None, "'start_times' is missing and the request rate"),
+        (vllm_bench(itls=...), None, "field 'itls': missing: the result has no details"),
+        (vllm_bench(ttfts=[0.1]), None, "field 'ttfts': 1 entries, but input_lens has 4"),
+        (vllm_bench() + "\n" + vllm_bench(), None, "a second result; keep one of the 2 lines"),
+        (
+            changed(lambda r: r.update(first_token_s=0.25)),
+            None,
+            "field 'request 1.first token stamp': 0.25 s before the arrival",
+        ),
+        (
+            changed(lambda r: r.update(last_token_s=0.75)),
+            None,
+            "field 'request 1.last token stamp': 0.25 s before the first token",
+        ),
+        (changed(lambda r: r.update(output_tokens=0)), None, "0 in a request without an error"),
+        (changed(lambda r: r.update(prompt_tokens="x")), None, "'prompt_tokens': not a number"),
+        (changed(lambda r: r.pop("arrival_s")), None, "1 of 3 requests have no arrival time"),
+        (files.csv(), "arrival_s=ts,output_tokens=out", "--map: prompt_tokens is missing"),
+        (files.csv(), CSV_MAP.replace("=ts", "=when"), "arrival_s: no column 'when'"),
+        (files.csv(), CSV_MAP.replace("ttft_ms", "ttft_m"), "unknown quantity 'ttft_m'; did you"),
+        (files.csv().replace(",100,", ",ten,"), CSV_MAP, "'line 2.in': not a number"),
+        (files.csv().replace("10:00:00", "noon"), CSV_MAP, "not a time like"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place(
+    tmp_path: Path, text: str, mapping: str | None, says: str
+) -> None:
+    message = refused(tmp_path, text, mapping)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_all_at_once_is_no_guess_where_the_tool_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(vllm_bench(start_times=..., request_rate="inf"))
+    found = as_recorded_run(read_recording(path), "result")
+    assert np.all(found.run.requests["scheduled_s"] == 0)
+    assert "all requests were sent at once (request_rate inf)" in found.run.scenario["notes"]
+    path.write_text(vllm_bench(start_times=..., request_rate="inf", max_concurrency=4))
+    with pytest.raises(TraceError, match="no arrival time"):
+        as_recorded_run(read_recording(path), "result")
+
+
+def test_a_report_of_several_rates_is_refused(tmp_path: Path) -> None:
+    report = json.loads(files.guidellm())
+    report["benchmarks"] *= 3
+    assert "3 of them; run GuideLLM with one rate" in refused(tmp_path, json.dumps(report))
+
+
+def test_gzipped_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "stamps.jsonl.gz"
+    path.write_bytes(gzip.compress(files.engine_stamps().encode()))
+    assert len(read_recording(path).requests) == 3
