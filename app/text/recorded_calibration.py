@@ -28,6 +28,7 @@ def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | N
         "",
         *_errors("later requests, which were not fitted", found.held_out),
         *_errors("all requests", found.whole),
+        f"misfit of neighbouring requests' TPOT: {100 * found.misfit:.1f} %, in every interval",
         "",
         *note_lines(found.evidence),
         *note_lines(

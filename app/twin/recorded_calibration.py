@@ -1,5 +1,6 @@
 """Calibrate from a recorded run: step times, what the log identifies, and what it does not."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,9 @@ class RecordedCalibration:
     """A fit to the stamps of the first requests of a run, and its error on the later ones.
 
     ``held_out`` and ``whole`` are the relative errors of the mean latencies, of the requests after
-    the fitted ones and of all; ``most_running`` and ``most_decodes`` what the log covers.
+    the fitted ones and of all. ``misfit`` is the relative error of TPOT that stays in groups of
+    neighbouring requests: what no coefficient explains, so every draw has as much of it.
+    ``most_decodes`` is the largest batch that the log covers.
     """
 
     fit: StampFit
@@ -35,6 +38,7 @@ class RecordedCalibration:
     requests: int
     held_out: Mapping[str, float]
     whole: Mapping[str, float]
+    misfit: float
     most_decodes: int
     evidence: tuple[str, ...]
     config: PolicyConfig
@@ -63,6 +67,7 @@ class RecordedCalibration:
                 layout: StepTimeFit(
                     coefficients={name: fit.coefficients[name] for name in FITTED},
                     draws=[list(draw[: len(FITTED)]) for draw in fit.draws],
+                    drift=self.misfit,
                     held_out_error=float(np.median(errors)) if errors else None,
                     ranges=_ranges(fit.run),
                     steps=int(fit.run.steps["steps"].sum()),
@@ -83,6 +88,7 @@ class RecordedCalibration:
             "singular_values": list(self.fit.singular_values),
             "held_out_errors": dict(self.held_out),
             "whole_run_errors": dict(self.whole),
+            "misfit": self.misfit,
             "most_decodes": self.most_decodes,
             "evidence": list(self.evidence),
         }
@@ -125,6 +131,7 @@ def calibrate_recorded(
         len(known),
         _errors(fit.run, later),
         _errors(fit.run, known),
+        _misfit(fit.run, fitted),
         int(fit.run.steps["decode_sequences"].max()),
         tuple(_evidence(recorded, config, fit)),
         config,
@@ -144,6 +151,17 @@ def _errors(predicted: Run, measured: pd.DataFrame) -> dict[str, float]:
     ours = predicted.requests.set_index("request_id").loc[measured["request_id"]]
     both = {name: (ours[name].mean(), measured[name].mean()) for name in LATENCIES}
     return {name: float(p / m - 1) for name, (p, m) in both.items() if m > 0}
+
+
+def _misfit(predicted: Run, measured: pd.DataFrame) -> float:
+    """Return the root mean square, over groups of neighbours, of the mean error of TPOT."""
+    ours = predicted.requests.set_index("request_id").loc[measured["request_id"], "tpot_s"]
+    errors = np.log(ours.to_numpy(float) / measured["tpot_s"].to_numpy(float))
+    errors = errors[np.isfinite(errors)]
+    if not len(errors):
+        return 0.0
+    groups = np.array_split(errors, max(1, round(math.sqrt(len(errors)))))
+    return float(np.sqrt(np.mean([np.mean(group) ** 2 for group in groups])))
 
 
 def _ranges(run: Run) -> dict[str, float]:

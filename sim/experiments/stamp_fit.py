@@ -52,6 +52,8 @@ _PHASE = 1 / math.sqrt(12)
 """Standard deviation of the phase of a step, in steps."""
 _LOOSE, _FIRM = 1.5, 0.35
 """Standard deviations of the logarithm of a coefficient around the guess, or around the prior."""
+_NEGLIGIBLE = 1e-3
+"""A prior below this share of the guess says nothing: its model has no such part."""
 _MOST_CHANGE = math.log(100.0)
 _IDENTIFIED = 0.3
 """A coefficient whose logarithm is known better than this is identified."""
@@ -113,10 +115,10 @@ def fit_stamps(
     load is the whole ``trace``. ``prior`` has coefficients by name. With ``with_api`` the latency
     before the scheduler is fitted too. ``on_simulation`` receives the number of simulations done.
     """
-    guess = {**_guess(trace, config, measured), **(prior or {})}
-    names = [*FITTED, *([REQUEST_S] if with_api else [])]
-    start = np.log([max(guess[name], 1e-12) for name in names])
-    firm = np.array([_FIRM if prior and prior.get(name) else _LOOSE for name in names])
+    guess, names = _guess(trace, config, measured), [*FITTED, *([REQUEST_S] if with_api else [])]
+    firm_of = {name: s for name, s in (prior or {}).items() if s > _NEGLIGIBLE * guess[name]}
+    start = np.log([{**guess, **firm_of}[name] for name in names])
+    firm = np.array([_FIRM if name in firm_of else _LOOSE for name in names])
     residuals = _Residuals(trace, config, measured, names, on_simulation)
 
     def with_prior(x: Floats) -> Floats:

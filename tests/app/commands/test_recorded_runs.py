@@ -92,9 +92,8 @@ def test_half_of_a_log_predicts_the_other_half(folder: Path, later: float, tmp_p
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded run of a made server: 16 sequences, steps of ``TRUTH``."""
     folder = tmp_path_factory.mktemp("made")
-    config = PolicyConfig(
-        **{**find_preset("vllm-v1").policies, "max_seqs": 16, "kv_tokens": 1 << 40}
-    )
+    limits = {"max_seqs": 16, "token_budget": 2048, "kv_tokens": 1 << 40}
+    config = PolicyConfig(**{**find_preset("vllm-v1").policies, **limits})
     trace = limit(sample_trace(), 120)
     requests = [
         Request(one.request_id, 0.02 * at, one.prompt_tokens, one.output_tokens)

@@ -1,0 +1,112 @@
+"""What-ifs from a calibrated log, against a truth that is known.
+
+The truth is a server whose steps take the layer times of a real GPU (``../shared/gpu``), under the
+limits of its recorded run. Its simulated stamps are the log: calibrated from with and without a
+prior, the profile then predicts the server under other limits and rates, which it has not seen::
+
+    python -m tests.benchmarks.log_what_ifs
+
+A line per what-if: predicted against true mean TTFT, TPOT and E2E in per cent, and whether the
+truth lies inside the interval. Wanted: within 6 % with a prior, inside in 80 % of the cells.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
+from loadtest.recorded.reading import read_recording
+from loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
+from policies.config import PolicyConfig
+from policies.presets import find_preset
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.experiments.linearised import linearised
+from sim.experiments.predict import predict
+from sim.experiments.stamp_fit import FITTED
+from sim.records.metrics import LATENCIES
+from sim.shapes.catalogue import find_model
+from sim.step_times.step_time import StepTime
+from sim.step_times.tables import LayerTable, read_layer_bundle
+from sim.techniques.build import build_setup
+from tests.benchmarks.black_box import say
+from tests.support.paths import GPU_RUNS
+from workloads.trace import Trace
+from workloads.transform import at_rate
+
+GPU = GPU_RUNS / "rtxpro6000-llama-3.1-8b"
+BASE = PolicyConfig(
+    **{
+        **find_preset("vllm-v1").policies,
+        "max_seqs": 128,
+        "token_budget": 2048,
+        "kv_tokens": 1 << 40,
+        "max_model_len": 32768,
+    }
+)
+WHAT_IFS = {
+    "as recorded": (BASE, 1.0),
+    "max_seqs 32": (replace(BASE, max_seqs=32), 1.0),
+    "max_seqs 256": (replace(BASE, max_seqs=256), 1.0),
+    "budget 512": (replace(BASE, token_budget=512), 1.0),
+    "budget 8192": (replace(BASE, token_budget=8192), 1.0),
+    "a tenth of the rate": (BASE, 0.1),
+    "1.3 times the rate": (BASE, 1.3),
+}
+
+
+def truth(trace: Trace, config: PolicyConfig, table: StepTime) -> dict[str, float]:
+    """The mean latencies of the server."""
+    run = simulate(trace, build_scheduler(config), table)
+    return {name: float(run.requests[name].mean()) for name in LATENCIES}
+
+
+def logged(trace: Trace, table: StepTime) -> RecordedRun:
+    """The log of the server under ``BASE``: its stamps, as a recorded run."""
+    run = simulate(trace, build_scheduler(BASE), table)
+    run.kind = "loadtest"
+    run.scenario = {"trace": trace.source, "recorded_by": "stamps of the engine"}
+    return RecordedRun(run, trace)
+
+
+def main(replications: int = 100) -> None:
+    """Calibrate with and without a prior, and print the tables."""
+    if not Path(GPU).exists():
+        raise SystemExit(f"{GPU} is missing: real layer times are not part of the repository")
+    trace = as_recorded_run(read_recording(GPU / "measured.jsonl"), "measured").trace
+    table = LayerTable(read_layer_bundle(GPU / "layers"), find_model("llama-3.1-8b"))
+    recorded = logged(trace, table)
+    sheet = build_setup("llama-3.1-8b", "rtx-pro-6000").server().model()
+    for name, prior in (("no prior", None), ("data sheet", linearised(sheet, FITTED))):
+        found = calibrate_recorded(recorded, BASE, prior=prior)
+        say(f"\n{name}: {found.fit.simulations} simulations, identified {found.fit.identified}")
+        show(found, recorded, trace, table, replications)
+
+
+def show(
+    found: RecordedCalibration,
+    recorded: RecordedRun,
+    trace: Trace,
+    table: StepTime,
+    replications: int,
+) -> None:
+    """Print a line per what-if, and how many truths lay inside."""
+    profile, inside, cells, worst = found.profile("log", recorded, None), 0, 0, 0.0
+    for name, (config, rate) in WHAT_IFS.items():
+        load = at_rate(trace, rate * trace.rate_per_s)
+        true = truth(load, config, table)
+        predicted = predict(load, config, profile, replications=replications)
+        shown = []
+        for latency, value in true.items():
+            interval = predicted.interval(f"{latency}.mean")
+            assert interval is not None
+            error, covered = interval.value / value - 1, interval.low <= value <= interval.high
+            shown.append(f"{latency} {100 * error:+.1f} %{' inside' if covered else ''}")
+            inside, cells, worst = inside + covered, cells + 1, max(worst, abs(error))
+        say(f"{name:<22}{', '.join(shown)}")
+    say(f"inside {inside} of {cells}; worst error {100 * worst:.1f} %")
+
+
+if __name__ == "__main__":
+    typer.run(main)
