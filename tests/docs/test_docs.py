@@ -45,7 +45,7 @@ ABOUT = ("replay", "explain", "workload", "selftest")
 """Commands whose every option is documented by hand."""
 OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
-    "--cb-max-batch-tokens", "--layers",
+    "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
 }  # fmt: skip
 """Options that pages name and no command lists: of benchmarks and of other servers."""
 

@@ -58,6 +58,8 @@ def parse(line: str) -> Any:
     """Let the command that a line names take its arguments, run nothing, and return the command."""
     command, arguments = COMMANDS, shlex.split(line, comments=True)[1:]
     while (subcommands := getattr(command, "commands", None)) and arguments:
+        if " ".join(arguments[:2]) in subcommands:  # app.cli.TwoWordCommands
+            arguments[:2] = [" ".join(arguments[:2])]
         if arguments[0] not in subcommands and command.invoke_without_command:
             break
         command = subcommands[arguments.pop(0)]
