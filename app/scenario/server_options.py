@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sim.techniques.setup import Setup
 
 
-_FORMATS = ("operators", "phases", "layers")
+_FORMATS = ("operators", "phases", "layers", "kernels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,9 @@ class TableOptions:
     """Which rows of the tables."""
     layers: Annotated[Path | None, Option(metavar="DIR")] = None
     """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
+
+    kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
+    """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
 
     @property
     def given(self) -> str | None:
@@ -60,7 +63,8 @@ class TableOptions:
 
         scenario, deployment = setup.scenario(), setup.deployment
         ranks = deployment.parallel.tensor
-        name, table = self._table(deployment.model, ranks, deployment.efficiency.overhead_s, link)
+        overhead_s, device = deployment.efficiency.overhead_s, deployment.hardware.name
+        name, table = self._table(deployment.model, ranks, overhead_s, link, device)
         kv_bytes = deployment.kv_bytes_per_token()
         server = TableProfile(name, table, scenario.policies, kv_bytes, setup.api)
         return Scenario(scenario.policies, server, scenario.cluster)
@@ -80,7 +84,12 @@ class TableOptions:
         return Scenario(policies, TableProfile(name, table, policies, kv_bytes))
 
     def _table(
-        self, model: "ModelShape", ranks: int | None, overhead_s: float, link: "Link | None"
+        self,
+        model: "ModelShape",
+        ranks: int | None,
+        overhead_s: float,
+        link: "Link | None",
+        device: str = "",
     ) -> "tuple[str, Table]":
         from sim.step_times.tables import LayerTable, read_layer_bundle
 
@@ -92,6 +101,12 @@ class TableOptions:
                     "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
                 )
             return times.name, LayerTable(times, model, link)
+        if self.kernels is not None:
+            from sim.step_times.tables import KernelTable
+            from sim.step_times.tables.kernel_library import open_kernels
+
+            kernels, said = open_kernels(model.name, device, self.kernels, ranks or 1)
+            return f"{model.name} on {device}, {self.kernels}", KernelTable(kernels, said)
         if self.operators is not None:
             return self._operator_table(model, ranks or 1, overhead_s)
         return self._phase_table(ranks or 1)

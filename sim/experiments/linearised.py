@@ -30,7 +30,8 @@ def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
 
     shapes = list(_shapes())
     seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
-    units = [LinearStepTime.of({name: 1.0}) for name in features]
+    nothing = dict.fromkeys(features, 0.0)  # keeps the knots of all rows
+    units = [LinearStepTime.of({**nothing, name: 1.0}) for name in features]
     matrix = np.array([[float(unit.seconds(shape)[0]) for unit in units] for shape in shapes])
     scale = matrix.max(axis=0)
     scale[scale == 0] = 1.0

@@ -4,12 +4,14 @@ All durations are whole numbers of 2^-48 s, so a run of steps ends where the sin
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from policies.batch import BatchShape
-from sim.step_times.step_time import UNIT_S, FloatArray
+from sim.step_times.step_time import UNIT_S, FloatArray, to_units
 
 
 class Piece(NamedTuple):
@@ -18,6 +20,46 @@ class Piece(NamedTuple):
     first: int
     slope: int
     steps: int
+
+
+NEVER = 1 << 62
+"""More steps than any run has."""
+
+
+class Line(NamedTuple):
+    """Units by context, a line between neighbouring knots, as whole numbers.
+
+    ``knots`` and the context are sums over all decodes, their own positions included.
+    """
+
+    knots: tuple[int, ...]
+    bases: tuple[int, ...]
+    slopes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, contexts: FloatArray, seconds: FloatArray, decodes: int) -> "Line":
+        """Return the line through ``seconds`` at the mean ``contexts`` that decodes find."""
+        knots = tuple(decodes * (int(context) + 1) for context in contexts)
+        slopes = [
+            to_units((s1 - s0) / (x1 - x0))
+            for (x0, x1), (s0, s1) in zip(pairwise(knots), pairwise(seconds.tolist()), strict=True)
+        ]
+        slopes = [*slopes, max(0, slopes[-1]) if slopes else 0]
+        bases = [to_units(float(seconds[0]))]
+        for (x0, x1), slope in zip(pairwise(knots), slopes, strict=False):
+            bases.append(bases[-1] + slope * (x1 - x0))
+        return cls(knots, tuple(bases), tuple(slopes))
+
+    def piece(self, context: int, growing: int) -> tuple[int, int, int]:
+        """Return the ``Piece`` from ``context`` on, until it grows past the next knot."""
+        knots = self.knots
+        above = bisect_right(knots, context)
+        place = max(0, above - 1)
+        slope = self.slopes[place]
+        first = self.bases[place] + slope * (context - knots[place])
+        if not growing or above >= len(knots):
+            return first, slope * growing, NEVER
+        return first, slope * growing, (knots[above] - context) // growing + 1
 
 
 class PiecewiseStepTime(ABC):

@@ -3,6 +3,7 @@
 from sim.step_times.tables.efficiency_fit import EfficiencyFit, fit_efficiency
 from sim.step_times.tables.held_out import HeldOutError, held_out_error
 from sim.step_times.tables.interpolate import Curve, Surface
+from sim.step_times.tables.kernel_table import KernelTable
 from sim.step_times.tables.layer_bundle import LayerTimes, read_layer_bundle
 from sim.step_times.tables.layer_table import LayerTable
 from sim.step_times.tables.operator_table import OperatorTable, OperatorTimes
@@ -14,6 +15,7 @@ __all__ = [
     "Curve",
     "EfficiencyFit",
     "HeldOutError",
+    "KernelTable",
     "LayerTable",
     "LayerTimes",
     "OperatorTable",

@@ -10,29 +10,23 @@ rows at the position that gives it as many query-key pairs; fresh chunks have fe
 prompt of all their rows, and are taken as a shorter one. Swapping takes no time.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from math import sqrt
-from typing import NamedTuple
 
 import numpy as np
 
 from policies.batch import BatchShape
 from sim.shapes.feed_forward import Experts
 from sim.shapes.model import ModelShape
-from sim.step_times.piecewise import Piece, PiecewiseStepTime
+from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from sim.step_times.roofline.deployment import ACTIVATION_BYTES
 from sim.step_times.roofline.links import Link
-from sim.step_times.step_time import FloatArray, Remembered, to_units
+from sim.step_times.step_time import Remembered, to_units
 from sim.step_times.tables.attention_grid import AXES
 from sim.step_times.tables.interpolate import Curve, LevelArray
 from sim.step_times.tables.layer_bundle import LayerTimes
 from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from workloads.errors import ProfileError
-
-NEVER = 1 << 62
-"""More steps than any run has."""
 
 
 class LayerTable(PiecewiseStepTime, Table):
@@ -117,18 +111,18 @@ class LayerTable(PiecewiseStepTime, Table):
     def _of_sequences(self, sequences: int) -> int:
         return self._units(self.times.head, sequences)
 
-    def _line(self, decodes: int) -> "tuple[_Line, _Line | None]":
+    def _line(self, decodes: int) -> "tuple[Line, Line | None]":
         """Return the attention of a step without chunks by the mean and by the longest context."""
         context_s = self.times.attention.of_chunk(self._at_decodes[decodes], 0, 0)
         contexts = self.times.attention.axes[AXES.index("context")]
         seconds = self.factor * self.layers * context_s
         skew = self.times.decode_skew
         if skew is None:
-            return _Line.of(contexts, seconds, max(1, decodes)), None
+            return Line.of(contexts, seconds, max(1, decodes)), None
         share = skew.share(decodes)
         return (
-            _Line.of(contexts, (1 - share) * seconds, max(1, decodes)),
-            _Line.of(contexts, share * seconds, 1),
+            Line.of(contexts, (1 - share) * seconds, max(1, decodes)),
+            Line.of(contexts, share * seconds, 1),
         )
 
     def _mixed(self, shape: BatchShape, total: int, step: int) -> int:
@@ -145,42 +139,6 @@ class LayerTable(PiecewiseStepTime, Table):
             at_longest = float(np.interp(longest - 1, contexts, seconds))
             found += skew.share(decodes) * (at_longest - found)
         return to_units(self.factor * self.layers * found)
-
-
-class _Line(NamedTuple):
-    """Units by context, a line between neighbouring knots, as whole numbers.
-
-    ``knots`` and the context are sums over ``decodes``, their own positions included.
-    """
-
-    knots: tuple[int, ...]
-    bases: tuple[int, ...]
-    slopes: tuple[int, ...]
-
-    @classmethod
-    def of(cls, contexts: FloatArray, seconds: FloatArray, decodes: int) -> "_Line":
-        """Return the line through ``seconds`` at the mean ``contexts`` that decodes find."""
-        knots = tuple(decodes * (int(context) + 1) for context in contexts)
-        slopes = [
-            to_units((s1 - s0) / (x1 - x0))
-            for (x0, x1), (s0, s1) in zip(pairwise(knots), pairwise(seconds.tolist()), strict=True)
-        ]
-        slopes = [*slopes, max(0, slopes[-1]) if slopes else 0]
-        bases = [to_units(float(seconds[0]))]
-        for (x0, x1), slope in zip(pairwise(knots), slopes, strict=False):
-            bases.append(bases[-1] + slope * (x1 - x0))
-        return cls(knots, tuple(bases), tuple(slopes))
-
-    def piece(self, context: int, growing: int) -> tuple[int, int, int]:
-        """Return the ``Piece`` from ``context`` on, until it grows past the next knot."""
-        knots = self.knots
-        above = bisect_right(knots, context)
-        place = max(0, above - 1)
-        slope = self.slopes[place]
-        first = self.bases[place] + slope * (context - knots[place])
-        if not growing or above >= len(knots):
-            return first, slope * growing, NEVER
-        return first, slope * growing, (knots[above] - context) // growing + 1
 
 
 def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:

@@ -1,0 +1,108 @@
+"""Step times from kernel tables (``kernel_library``).
+
+A step of decodes takes what the tables say of as many decodes of the same mean context. A step with
+chunks takes the sum of
+
+- everything but attention, for all its rows;
+- attention of the fresh chunks, as a batch of as many prompts of their mean length;
+- attention of the chunks that continue, as one chunk with as many query-key pairs;
+- attention of the decodes at their own mean context: it is not the length of the prompts beside.
+
+The host's work between steps is in no table. Swapping takes no time.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
+from sim.step_times.step_time import FloatArray, Remembered, to_units
+from sim.step_times.tables.interpolate import LevelArray
+from sim.step_times.tables.kernel_library import KernelTimes
+from sim.step_times.tables.layer_table import as_one_chunk
+from sim.step_times.tables.table import StepColumns, Table
+
+_CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_LOG_DEVIATION = 0.10
+"""Assumed of a factor on all times: the tables are of kernels, and no server was measured."""
+
+
+class KernelTable(PiecewiseStepTime, Table):
+    """A model on a GPU by kernel tables, times ``factor``; ``said`` describes the tables."""
+
+    def __init__(self, times: KernelTimes, said: str, factor: float = 1.0) -> None:
+        self.times, self.said, self.factor = times, said, factor
+        self.parts = {}
+        self._dense = Remembered(self._of_rows)
+        self._fresh = Remembered(self._of_fresh)
+        self._continued = Remembered(self._of_continued)
+        self._steps = Remembered(self._of_decodes)
+        self._decode_attention = Remembered(self._of_decode_attention)
+
+    def scaled(self, factor: float) -> "KernelTable":
+        """Return a model that takes ``factor`` times as long."""
+        return KernelTable(self.times, self.said, self.factor * factor)
+
+    def piece(self, shape: BatchShape, step: int = 0) -> Piece:
+        """Return the steps from ``step`` on whose durations are an arithmetic series."""
+        decodes, total, growing, chunks, _, _, _, _ = shape
+        total += growing * step
+        if not chunks:
+            return Piece(*self._steps[decodes].piece(total, growing))
+        units = self._dense[shape.rows] + self._chunks_units(chunks)
+        if decodes:
+            units += self._decode_attention[decodes].piece(total, 0)[0]
+        return Piece(units, 0, 1)
+
+    def log_deviation(self) -> float:
+        """Return the assumed deviation of a factor on all times."""
+        return _LOG_DEVIATION
+
+    def summary(self, seed: int = 0) -> list[str]:
+        """Return a line that says whose tables these are."""
+        return [self.said]
+
+    def _levels(self, steps: StepColumns) -> LevelArray:
+        return np.ones(len(steps.decodes), dtype=np.int8)
+
+    def _units(self, milliseconds: float) -> int:
+        return to_units(1e-3 * self.factor * milliseconds)
+
+    def _of_rows(self, rows: int) -> int:
+        return self._units(self.times.mixed_step_breakdown(rows, 0, rows, 2, 0)[1])
+
+    def _chunks_units(self, chunks: tuple[tuple[int, int], ...]) -> int:
+        fresh = [n for start, n in chunks if not start]
+        continued = [(start, n) for start, n in chunks if start]
+        units = 0
+        if fresh:
+            units += self._fresh[sum(fresh), len(fresh)]
+        if continued:
+            rows, start = as_one_chunk(continued)
+            units += self._continued[round(rows), round(start)]
+        return units
+
+    def _of_fresh(self, rows_and_chunks: tuple[int, int]) -> int:
+        rows, chunks = rows_and_chunks
+        length = ceil(rows / chunks)
+        return self._units(self.times.mixed_step_breakdown(rows, 0, length, 2, 0)[2])
+
+    def _of_continued(self, rows_and_start: tuple[int, int]) -> int:
+        """Return the units of a chunk; the tables give it as a share of the whole prompt."""
+        rows, start = rows_and_start
+        length = start + rows
+        share = self.times.mixed_step_breakdown(rows, 0, length, 2, start)[2]
+        return self._units(share * ceil(length / rows))
+
+    def _of_decodes(self, decodes: int) -> Line:
+        of = self.times.decode_step_latency
+        return self._line([of(decodes, context, 2) for context in _CONTEXTS], decodes)
+
+    def _of_decode_attention(self, decodes: int) -> Line:
+        of = self.times.mixed_step_breakdown
+        return self._line([of(1, decodes, context, 2, 0)[3] for context in _CONTEXTS], decodes)
+
+    def _line(self, milliseconds: list[float], decodes: int) -> Line:
+        seconds: FloatArray = 1e-3 * self.factor * np.array(milliseconds)
+        return Line.of(np.array(_CONTEXTS, dtype=float), seconds, decodes)

@@ -1,0 +1,150 @@
+"""Kernel tables as step times: the parts of a step, runs of steps, and what is missing."""
+
+from importlib.util import find_spec
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from policies.batch import BatchShape
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.step_times.tables import KernelTable
+from sim.step_times.tables import kernel_library as library
+from tests.support.command import refused
+from workloads.errors import ProfileError
+from workloads.request import Request
+
+
+def dense_ms(rows: int) -> float:
+    return 10.0 + 0.04 * rows
+
+
+def chunk_ms(start: int, rows: int) -> float:
+    return 0.1 + 2e-6 * rows * (start + rows / 2)
+
+
+def decodes_ms(decodes: int, context: int) -> float:
+    return 0.2 + 1e-4 * decodes * context
+
+
+class MadeKernels:
+    """Kernel times by formulas, in the shape of the package: see ``KernelTimes``."""
+
+    def decode_step_latency(self, gen_tokens: int, isl: int, osl: int) -> float:
+        return dense_ms(gen_tokens) + decodes_ms(gen_tokens, isl)
+
+    def mixed_step_breakdown(
+        self, ctx_tokens: int, gen_tokens: int, isl: int, osl: int, prefix: int
+    ) -> tuple[float, float, float, float]:
+        prompts = max(1, ctx_tokens // (isl - prefix))
+        whole = prompts * chunk_ms(prefix, isl - prefix)
+        parts = (
+            dense_ms(ctx_tokens + gen_tokens),
+            whole / ceil(isl / ctx_tokens),
+            decodes_ms(gen_tokens, isl) if gen_tokens else 0.0,
+        )
+        return (sum(parts), *parts)
+
+
+TABLE = KernelTable(MadeKernels(), "made")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected_ms"),
+    [
+        (BatchShape(8, 8 * 513, 8), dense_ms(8) + decodes_ms(8, 512)),
+        (BatchShape(0, 0, 0, ((0, 600),)), dense_ms(600) + chunk_ms(0, 600)),
+        (BatchShape(0, 0, 0, ((900, 300),)), dense_ms(300) + chunk_ms(900, 300)),
+        (BatchShape(0, 0, 0, ((0, 400), (0, 400))), dense_ms(800) + 2 * chunk_ms(0, 400)),
+        (
+            BatchShape(64, 64 * 4097, 64, ((0, 100), (500, 50))),
+            dense_ms(214) + chunk_ms(0, 100) + chunk_ms(500, 50) + decodes_ms(64, 4096),
+        ),
+    ],
+)
+def test_a_step_is_the_sum_of_its_parts(shape: BatchShape, expected_ms: float) -> None:
+    assert 1e3 * TABLE.seconds(shape)[0] == pytest.approx(expected_ms, abs=1e-6)
+    assert TABLE.scaled(2).seconds(shape)[0] == pytest.approx(2 * TABLE.seconds(shape)[0])
+
+
+def test_macro_steps_change_nothing() -> None:
+    policies = PolicyConfig(max_seqs=16, kv_tokens=6000, max_model_len=4096, batching="chunked")
+    requests = [Request(f"r{i}", 0.02 * i, 80 + 37 * i % 900, 40 + 13 * i % 300) for i in range(60)]
+    runs = [
+        simulate(requests, build_scheduler(policies), TABLE, macro=macro) for macro in (True, False)
+    ]
+    assert runs[0].requests.equals(runs[1].requests)
+    assert len(runs[0].steps) < len(runs[1].steps)
+
+
+def test_its_error_is_assumed_and_said() -> None:
+    assert TABLE.log_deviation() == 0.1
+    assert TABLE.summary() == ["made"]
+    assert TABLE.provenance([1, 64], [10, 6400]).tolist() == ["interpolated"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("llama-3.1-8b", "h100", "vlm"), "no tables of 'vlm'; did you mean 'vllm'?"),
+        (("llama-3.1-8b", "rtx-4090", "vllm"), "no tables of the device 'rtx-4090'; there are"),
+    ],
+)
+def test_what_the_tables_do_not_have_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ProfileError) as error:
+        library.open_kernels(*arguments)  # type: ignore[arg-type]
+    assert says in str(error.value)
+
+
+def test_without_the_package_a_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all",))
+    trace = tmp_path / "trace.csv"
+    line = refused(
+        "replay", trace, "--model", "qwen3-32b", "--hardware", "h100", "--kernels", "vllm"
+    )
+    assert "pip install servetwin[kernels]" in line
+
+
+def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for the package: configurations, and an engine that records what it is asked."""
+    root = tmp_path / "made_kernels"
+    (root / "model_configs").mkdir(parents=True)
+    (root / "sdk").mkdir()
+    for name in ("", "sdk"):
+        (root / name / "__init__.py").write_text("")
+    for model in ("meta-llama--Meta-Llama-3.1-8B", "nvidia--GLM-5-NVFP4", "Qwen--Qwen3-32B"):
+        (root / "model_configs" / f"{model}_config.json").write_text("{}")
+    (root / "model_configs" / "nvidia--GLM-5-NVFP4_hf_quant_config.json").write_text("{}")
+    (root / "sdk" / "engine.py").write_text(
+        "class EngineHandle:\n"
+        "    @classmethod\n"
+        "    def compile(cls, *args, **kwargs):\n"
+        "        if args[1] == 'l4':\n"
+        "            raise RuntimeError('no\\ndatabase')\n"
+        "        return args, kwargs\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all", "made_kernels"))
+    asked, said = library.open_kernels("llama-3.1-8b", "h100", "vllm", 2)
+    assert asked == (("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "vllm"), {"tp_size": 2})  # type: ignore[comparison-overlap]
+    assert "made_kernels of unknown version (NVIDIA, Apache-2.0)" in said
+    assert said.endswith("no server measured")
+    with pytest.raises(ProfileError, match="no tables of the model 'qwen3-8b'; did you mean"):
+        library.open_kernels("qwen3-8b", "h100", "vllm")
+    with pytest.raises(ProfileError, match=r"vllm has no tables for .* \(no database\)"):
+        library.open_kernels("qwen3-32b", "l4", "vllm")
+
+
+def test_the_real_tables_are_near_layer_times_of_the_same_gpu() -> None:
+    """Two sources of one GPU: kernels of NVIDIA, layers measured through vLLM (in results)."""
+    if not any(find_spec(name) for name in library.PACKAGES):
+        pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
+    table = KernelTable(*library.open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
+    decode = 1e3 * table.seconds(BatchShape(128, 128 * 1025, 128))[0]
+    prefill = 1e3 * table.seconds(BatchShape(0, 0, 0, ((0, 1024),)))[0]
+    assert decode == pytest.approx(25.3, rel=0.1)
+    assert prefill == pytest.approx(42.5, rel=0.1)
