@@ -352,11 +352,17 @@ def _has_run(seq: Sequence) -> bool:
 
 
 def _insert(line: "list[Sequence] | deque[Sequence]", seq: Sequence) -> None:
-    """Insert into a line that is ordered by arrival number."""
-    place = len(line)
-    while place and line[place - 1].arrival_number > seq.arrival_number:
-        place -= 1
-    line.insert(place, seq)
+    """Insert into a line that is ordered by arrival number.
+
+    The search goes on from both ends: new arrivals belong to the tail, preempted ones to the head.
+    """
+    number, front, back = seq.arrival_number, 0, len(line)
+    while front < back and line[back - 1].arrival_number > number:
+        if line[front].arrival_number > number:
+            back = front
+        else:
+            front, back = front + 1, back - 1
+    line.insert(max(front, back), seq)
 
 
 def _removed(line: "list[Sequence] | deque[Sequence]", request_id: str) -> Sequence | None:
