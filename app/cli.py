@@ -15,6 +15,7 @@ from app.commands.described import DescribedCommand
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
 from app.commands.loadtest_import import loadtest_import
+from app.commands.profile_convert import profile_convert
 from app.commands.replay import replay
 from app.commands.report import report
 from app.commands.selftest import selftest
@@ -49,6 +50,7 @@ for command in (
 ):  # fmt: skip
     app.command(cls=DescribedCommand)(command)
 app.command("loadtest import", cls=DescribedCommand)(loadtest_import)
+app.command("profile convert", cls=DescribedCommand)(profile_convert)
 app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")
 

@@ -1,0 +1,41 @@
+"""``servetwin profile convert``: the step times of tables as a profile that needs no tables."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.common_options import Json
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.server_options import ServerOptions
+
+
+@takes_options
+def profile_convert(
+    servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "tables")],
+    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
+    as_json: Json = False,
+) -> None:
+    """Turn kernel tables, layer times, operators or a data sheet into a profile.
+
+    The error of the conversion is printed: on batches that the fit has not seen.
+    """
+    from sim.experiments.conversion import converted_profile
+    from workloads.errors import PolicyError
+
+    if servers.model is None:
+        raise PolicyError("--model: say what to convert, with --hardware and a table")
+    scenario = servers.base(link.link())
+    hardware = servers.hardware or scenario.profile.name
+    profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
+    profile.save(out)
+    if as_json:
+        typer.echo(
+            json.dumps({"profile": str(out), "median_error": error.median, "p90": error.p90})
+        )
+        return
+    typer.echo("\n".join([*scenario.profile.describe(), f"error: {error}", f"profile: {out}"]))

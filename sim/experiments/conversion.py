@@ -1,0 +1,94 @@
+"""Any server's step times as a profile of coefficients, which needs no table at run time."""
+
+import numpy as np
+
+from policies.batch import BatchShape
+from policies.registry import build_scheduler
+from sim.experiments.linearised import linearised
+from sim.experiments.scenario import Scenario
+from sim.records.run import machine_facts
+from sim.step_times.profile import Profile, StepTimeFit
+from sim.step_times.step_time import FEATURES, FloatArray, LinearStepTime, StepTime, features
+from sim.step_times.tables.held_out import HeldOutError
+
+_SHAPES = 400
+_MOST_DECODES, _MOST_ROWS, _LONGEST = 256, 2048, 8192
+
+
+def converted_profile(
+    name: str, scenario: Scenario, model: str, hardware: str
+) -> tuple[Profile, HeldOutError]:
+    """Return the profile of a scenario's server, and its error on batches that no fit has seen.
+
+    The uncertainty of the server's own step times becomes the profile's drift: one factor a
+    replication.
+    """
+    server, config = scenario.profile, scenario.policies
+    layout = build_scheduler(config).memory.layout
+    source = server.step_time(layout)
+    times = source.model()
+    found = LinearStepTime.of(linearised(times, FEATURES))
+    shapes = _random_shapes()
+    error = HeldOutError.of(_seconds(found, shapes), _seconds(times, shapes))
+    coefficients = dict(zip(FEATURES, (float(f"{c:.6g}") for c in found.coefficients), strict=True))
+    rng = np.random.default_rng(0)
+    shape = BatchShape(16, 16 * 1024, 16)
+    drawn_s = [float(source.drawn(rng).seconds(shape)[0]) for _ in range(100)]
+    profile = Profile(
+        name=name,
+        origin="computed",
+        machine={"processor": hardware, "converted": machine_facts()["date"]},
+        engine={
+            "model": model,
+            "source": " ".join(line.strip() for line in server.describe()),
+            "change": "times of batches, fitted by the coefficients of this profile",
+            "kv_tokens": config.kv_tokens,
+            "kv_bytes": config.kv_tokens * server.kv_bytes_per_token(),
+        },
+        policies=config.as_dict(),
+        layouts={
+            layout: StepTimeFit(
+                coefficients=coefficients,
+                drift=float(f"{np.std(np.log(drawn_s)):.3g}"),
+                held_out_error=float(f"{error.median:.3g}"),
+                ranges=_ranges(),
+            )
+        },
+    )
+    return profile, error
+
+
+def _ranges() -> dict[str, float]:
+    """Return the largest features of the batches that the fit rests on."""
+    largest = BatchShape(_MOST_DECODES, _MOST_DECODES * _LONGEST, 0, ((0, _MOST_ROWS),))
+    found = dict(zip(FEATURES, features(largest), strict=True))
+    kept = ("decode_sequences", "decode_context_tokens")
+    return {name: found[name] for name in found if name in kept or name.startswith("rows_from_")}
+
+
+def _seconds(model: StepTime, shapes: list[BatchShape]) -> FloatArray:
+    return np.array([float(model.seconds(shape)[0]) for shape in shapes])
+
+
+def _random_shapes() -> list[BatchShape]:
+    """Return batches of decodes, of chunks, and of both, the same ones at every call."""
+    rng = np.random.default_rng(0)
+
+    def upto(most: int) -> int:
+        return int(np.exp(rng.uniform(0, np.log(most))))
+
+    shapes = []
+    for number in range(_SHAPES):
+        decodes = upto(_MOST_DECODES) if number % 3 else 0
+        context = 64 + upto(_LONGEST)
+        chunks: tuple[tuple[int, int], ...] = ()
+        if number % 3 != 1:
+            chunks = tuple(
+                (upto(_LONGEST) * int(rng.integers(2)), 16 + upto(_MOST_ROWS // 2))
+                for _ in range(rng.integers(1, 3))
+            )
+        longest = context if decodes else 0
+        shapes.append(
+            BatchShape(decodes, decodes * context, decodes, chunks, longest_context=longest)
+        )
+    return shapes
