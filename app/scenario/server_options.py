@@ -94,7 +94,7 @@ class TableOptions:
         from sim.step_times.tables import LayerTable, read_layer_bundle
 
         if self.layers is not None:
-            times = read_layer_bundle(self.layers, ranks)
+            times = read_layer_bundle(self.layers, ranks, linked=link is not None)
             if times.ranks > 1 and link is None:
                 raise PolicyError(
                     f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "

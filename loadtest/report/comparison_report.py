@@ -40,18 +40,19 @@ def render_comparison(comparison: Comparison) -> str:
 def verdict_in_words(comparison: Comparison) -> list[str]:
     """Return the verdict in a sentence, and what would help where the runs cannot tell."""
     runs = counted(comparison.repeats, "load test")
+    place = f"{runs} {'places' if comparison.repeats == 1 else 'place'}"
     match comparison.outcome:
         case "holds":
-            said = [f"The prediction holds: {runs} place every judged error within its limit."]
+            said = [f"The prediction holds: {place} every judged error within its limit."]
         case "refuted":
             named = ", ".join(map(metric_name, comparison.named("refuted")))
-            said = [f"The prediction is REFUTED: {runs} place the error of {named} out of limits."]
+            said = [f"The prediction is REFUTED: {place} the error of {named} out of limits."]
         case _ if comparison.doubts:
             said = [f"Cannot tell: {doubt}." for doubt in comparison.doubts]
         case _ if vague := comparison.vague:
             named = ", ".join(map(metric_name, vague))
             said = [
-                f"Cannot tell: {runs} place the error of {named} out of limits, but the forecast "
+                f"Cannot tell: {place} the error of {named} out of limits, but the forecast "
                 "itself (low to high) is too unsure to be refuted; more rounds of calibration, or "
                 "a quieter machine, narrow it."
             ]

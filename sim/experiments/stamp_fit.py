@@ -1,12 +1,12 @@
 """Step times from nothing but the stamps of requests: a fit with the simulator in the loop.
 
-A server's log has no steps, but every latency in it is a sum of steps. So the coefficients of the
-step-time model are those with which the simulator, given the same requests and limits, comes
+A server's log has no steps, but every latency in it is a sum of steps. The fitted coefficients of
+the step-time model are the ones with which the simulator, given the same requests and limits, comes
 nearest to the measured latencies: least squares of the logarithms of simulated / measured TTFT,
 TPOT and E2E, with a soft L1 loss against outliers.
 
-A request that arrives waits for the step under way, whose phase nobody knows: a TTFT of few steps
-is that uncertain, and counts the less.
+A request that arrives waits for the step under way, and the phase of that step is unknown: a TTFT
+of few steps is as uncertain, and counts the less.
 
 What the log does not show stays near a prior. Without one, that is a rough guess from the log
 itself, from which a coefficient may go far (``_LOOSE``); a prior from a data sheet or from tables
@@ -93,10 +93,6 @@ class StampFit:
     def identified(self) -> list[str]:
         """The coefficients that the log identifies."""
         return [name for name, value in self.deviations.items() if value < _IDENTIFIED]
-
-    def model(self) -> LinearStepTime:
-        """Return the step-time model."""
-        return _model(self.coefficients)
 
 
 def fit_stamps(
@@ -246,5 +242,5 @@ def _guess(trace: Trace, config: PolicyConfig, measured: pd.DataFrame) -> dict[s
         "rows_from_256": row_s,
         "decode_context_tokens": _CONTEXT_PER_STEP * step_s,
         "prefill_pairs": row_s / 20_000,
-        REQUEST_S: step_s / 20,
+        REQUEST_S: max(step_s / 20, (float(measured["ttft_s"].quantile(0.05)) - step_s) / 2),
     }

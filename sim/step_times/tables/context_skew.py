@@ -7,7 +7,7 @@ import numpy as np
 from sim.step_times.step_time import FloatArray
 
 _LEAST_GAP = 0.02
-"""Batches whose longest context costs no more than this above the mean tell nothing of skew."""
+"""Batches whose longest context costs no more than this above the mean say nothing of skew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ContextSkew:
 def fit_skew(
     decodes: FloatArray, at_mean_s: FloatArray, at_longest_s: FloatArray, skewed_s: FloatArray
 ) -> ContextSkew | None:
-    """Return the skew of measured batches, or None where no batch tells anything.
+    """Return the skew of measured batches, or None where no batch says anything.
 
     The arguments have a value per batch: its decodes, its time, and those of equal contexts, once
     all at its mean and once all at its longest. A share is the ratio of the sums over all batches

@@ -60,14 +60,20 @@ class LayerTimes:
     mixed_skew: ContextSkew | None = None
 
 
-def read_layer_bundle(folder: Path, ranks: int | None = None) -> LayerTimes:
+def read_layer_bundle(
+    folder: Path, ranks: int | None = None, *, linked: bool = False
+) -> LayerTimes:
     """Read a bundle, or one of its ``tp`` folders; ``ranks`` chooses where there are several.
+
+    Without ``ranks`` the lowest degree is taken, above 1 if the ranks are ``linked``.
 
     Raises ``ProfileError`` that names the file, and the line and column or the layer, of what is
     missing or wrong.
     """
-    at = _rank_folder(folder, ranks)
+    at = _rank_folder(folder, ranks, linked)
     meta = _meta(at.parent / "meta.yaml")
+    if (linear := _file(at, "linear_attention")) is not None:
+        raise ProfileError(f"{linear}: layers of linear attention are not read; only softmax ones")
     experts = _experts(at)
     layer, once = _dense(_table(at, "dense"), experts is not None)
     decode_skew, mixed_skew = _skews(at, meta)
@@ -85,14 +91,14 @@ def read_layer_bundle(folder: Path, ranks: int | None = None) -> LayerTimes:
     )
 
 
-def _rank_folder(folder: Path, ranks: int | None) -> Path:
+def _rank_folder(folder: Path, ranks: int | None, linked: bool) -> Path:
     if not folder.is_dir():
         raise ProfileError(f"{folder}: no such folder; give a bundle of layer times")
     found = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
     if not found:
         raise ProfileError(f"{folder}: no folder tp1, tp2 ... with layer times in it")
     if ranks is None:
-        ranks = min(found)
+        ranks = min((degree for degree in found if degree > 1 or not linked), default=min(found))
     if ranks not in found:
         there = ", ".join(found[known].name for known in sorted(found))
         raise ProfileError(f"{folder}: no folder tp{ranks}; there is {there}")
@@ -202,8 +208,8 @@ def _experts(folder: Path) -> Surface | None:
     if path is None:
         return None
     table = Measurements.read(path)
-    if "ep" in table:
-        table = table.only("ep", 1)
+    if "ep" in table:  # of several degrees of expert parallelism the lowest
+        table = table.only("ep", int(table.counts("ep", 1).min()))
     times_s = table.times_s("time_us", 1e-6)
     require_microseconds(path, times_s)
     rows, reached = table.counts("tokens", 1), table.counts("activated_experts", 1)

@@ -36,6 +36,21 @@ def test_the_folder_of_a_degree_is_a_bundle_too(tmp_path: Path) -> None:
         read_layer_bundle(tmp_path / "layers", ranks=1)
 
 
+def test_a_link_asks_for_several_ranks(tmp_path: Path) -> None:
+    for ranks in (1, 2, 4):
+        write_bundle(tmp_path / "layers", ranks=ranks)
+    assert read_layer_bundle(tmp_path / "layers").ranks == 1
+    assert read_layer_bundle(tmp_path / "layers", linked=True).ranks == 2
+    assert read_layer_bundle(tmp_path / "layers", 4, linked=True).ranks == 4
+
+
+def test_layers_of_linear_attention_are_refused(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "layers")
+    (folder / "tp1" / "linear_attention.csv").write_text("layer,prefill_tokens,n_decode,time_us\n")
+    with pytest.raises(ProfileError, match=r"linear_attention\.csv: layers of linear attention"):
+        read_layer_bundle(folder)
+
+
 def test_skew_is_measured_apart_for_steps_with_chunks_unless_the_bundle_has_it_off(
     tmp_path: Path,
 ) -> None:
