@@ -1,5 +1,6 @@
 """``servetwin calibrate``: measure an engine, the bundled one or any endpoint; write a profile."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -70,6 +71,7 @@ def calibrate(
     from app.text.verdict import profile_lines
 
     if recorded is not None:
+        require_recorded_alone({"url": url})
         servers = replace(served, model=model)
         _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
         return
@@ -132,6 +134,13 @@ def _recorded(
         typer.echo(dumps({"profile": str(out), **found.as_dict()}))
     else:
         typer.echo("\n".join([*calibration_lines(found, prior), f"profile: {out}"]))
+
+
+def require_recorded_alone(live: Mapping[str, object]) -> None:
+    """Raise ``LoadTestError`` for an option of a live endpoint beside ``--recorded``."""
+    for name, value in live.items():
+        if value:
+            raise LoadTestError(f"--{name}: sends a load; --recorded takes one that was sent")
 
 
 def _share(text: str) -> float:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.commands.calibrate import MEASURED_SETTINGS, SETTINGS_OF_A_RECORDED_RUN
+from app.commands.calibrate import (
+    MEASURED_SETTINGS,
+    SETTINGS_OF_A_RECORDED_RUN,
+    require_recorded_alone,
+)
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.common_options import Json, Recorded, RunFolder, Seed
@@ -103,6 +107,8 @@ def verify(
     --recorded nothing is sent: a run that was recorded elsewhere judges a profile or layer times.
     """
     if recorded is not None:
+        given = {"url": url, "trace": trace, "policy": policy, "utilisation": utilisation}
+        require_recorded_alone({**given, "resume": resume})
         servers = replace(served, model=model, profiles=(profile,) if profile else ())
         _verify_recorded(recorded, servers, link, settings, seed, out, json)
         return

@@ -49,7 +49,6 @@ class LayerTimes:
     """
 
     name: str
-    model: str
     ranks: int
     layer: Curve
     once: Curve
@@ -78,8 +77,8 @@ def read_layer_bundle(
     layer, once = _dense(_table(at, "dense"), experts is not None)
     decode_skew, mixed_skew = _skews(at, meta)
     return LayerTimes(
-        f"{meta.get('gpu', 'layers')}, tensor parallel {at.name[2:]}",
-        str(meta.get("model", "")),
+        f"{meta.get('gpu', 'unknown GPU')}, tensor parallel {at.name[2:]}, measured with "
+        f"{meta.get('model', 'an unknown model')}",
         int(at.name[2:]),
         layer,
         once,
