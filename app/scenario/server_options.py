@@ -21,7 +21,7 @@ _FORMATS = ("operators", "phases", "layers", "kernels")
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Measured times of a model's operators, phases or layers."""
+    """Measured times of a model's operators, phases, layers or kernels."""
 
     PANEL: ClassVar = "Tables"
 
@@ -33,7 +33,6 @@ class TableOptions:
     """Which rows of the tables."""
     layers: Annotated[Path | None, Option(metavar="DIR")] = None
     """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
-
     kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
     """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
 
@@ -43,10 +42,11 @@ class TableOptions:
         return next((name for name in _FORMATS if getattr(self, name) is not None), None)
 
     @property
-    def paths(self) -> list[Path]:
-        """The files or folders of the tables."""
+    def sources(self) -> list[str]:
+        """The files or folders of the tables, or the backend of kernel tables."""
         found = [*(self.operators or ()), self.phases, self.layers]
-        return [path for path in found if path is not None]
+        paths = [str(path) for path in found if path is not None]
+        return [*paths, *([f"kernels of {self.kernels}"] if self.kernels else [])]
 
     def check(self) -> None:
         """Raise ``PolicyError`` for options that do not go together."""
@@ -205,7 +205,7 @@ class ServerOptions:
             "hardware": self.hardware,
             "techniques": list(self.techniques),
             "efficiency": self.efficiency,
-            "tables": [str(path) for path in self.tables.paths],
+            "tables": self.tables.sources,
         }
 
     def check_absent(self) -> None:
