@@ -89,8 +89,9 @@ def test_an_answer_shorter_than_that_is_whole() -> None:
 
 @pytest.mark.slow
 def test_the_same_requests_are_hung_up_in_any_number_of_processes() -> None:
+    # Long answers: a client that is read late has still not got all of one when it hangs up.
     options: dict[str, Any] = {"cancellation": Cancellation(0.5, HangUp(after_tokens=1)), "seed": 1}
-    one, two = (load(evenly(12, 60, 4), processes=p, **options) for p in (1, 2))
+    one, two = (load(evenly(12, 60, 40), processes=p, **options) for p in (1, 2))
     assert one.requests["error"].tolist() == two.requests["error"].tolist()
 
 
