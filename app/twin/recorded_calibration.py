@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from loadtest.recorded.formats import engine_stamps
 from loadtest.recorded.recorded_run import RecordedRun
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
@@ -19,8 +20,6 @@ from workloads.errors import LoadTestError
 
 FEWEST = 50
 """Finished requests without which the stamps say too little."""
-INSIDE = "stamps of the engine"
-"""The source of stamps in which no HTTP latency is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +119,11 @@ def calibrate_recorded(
         config,
         fitted,
         prior=prior,
-        with_api=recorded.run.scenario.get("recorded_by") != INSIDE,
+        with_api=recorded.run.scenario.get("recorded_by") != engine_stamps.TOOL,
         seed=seed,
         on_simulation=on_simulation,
     )
-    later = known.iloc[len(fitted) :]
+    later, most_decodes = known.iloc[len(fitted) :], int(fit.run.steps["decode_sequences"].max())
     return RecordedCalibration(
         fit,
         len(fitted),
@@ -132,8 +131,8 @@ def calibrate_recorded(
         _errors(fit.run, later),
         _errors(fit.run, known),
         _misfit(fit.run, fitted),
-        int(fit.run.steps["decode_sequences"].max()),
-        tuple(_evidence(recorded, config, fit)),
+        most_decodes,
+        tuple(_evidence(recorded, config, fit, most_decodes)),
         config,
     )
 
@@ -183,14 +182,15 @@ def _ranges(run: Run) -> dict[str, float]:
     }
 
 
-def _evidence(recorded: RecordedRun, config: PolicyConfig, fit: StampFit) -> list[str]:
+def _evidence(
+    recorded: RecordedRun, config: PolicyConfig, fit: StampFit, most_decodes: int
+) -> list[str]:
     """Return what the log shows of limits, and what it cannot answer."""
     found = []
-    most = int(fit.run.steps["decode_sequences"].max())
-    if most < config.max_seqs:
+    if most_decodes < config.max_seqs:
         found.append(
-            f"batches of more than {most} decodes were never seen: no what-if beyond that batch "
-            "rests on this log"
+            f"batches of more than {most_decodes} decodes were never seen: no what-if beyond that "
+            "batch rests on this log"
         )
     running, with_queue = _most_running(recorded.run.requests)
     if running is not None:

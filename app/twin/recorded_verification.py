@@ -8,7 +8,7 @@ from typing import Any
 from loadtest.recorded.recorded_run import RecordedRun
 from loadtest.report.comparison import DEFAULT_LIMITS, METRICS, Comparison, Outcome, compare
 from loadtest.report.error_interval import MIN_REQUESTS
-from sim.experiments.predict import Interval, interval, predict_scenario, run_once
+from sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from sim.experiments.scenario import Scenario
 from sim.records.metrics import LATENCIES, figure
 from sim.records.run import Run, save_files
@@ -96,13 +96,16 @@ def verify_recorded(
         replications = max(FEWEST_REPLICATIONS, min(MOST_REPLICATIONS, int(affordable)))
     if scenario.is_repeatable():
         replications = 1
-    found = predict_scenario(recorded.trace, scenario, seed=seed, replications=replications)
+    draws = summaries_over_seeds(
+        recorded.trace, scenario, run, seed=seed, replications=replications
+    )
+    summaries = list(draws)
     summary = run.summary()
     intervals = {
         metric: _around(value, spread)
         for metric in METRICS
         if (value := figure(summary, metric)) is not None
-        and (spread := interval(found.summaries, metric)) is not None
+        and (spread := interval(summaries, metric)) is not None
     }
     run.scenario = {
         "trace": recorded.trace.source,

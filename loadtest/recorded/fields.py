@@ -38,9 +38,9 @@ def numbers(name: str, value: Any) -> tuple[float, ...]:
     return tuple(number(name, one) for one in value)
 
 
-def optional(name: str, value: Any, unit_s: float = 1.0) -> float | None:
-    """Return a number times ``unit_s``; None where there is none."""
-    return None if value is None else unit_s * number(name, value)
+def optional(name: str, value: Any) -> float | None:
+    """Return a number; None where there is none."""
+    return None if value is None else number(name, value)
 
 
 def count(name: str, value: Any) -> int:

@@ -125,8 +125,8 @@ def fit_stamps(
     nearer = start + together @ (roughly.x - 1)
     found = _least_squares(lambda y: with_prior(nearer + y), len(names))
     x = nearer + found.x - 1
-    shown = residuals.size
-    covariance = _covariance(found.jac, residuals(x), shown, len(measured))
+    run, shown = residuals.simulated(x), residuals.size
+    covariance = _covariance(found.jac, residuals.of(run), shown, len(measured))
     rng = np.random.default_rng(seed)
     draws = np.exp(rng.multivariate_normal(x, covariance, DRAWS))
     deviations = np.sqrt(np.diag(covariance))
@@ -135,7 +135,7 @@ def fit_stamps(
         dict(zip(names, deviations.tolist(), strict=True)),
         draws.tolist(),
         np.linalg.svd(found.jac[:shown] / _SCALE, compute_uv=False).tolist(),
-        residuals.simulated(x),
+        run,
         residuals.simulations,
     )
 
@@ -177,8 +177,12 @@ class _Residuals:
         self.size = self._measured.size
 
     def __call__(self, x: Floats) -> Floats:
+        """Return the residuals of a simulation with these coefficients."""
+        return self.of(self.simulated(x))
+
+    def of(self, run: Run) -> Floats:
         """Return the residuals, request by request; 0 where nothing was measured."""
-        frame = self.simulated(x).requests.set_index("request_id")
+        frame = run.requests.set_index("request_id")
         simulated = frame.loc[self._ids, [*LATENCIES]].to_numpy(float)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(simulated / self._measured) * self._weights

@@ -83,11 +83,15 @@ def _text(name: str, folder: str, what: str) -> str:
         raise ShapeError(f"{name}: the {what} cannot be read ({reason})") from None
 
 
+def plain_name(name: str) -> str:
+    """Return the name that the catalogue would have for a name on the hub."""
+    return name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-instruct")
+
+
 def _without_owner(name: str) -> str:
     """Return the shipped name of a name on the hub; any other name as it is."""
-    owner, _, last = name.rpartition("/")
-    plain = last.lower().removeprefix("meta-").removesuffix("-instruct")
-    return plain if owner and plain in _shipped("models") and not os.path.exists(name) else name
+    is_known = "/" in name and plain_name(name) in _shipped("models")
+    return plain_name(name) if is_known and not os.path.exists(name) else name
 
 
 def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:

@@ -16,6 +16,7 @@ from pathlib import Path
 import typer
 
 from app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
+from loadtest.recorded.formats import engine_stamps
 from loadtest.recorded.reading import read_recording
 from loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from policies.config import PolicyConfig
@@ -66,7 +67,7 @@ def logged(trace: Trace, table: StepTime) -> RecordedRun:
     """The log of the server under ``BASE``: its stamps, as a recorded run."""
     run = simulate(trace, build_scheduler(BASE), table)
     run.kind = "loadtest"
-    run.scenario = {"trace": trace.source, "recorded_by": "stamps of the engine"}
+    run.scenario = {"trace": trace.source, "recorded_by": engine_stamps.TOOL}
     return RecordedRun(run, trace)
 
 

@@ -13,6 +13,7 @@ from loadtest.recorded.fields import count, moment_s
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.fields import integer, integer_list
 
+TOOL = "stamps of the engine"
 _NAMES = {
     "arrival": ("arrival_s", "queued_ts"),
     "scheduled": ("scheduled_s", "scheduled_ts"),
@@ -31,7 +32,7 @@ def recognises(record: Mapping[str, Any]) -> bool:
 def read(records: Sequence[Record]) -> Recording:
     """Read a request of each record."""
     return Recording(
-        "stamps of the engine",
+        TOOL,
         [_request(number, record.fields) for number, record in enumerate(records)],
         ("stamps inside the engine: no HTTP latency", "no stamps of single tokens"),
     )

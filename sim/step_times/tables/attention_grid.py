@@ -39,7 +39,7 @@ class AttentionGrid:
     ) -> FloatArray:
         """Return the seconds at each place."""
         found = [
-            np.interp(kd, *_line(self.axes[_CONTEXT], self.contexts(r, s, n)))
+            self.at_context(self.contexts(r, s, n), kd)
             for r, s, n, kd in zip(rows, start, decodes, context, strict=True)
         ]
         return np.array(found)
@@ -59,6 +59,10 @@ class AttentionGrid:
             rows,
             lambda row: _between(self.axes[_START], start, lambda place: at_decodes[row, place]),
         )
+
+    def at_context(self, times_s: FloatArray, context: float) -> float:
+        """Return the seconds at a context, from those of ``contexts`` or ``of_chunk``."""
+        return float(np.interp(context, *_line(self.axes[_CONTEXT], times_s)))
 
     def thinned(self, places: Places) -> "AttentionGrid":
         """Return the grid through some of the points only."""

@@ -5,6 +5,7 @@ rather too large than too small for what lies between the points of the whole ta
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,6 +52,7 @@ def halves(points: int, seed: int) -> tuple[Places, Places]:
     return np.sort(order[: (points + 1) // 2]), np.sort(order[(points + 1) // 2 :])
 
 
+@lru_cache(maxsize=32)  # a report and an interval ask for the same, and a large grid takes seconds
 def held_out_error(table: Interpolated, seed: int = 0) -> HeldOutError | None:
     """Interpolate one half of the points and predict the other; None for fewer than 4 points."""
     if len(table.times_s) < _FEWEST_POINTS:

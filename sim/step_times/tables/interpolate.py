@@ -28,6 +28,9 @@ class Interpolated(Protocol):
 
     times_s: FloatArray
 
+    def __hash__(self) -> int:
+        """Return a hash by identity: the points of a table never change."""
+
     @property
     def coordinates(self) -> tuple[FloatArray, ...]:
         """The place of every point, an array for each axis."""

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+from sim.shapes.catalogue import plain_name
 from workloads.errors import ProfileError, did_you_mean
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
@@ -96,12 +97,10 @@ def _hub_name(package: str, model: str) -> str:
     ending = "_config.json"
     files = [one.name for one in folder.iterdir() if one.name.endswith(ending)]
     hub = [name.removesuffix(ending).replace("--", "/") for name in sorted(files)]
-    ours: dict[str, Any] = {_plain(name): name for name in hub if not name.endswith("_hf_quant")}
+    ours: dict[str, Any] = {
+        plain_name(name): name for name in hub if not name.endswith("_hf_quant")
+    }
     if model not in ours:
         hint = did_you_mean(model, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
         raise ProfileError(f"--kernels: no tables of the model {model!r}; {hint}")
     return str(ours[model])
-
-
-def _plain(name: str) -> str:
-    return name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-instruct")

@@ -131,12 +131,10 @@ class LayerTable(PiecewiseStepTime, Table):
         rows, start = as_one_chunk(shape.prefill_chunks)
         attention = self.times.attention
         seconds = attention.of_chunk(self._at_decodes[decodes], rows, start)
-        contexts = attention.axes[AXES.index("context")]
-        found = float(np.interp(total / decodes - 1, contexts, seconds)) if decodes else seconds[0]
+        found = attention.at_context(seconds, total / decodes - 1 if decodes else 0.0)
         skew = self.times.mixed_skew
         if skew is not None and shape.longest_context:
-            longest = shape.longest_context + step
-            at_longest = float(np.interp(longest - 1, contexts, seconds))
+            at_longest = attention.at_context(seconds, shape.longest_context + step - 1)
             found += skew.share(decodes) * (at_longest - found)
         return to_units(self.factor * self.layers * found)
 

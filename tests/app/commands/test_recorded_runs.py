@@ -11,7 +11,7 @@ from policies.presets import find_preset
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
 from sim.step_times.step_time import LinearStepTime
-from tests.support.command import refused, servetwin
+from tests.support.command import Done, refused, servetwin
 from tests.support.layer_bundles import write_bundle
 from tests.support.paths import GPU_RUNS
 from workloads.request import Request
@@ -44,12 +44,15 @@ def errors(found: dict[str, dict[str, dict[str, float]]], *points: str) -> dict[
     }
 
 
-def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path) -> None:
-    run = imported(RTX_4090, tmp_path / "run")
-    done = servetwin(
-        "verify", "--recorded", run, "--model", "llama-3.1-8b", "--layers", RTX_4090 / "layers",
-        "--preset", "vllm-v1", *LIMITS[RTX_4090], "--json",
+def predicted_by_layers(folder: Path, tmp_path: Path) -> Done:
+    return servetwin(
+        "verify", "--recorded", imported(folder, tmp_path / "run"), "--model", "llama-3.1-8b",
+        "--layers", folder / "layers", "--preset", "vllm-v1", *LIMITS[folder], "--json",
     )  # fmt: skip
+
+
+def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path) -> None:
+    done = predicted_by_layers(RTX_4090, tmp_path)
     assert done.code == 0
     found = json.loads(done.out)
     assert (found["outcome"], found["preemptions"] > 150) == ("holds", True)
@@ -58,11 +61,7 @@ def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path)
 
 
 def test_layer_times_predict_an_rtx_pro_6000(tmp_path: Path) -> None:
-    run = imported(RTX_PRO, tmp_path / "run")
-    done = servetwin(
-        "verify", "--recorded", run, "--model", "llama-3.1-8b", "--layers", RTX_PRO / "layers",
-        "--preset", "vllm-v1", *LIMITS[RTX_PRO], "--json",
-    )  # fmt: skip
+    done = predicted_by_layers(RTX_PRO, tmp_path)
     assert done.code == 0
     off = errors(json.loads(done.out)["metrics"], "mean")
     assert off["ttft_s"][0] < 3

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
 from sim.step_times.tables import KernelTable
 from sim.step_times.tables import kernel_library as library
 from tests.support.command import refused
+from tests.support.macro_steps import assert_macro_steps_change_nothing
 from workloads.errors import ProfileError
-from workloads.request import Request
 
 
 def dense_ms(rows: int) -> float:
@@ -70,13 +67,7 @@ def test_a_step_is_the_sum_of_its_parts(shape: BatchShape, expected_ms: float) -
 
 
 def test_macro_steps_change_nothing() -> None:
-    policies = PolicyConfig(max_seqs=16, kv_tokens=6000, max_model_len=4096, batching="chunked")
-    requests = [Request(f"r{i}", 0.02 * i, 80 + 37 * i % 900, 40 + 13 * i % 300) for i in range(60)]
-    runs = [
-        simulate(requests, build_scheduler(policies), TABLE, macro=macro) for macro in (True, False)
-    ]
-    assert runs[0].requests.equals(runs[1].requests)
-    assert len(runs[0].steps) < len(runs[1].steps)
+    assert_macro_steps_change_nothing(TABLE)
 
 
 def test_its_error_is_assumed_and_said() -> None:

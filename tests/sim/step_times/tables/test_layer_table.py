@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
 from sim.shapes.catalogue import find_model
 from sim.step_times.roofline.links import Link
 from sim.step_times.tables import LayerTable, LayerTimes, read_layer_bundle
 from sim.step_times.tables.layer_table import as_one_chunk
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
+from tests.support.macro_steps import assert_macro_steps_change_nothing
 from workloads.errors import ProfileError
-from workloads.request import Request
 
 MODEL = find_model("llama-3.1-8b")
 LAYERS = 32
@@ -128,16 +125,16 @@ def test_a_run_of_steps_is_its_single_steps(
 @pytest.mark.parametrize("kind", ["bundle", "skewed"])
 def test_macro_steps_change_nothing(kind: str, request: pytest.FixtureRequest) -> None:
     table = LayerTable(request.getfixturevalue(kind), MODEL)
-    policies = PolicyConfig(max_seqs=16, kv_tokens=6000, max_model_len=4096, batching="chunked")
-    requests = [Request(f"r{i}", 0.01 * i, 80 + 37 * i % 900, 40 + 13 * i % 300) for i in range(60)]
-    runs = [
-        simulate(requests, build_scheduler(policies), table, macro=macro) for macro in (True, False)
-    ]
-    assert runs[0].requests.equals(runs[1].requests)
-    assert len(runs[0].steps) < len(runs[1].steps)
+    assert_macro_steps_change_nothing(table)
 
 
 def test_its_uncertainty_is_that_of_all_unseen_points_together(bundle: LayerTimes) -> None:
     table = LayerTable(bundle, MODEL)
     errors = [error.of_sum for error in table.held_out_errors().values() if error]
     assert table.log_deviation() == pytest.approx(np.abs(errors).max())
+
+
+def test_a_mixed_step_goes_on_beyond_the_longest_context_as_decodes_do(bundle: LayerTimes) -> None:
+    shape = BatchShape(8, 8 * 9001, 8, ((0, 64),))
+    expected_us = step_us(72, 9, attention_us(64, 0, 8, 9000))
+    assert 1e6 * LayerTable(bundle, MODEL).seconds(shape)[0] == pytest.approx(expected_us)
