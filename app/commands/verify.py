@@ -11,6 +11,7 @@ import typer
 
 from app.commands.calibrate import (
     MEASURED_SETTINGS,
+    MOST_SIMULATIONS,
     SETTINGS_OF_A_RECORDED_RUN,
     require_recorded_alone,
 )
@@ -96,6 +97,12 @@ def verify(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the forecast and load tests in --out.")
     ] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why", help="Replace part after part of the prediction by what was measured."
+        ),
+    ] = False,
     seed: Seed = 0,
     out: RunFolder = None,
     json: Json = False,
@@ -110,7 +117,7 @@ def verify(
         given = {"url": url, "trace": trace, "policy": policy, "utilisation": utilisation}
         require_recorded_alone({**given, "resume": resume})
         servers = replace(served, model=model, profiles=(profile,) if profile else ())
-        _verify_recorded(recorded, servers, link, settings, seed, out, json)
+        _verify_recorded(recorded, servers, link, settings, seed, why, out, json)
         return
     served.check_absent()
     settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
@@ -131,7 +138,7 @@ def verify(
     configs = [policies_named(label, base, "--policy") for label in labels]
     judged = load_profile(profile) if profile else None
     _require_loads_of_their_own(utilisation)
-    plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed)
+    plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
     task = VerifyTask(requests, plan, out, judged, resume)
     if url is None:
         choice = replace(engine, model=model or "base", seed=seed)
@@ -158,11 +165,13 @@ def _verify_recorded(
     link: ClusterOptions,
     settings: PolicyOptions,
     seed: int,
+    why: bool,
     out: Path | None,
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
     from app.scenario.scenarios import recorded_server
+    from app.text.progress import progress
     from app.text.recorded_verdict import recorded_as_json, recorded_lines
     from app.text.saving import saved_if_asked
     from app.twin.recorded_verification import verify_recorded
@@ -172,6 +181,9 @@ def _verify_recorded(
     recorded = load_recorded_run(folder)
     scenario = recorded_server(recorded.trace, servers, settings, link)
     found = verify_recorded(recorded, scenario, seed=seed)
+    if why:
+        with progress("simulations", total=MOST_SIMULATIONS) as advance:
+            found = found.explained(recorded, seed, advance)
     with saved_if_asked(found, out) as place:
         if json:
             typer.echo(recorded_as_json(found))

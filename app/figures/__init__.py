@@ -35,4 +35,5 @@ from app.figures.stacked_bars import request_parts as request_parts
 from app.figures.timeline import TimelineData as TimelineData
 from app.figures.timeline import gantt as gantt
 from app.figures.timeline import timeline as timeline
+from app.figures.waterfall import error_waterfall as error_waterfall
 from app.text.metric_labels import METRICS as METRICS

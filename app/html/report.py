@@ -17,6 +17,7 @@ from app.text.assets import asset
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
 from app.text.tables import capacity_line, judged_line
+from app.text.waterfall import WHY_TITLE, waterfall_sentences
 from app.twin.resimulate import resimulate_as_sent
 from loadtest.report.comparison import Comparison, RequestDifferences, compare_requests
 from loadtest.report.comparison_report import render_requests, verdict_in_words
@@ -105,9 +106,24 @@ class _Page:
             element("h2", f"Predicted against measured: {trial.predicted.name}"),
             *_compared(trial),
             *(_in_words(name, found) for name, found in differences.items()),
+            *self._why(trial),
             self._agreement(trial.predicted.run, measured, differences),
             *(self._as_sent(trial.predicted, named) for named in trial.measured),
         )
+
+    def _why(self, trial: Trial) -> Iterator[ET.Element]:
+        """Yield the causes of the error, in words and as a chart per latency."""
+        if trial.why is None:
+            return
+        yield element("h3", WHY_TITLE)
+        yield from (element("p", line) for line in waterfall_sentences(trial.why))
+        effects = list(trial.why.effects())
+        drawn = []
+        for name, error in trial.why.predicted.items():
+            parts = [(one.name, of[name] if of else None, one.note) for one, of in effects]
+            chart = figures.error_waterfall(name, error, parts, trial.why.left[name])
+            drawn.append(self._charts.place(f"{METRICS[name].label}, part by part", chart))
+        yield element("div", *drawn, class_="charts")
 
     def _agreement(
         self, predicted: Run, measured: dict[str, Run], differences: dict[str, RequestDifferences]

@@ -5,6 +5,7 @@ import textwrap
 
 from app.text.provenance import rests_line
 from app.text.tables import note_lines
+from app.text.waterfall import waterfall_lines
 from app.twin.recorded_verification import POINTS, RecordedVerification
 from loadtest.report.comparison_report import LEGEND, WIDTH, comparison_table, verdict_in_words
 
@@ -35,6 +36,7 @@ def recorded_lines(found: RecordedVerification) -> list[str]:
         rests_line(found.predicted.extra["provenance"]),
         "",
         *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
+        *(waterfall_lines(found.why) if found.why else []),
         "",
         LEGEND,
     ]

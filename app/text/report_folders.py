@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from app.twin.forecast import level_folder
+from app.twin.waterfall import Waterfall, read_waterfall
 from loadtest.report.comparison import Comparison, MetricComparison, compare, compare_steady
 from loadtest.report.server_metrics import load_server_metrics
 from sim.experiments.predict import Interval
@@ -42,6 +43,8 @@ class Trial:
     measured: tuple[NamedRun, ...]
     comparison: Comparison
     capacity: Comparison | None = None
+    why: Waterfall | None = None
+    """Why the prediction differs, where the verification was asked."""
 
     @property
     def steady_part(self) -> SteadyPart:
@@ -150,11 +153,14 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
         for folder, verdict in _read_verdicts(place).items()
     }
     for folder, verdict in verdicts.items():
-        yield from _paired([named for at, named in runs.items() if at.parent == folder], verdict)
+        inside = [named for at, named in runs.items() if at.parent == folder]
+        yield from _paired(inside, verdict, read_waterfall(folder))
     yield from _paired([named for at, named in runs.items() if at.parent not in verdicts])
 
 
-def _paired(runs: Iterable[NamedRun], verdict: "_Verdict | None" = None) -> Iterator[Trial]:
+def _paired(
+    runs: Iterable[NamedRun], verdict: "_Verdict | None" = None, why: Waterfall | None = None
+) -> Iterator[Trial]:
     runs = list(runs)
     for predicted in (named for named in runs if named.run.kind == "simulation"):
         measured = tuple(
@@ -166,7 +172,8 @@ def _paired(runs: Iterable[NamedRun], verdict: "_Verdict | None" = None) -> Iter
         if measured:
             tests = [named.run for named in measured]
             found = verdict.of(predicted.run, tests) if verdict else compare(predicted.run, tests)
-            yield Trial(predicted, measured, found, verdict.capacity if verdict else None)
+            capacity = verdict.capacity if verdict else None
+            yield Trial(predicted, measured, found, capacity, why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.text.provenance import rests_line
 from app.text.tables import capacity_line, judged_line
+from app.text.waterfall import waterfall_lines
 from app.twin.saturation import Saturation, is_near_saturation
 from app.twin.verification import Level, Verification
 from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
@@ -98,6 +99,7 @@ def _level_lines(level: Level, found: Verification) -> list[str]:
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         rests_line(level.provenance),
         _power_line(level),
+        *(waterfall_lines(level.why) if level.why else []),
     ]
 
 

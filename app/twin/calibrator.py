@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from app.twin.measured_facts import ServerLog
 from loadtest.endpoint import Endpoint
 from loadtest.run.client import LoadOptions
 from sim.experiments.decision_check import DecisionCheck
@@ -52,6 +53,10 @@ class Calibrator(Protocol):
 
     def as_counted(self, trace: Trace) -> Trace:
         """The trace to send so that the server counts the prompt lengths of ``trace``."""
+        ...
+
+    def server_log(self) -> ServerLog | None:
+        """Return the step log of the server so far; None without one that can be read."""
         ...
 
     def check_decisions(self) -> DecisionCheck | None:

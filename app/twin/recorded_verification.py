@@ -1,10 +1,14 @@
 """Judge a prediction by a run that others recorded: same requests, no load test."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.twin.measured_facts import measured_facts
+from app.twin.verification import VERDICT
+from app.twin.waterfall import WHY, Waterfall, explain_error
 from loadtest.recorded.recorded_run import RecordedRun
 from loadtest.report.comparison import DEFAULT_LIMITS, METRICS, Comparison, Outcome, compare
 from loadtest.report.error_interval import MIN_REQUESTS
@@ -35,6 +39,8 @@ class RecordedVerification:
     intervals: Mapping[str, Interval]
     measured: Run
     comparison: Comparison
+    why: Waterfall | None = None
+    """Why the prediction differs, where that was asked."""
 
     @property
     def outcome(self) -> Outcome:
@@ -54,6 +60,16 @@ class RecordedVerification:
                 found.setdefault(name, {})[point] = entry
         return found
 
+    def explained(
+        self, recorded: RecordedRun, seed: int, on_simulation: Callable[[int], None]
+    ) -> "RecordedVerification":
+        """Return the verification with the causes of its errors (``explain_error``)."""
+        requests = self.predicted.requests
+        means = {name: float(requests[name].mean()) for name in LATENCIES}
+        facts = measured_facts(recorded.run, recorded.trace)
+        found = explain_error(means, self.scenario, facts, seed=seed, on_simulation=on_simulation)
+        return replace(self, why=found)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict and all figures, for JSON."""
         return {
@@ -65,15 +81,18 @@ class RecordedVerification:
             "provenance": self.predicted.extra["provenance"],
             "preemptions": self.predicted.summary()["preemptions"],
             "policies": self.scenario.policies.as_dict(),
+            **({"why": self.why.as_dict()} if self.why else {}),
         }
 
     def save(self, folder: Path) -> None:
-        """Write both runs; raises ``NotSaved`` as ``Run.save`` does."""
+        """Write the runs, the verdict and the causes; raises ``NotSaved`` as ``Run.save`` does."""
         save_files(folder, self._files)
 
     def _files(self) -> Files:
+        yield VERDICT, json.dumps(self.as_dict(), indent=1).encode()
         yield from within("predicted", self.predicted.files())
         yield from within("measured", self.measured.files())
+        yield from self.why.files() if self.why else [(WHY, None)]
 
 
 def verify_recorded(

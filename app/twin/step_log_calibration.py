@@ -22,6 +22,7 @@ from app.scenario.engine_options import EngineChoice
 from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
 from app.twin.calibrator import AT_ONCE, ReportProgress
 from app.twin.engines import LiveEngine, bundled_engine
+from app.twin.measured_facts import ServerLog
 from engine.core.step_log import read_arrivals, read_step_log
 from loadtest.endpoint import probe
 from loadtest.report.comparison import DEFAULT_LIMITS
@@ -163,6 +164,11 @@ class StepLogCalibrator:
     def as_counted(self, trace: Trace) -> Trace:
         """The trace itself: prompts are sent as token ids."""
         return trace
+
+    def server_log(self) -> ServerLog:
+        """Return the arrivals and steps of the engine's whole life."""
+        steps = read_step_log(self._step_log)[1]
+        return ServerLog(self.header["clock_zero_s"], read_arrivals(self._step_log), steps)
 
     def check_decisions(self) -> DecisionCheck:
         """Replay the step log of the engine's whole life, calibration included."""

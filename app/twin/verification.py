@@ -16,6 +16,7 @@ from typing import Any
 from app.twin.calibrator import Calibrator, ReportProgress
 from app.twin.drift import Pulses
 from app.twin.forecast import FORECAST, Forecast, LevelForecast, make_forecast, read_forecast
+from app.twin.measured_facts import measured_facts
 from app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
 from app.twin.power import Refutable, refutable_change
 from app.twin.repeated_tests import RepeatedTests, drift_doubts, keep, kept_runs
@@ -29,11 +30,21 @@ from app.twin.saturation import (
     require_admitting_all,
     require_saturation,
 )
-from loadtest.report.comparison import Comparison, Outcome, compare, compare_steady, worst
+from app.twin.waterfall import WHY, Waterfall, explain_error
+from loadtest.report.comparison import (
+    Comparison,
+    Outcome,
+    compare,
+    compare_steady,
+    judgeable,
+    worst,
+)
 from policies.config import PolicyConfig
 from sim.experiments.capacity import all_at_once
 from sim.experiments.decision_check import DecisionCheck
 from sim.experiments.predict import REPLICATIONS, Interval
+from sim.experiments.scenario import Scenario
+from sim.records.metrics import LATENCIES
 from sim.records.run import Run, save_files
 from sim.records.run_folder import Files, within
 from sim.records.steady_part import WHOLE_RUN
@@ -58,7 +69,8 @@ class Plan:
 
     At each load at least ``repeats`` load tests run, and more until the verdict is decided or the
     next would end later than ``minutes`` after the first began. ``replications`` simulations give
-    an interval, ``rounds`` rounds of calibration the profile.
+    an interval, ``rounds`` rounds of calibration the profile. ``why`` asks for the causes of the
+    error.
     """
 
     utilisations: tuple[float, ...] = STEP_LOG_UTILISATIONS
@@ -67,6 +79,7 @@ class Plan:
     replications: int = REPLICATIONS
     seed: int = 0
     rounds: int = STEP_LOG_ROUNDS
+    why: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ class Level:
 
     Near saturation ``trace``, the requests that were sent, come at a share of the measured capacity
     instead of the predicted one. ``refutable`` is the smallest change of step time that these load
-    tests would have refuted.
+    tests would have refuted; ``why`` the causes of the error of one load test, if asked for.
     """
 
     prediction: LevelForecast
@@ -83,6 +96,7 @@ class Level:
     measured: list[Run]
     comparison: Comparison
     refutable: Refutable
+    why: Waterfall | None = None
 
     @property
     def utilisation(self) -> float:
@@ -111,6 +125,7 @@ class Level:
             "comparison": self.comparison.as_dict(),
             "steady": steady and asdict(steady),
             "refutable_step_time_change": asdict(self.refutable),
+            **({"why": self.why.as_dict()} if self.why else {}),
         }
 
 
@@ -170,6 +185,9 @@ class Verification:
     def _files(self, folder: Path) -> Files:
         yield VERDICT, None  # An old one would judge the new runs.
         yield from self.forecast.files(folder)
+        for level in self.levels:
+            why: Files = level.why.files() if level.why else [(WHY, None)]
+            yield from within(level.prediction.folder, why)
         tests = {level.prediction.folder: level.measured for level in self.levels}
         if self.saturation:
             tests[SATURATION] = self.saturation.measured
@@ -340,7 +358,23 @@ class Verifier:
             seed=self.plan.seed,
             replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
         )
-        return Level(level, sent, measured, comparison, refutable)
+        why = self._explain(level, sent, measured, forecast) if self.plan.why else None
+        return Level(level, sent, measured, comparison, refutable, why)
+
+    def _explain(
+        self, level: LevelForecast, sent: Trace, measured: list[Run], forecast: Forecast
+    ) -> Waterfall:
+        """Return the causes of the error of the first load test whose client kept up."""
+        run = judgeable(measured)[0]
+        self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
+        means = {
+            name: level.intervals[f"{name}.mean"].value
+            for name in LATENCIES
+            if f"{name}.mean" in level.intervals
+        }
+        facts = measured_facts(run, sent, self.calibrator.server_log())
+        scenario = Scenario(forecast.config, forecast.profile)
+        return explain_error(means, scenario, facts, seed=self.plan.seed)
 
     def _folder(self, forecast: Forecast) -> Path | None:
         return self.out and self.out / forecast.config.name

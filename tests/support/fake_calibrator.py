@@ -49,6 +49,9 @@ class FakeCalibrator:
     def as_counted(self, trace: Trace) -> Trace:
         return trace.replaced(list(trace), "as counted")
 
+    def server_log(self) -> None:
+        return None
+
     def check_decisions(self) -> DecisionCheck:
         return DecisionCheck(3, 3)
 

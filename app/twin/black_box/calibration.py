@@ -158,6 +158,9 @@ class BlackBoxCalibrator:
         words = [self._client.in_words(request) for request in trace]
         return trace.replaced(words, "as the server counts")
 
+    def server_log(self) -> None:
+        """No step log can be read."""
+
     def check_decisions(self) -> None:
         """Nothing to compare: no step log can be read."""
 
