@@ -60,6 +60,26 @@ def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path)
         assert max(off) < 0.5, name
 
 
+def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
+    """Its steps are: the stamps that they are replaced by leave little."""
+    done = servetwin(
+        "verify", "--recorded", imported(RTX_PRO, tmp_path / "run"), "--model", "llama-3.1-8b",
+        "--hardware", "rtx-pro-6000", "--preset", "vllm-v1", *LIMITS[RTX_PRO], "--why", "--json",
+        "--out", tmp_path / "why",
+    )  # fmt: skip
+    why = json.loads(done.out)["why"]
+    causes = {one["name"]: one["effect"] for one in why["causes"]}
+    for name, error in why["predicted"].items():
+        assert abs(why["left"][name]) < 0.005
+        assert causes["step times"][name] == pytest.approx(error, abs=0.006)
+    assert causes["send times"] == dict.fromkeys(why["predicted"], 0.0)
+    report = servetwin("report", tmp_path / "why", "--out", tmp_path / "why.html")
+    assert report.code == 0
+    page = (tmp_path / "why.html").read_text()
+    assert "Why it differs: each part is replaced by what was measured" in page
+    assert "TTFT, part by part" in page
+
+
 def test_layer_times_predict_an_rtx_pro_6000(tmp_path: Path) -> None:
     done = predicted_by_layers(RTX_PRO, tmp_path)
     assert done.code == 0

@@ -37,11 +37,13 @@ def found(request: pytest.FixtureRequest) -> Verification:
     ):
         patch.setattr(step_log_calibration, "LOAD_S", 2.0)
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
-        plan = Plan(minutes=0.0, replications=5, rounds=1)
+        plan = Plan(minutes=0.0, replications=5, rounds=1, why=True)
         calibrator = StepLogCalibrator(engine, plan.seed, said.append)
         trace = limit(sample_trace(), REQUESTS)
         verification = Verifier(calibrator, trace, plan, said.append).run()
-    assert [line.partition(" ")[0] for line in said] == ["calibrating:"] * 2 + ["load"] * 2
+    assert [line.partition(" ")[0] for line in said] == ["calibrating:"] * 2 + [
+        "load", "load", "explaining",
+    ]  # fmt: skip
     return verification
 
 
@@ -81,12 +83,26 @@ def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
     assert record["identical_steps"] == record["steps"]
 
 
+def test_the_engines_own_log_explains_the_error(found: Verification) -> None:
+    """Given what the log has, little is left: the way out, which no log of the server shows."""
+    (level,) = found.levels
+    assert level.why
+    assert all(cause.errors for cause in level.why.causes)
+    assert abs(level.why.left["e2e_s"]) < 0.05
+    notes = {cause.name: cause.note for cause in level.why.causes}
+    assert notes["lengths"] == f"0 of {REQUESTS} requests had others"
+    assert notes["KV tokens"] == "4096, as stated"
+    assert level.as_dict()["why"]["left"] == level.why.left
+    assert "Why it differs" in "\n".join(verdict_lines(found))
+
+
 def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     found.save(tmp_path)
     assert load_run(tmp_path / "at-70" / "predicted").kind == "simulation"
     assert load_run(tmp_path / "at-70" / "measured-2").kind == "loadtest"
     (trial,) = find_runs([tmp_path])[1]
     assert trial.comparison == found.levels[0].comparison
+    assert trial.why == found.levels[0].why
     profile = load_profile(str(tmp_path / "profile.json"))
     assert profile.policy_config() == found.config
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
