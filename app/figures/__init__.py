@@ -9,6 +9,7 @@ from app.figures.canvas import alt_text as alt_text
 from app.figures.cdf import chunk_gap_cdf as chunk_gap_cdf
 from app.figures.cdf import gaps_s as gaps_s
 from app.figures.cdf import latency_cdf as latency_cdf
+from app.figures.evidence import predicted_by_evidence as predicted_by_evidence
 from app.figures.over_time import differences_over_time as differences_over_time
 from app.figures.over_time import gains_over_time as gains_over_time
 from app.figures.over_time import latency_over_time as latency_over_time

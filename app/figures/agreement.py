@@ -3,14 +3,13 @@
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, add_band, canvas, marker_of, plot
-from app.figures.palette import LIMIT_LINE, Looks
+from app.figures.canvas import OF_RUN, Figure, canvas, marker_of, plot
+from app.figures.diagonal import add_diagonal
+from app.figures.palette import Looks
 from app.figures.sampling import FloatArray, Frames
 from app.text.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-BAND = 0.1
-"""Relative error that the shaded band allows."""
 
 
 def predicted_against_measured(
@@ -38,7 +37,7 @@ def predicted_against_measured(
         plot(figure, mode, run, points, predicted_points, hover, **options)
         tops += [*points, *predicted_points]
         alt.append(f"{run}: " + _median_error(predicted_points, points))
-    _add_diagonal(figure, float(np.nanmax(tops)))
+    add_diagonal(figure, 0.0, 1.05 * float(np.nanmax(tops)))
     figure.update_layout(meta={"alt": " ".join(alt)})
     return figure
 
@@ -52,11 +51,3 @@ def _median_error(predicted: FloatArray, measured: FloatArray) -> str:
     middle = PERCENTILES.index(50)
     error = predicted[middle] / measured[middle] - 1 if measured[middle] else np.nan
     return f"the median is off by {error:+.1%}." if np.isfinite(error) else "no value."
-
-
-def _add_diagonal(figure: Figure, top: float) -> None:
-    ends = [0.0, top * 1.05]
-    low, high = ([slope * end for end in ends] for slope in (1 - BAND, 1 + BAND))
-    add_band(figure, f"within {BAND:.0%}", ends, low, high, "rgba(128,128,128,0.18)")
-    line = {**LIMIT_LINE, "width": 1.5}
-    figure.add_scatter(x=ends, y=ends, mode="lines", line=line, name="equal", hoverinfo="skip")

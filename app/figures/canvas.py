@@ -67,6 +67,16 @@ def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int
     return figure
 
 
+def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str) -> Figure:
+    """Return panels side by side; ``titles`` are those of the x and the y axis of each."""
+    figure = make_subplots(cols=len(titles), horizontal_spacing=0.1)
+    figure.update_layout(_layout(alt))
+    for col, (x, y) in enumerate(titles, start=1):
+        figure.update_xaxes(title=x, col=col)
+        figure.update_yaxes(title=y, col=col)
+    return figure
+
+
 def plot(
     figure: Figure, mode: str, name: str, x: object, y: object, hover: str, **options: Any
 ) -> None:
@@ -75,12 +85,15 @@ def plot(
     figure.add_scatter(x=x, y=y, mode=mode, name=name, hovertemplate=hover, **options)
 
 
-def add_band(figure: Figure, name: str, x: object, low: object, high: object, fill: str) -> None:
-    """Fill what lies between two curves."""
+def add_band(
+    figure: Figure, name: str, x: object, low: object, high: object, fill: str,
+    in_legend: bool = True, **panel: int,
+) -> None:  # fmt: skip
+    """Fill what lies between two curves; ``panel`` is row and column, where there are several."""
     for y, filled in ((high, None), (low, "tonexty")):
         figure.add_scatter(
             x=x, y=y, mode="lines", line={"width": 0}, fill=filled, fillcolor=fill, name=name,
-            hoverinfo="skip", showlegend=filled is not None,
+            hoverinfo="skip", showlegend=in_legend and filled is not None, **panel,
         )  # fmt: skip
 
 

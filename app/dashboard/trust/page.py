@@ -16,6 +16,13 @@ from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate
 from app.dashboard.trust import profile_fit, trials
 from app.dashboard.trust.error_by_load import error_by_band
+from app.dashboard.trust.real_gpus import (
+    EVIDENCE,
+    evidence_table,
+    figures_by_evidence,
+    measured_sentence,
+    real_gpus,
+)
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from app.text.provenance import outside_warning
@@ -30,6 +37,11 @@ from workloads.errors import ServetwinError
 
 _OF_TRIAL = "the profile of the trial above"
 _COMMAND = "servetwin verify --policy chunked+paged+prefix"
+_OWN_RECORDING = """\
+servetwin loadtest import measured.jsonl --out recorded
+servetwin verify --recorded recorded --model llama-3.1-8b --layers layers \\
+    --preset vllm-v1 --set max_seqs=256 --set kv_tokens=41408 --out runs/recorded
+"""
 
 
 def page() -> None:
@@ -43,6 +55,7 @@ def page() -> None:
     _calibration(name)
     st.caption("All requests of the trial, predicted and measured")
     downloads(trials.requests_of(trial), "trust_requests")
+    _real_gpus()
 
 
 def _scenario(scenario: ScenarioFile) -> None:
@@ -192,3 +205,21 @@ def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
         return
     chart(figures.residual_cdf(left, looks), "trust_residuals")
     st.caption("A profile keeps quantiles of its residuals, not the measured steps.")
+
+
+def _real_gpus() -> None:
+    st.subheader("Real GPUs")
+    results = real_gpus()
+    figures_found = figures_by_evidence(results)
+    st.markdown(escaped(measured_sentence(results)))
+    chart(figures.predicted_by_evidence(figures_found), "trust_gpus")
+    st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
+    st.caption("\n".join(f"- **{one['label']}**: {one['meaning']}" for one in EVIDENCE.values()))
+    metrics = figures_found["metric"].unique()
+    for tab, metric in zip(
+        st.tabs([METRICS[name].title for name in metrics]), metrics, strict=True
+    ):
+        tab.dataframe(evidence_table(results, metric), hide_index=True)
+    downloads(figures_found, "trust_gpus")
+    st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
+    st.code(_OWN_RECORDING, language="bash")

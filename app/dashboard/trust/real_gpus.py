@@ -1,0 +1,67 @@
+"""Predictions of real GPU servers that others measured, by what their step times are from."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from app.text.assets import asset_table
+from app.text.metric_labels import METRICS
+
+FILE = Path(__file__).with_suffix(".json")
+"""Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests."""
+EVIDENCE: dict[str, dict[str, str]] = asset_table("words.yaml")["evidence"]
+
+Results = Mapping[str, Any]
+
+
+def real_gpus() -> Results:
+    """Return what ``FILE`` holds: ``date``, ``source``, ``load`` and ``runs``."""
+    found: Results = json.loads(FILE.read_text())
+    return found
+
+
+def figures_by_evidence(results: Results) -> pd.DataFrame:
+    """Return a row per figure: ``gpu``, ``evidence``, ``metric``, ``point``, ``predicted`` and
+    ``measured`` in seconds, relative ``error``."""
+    return pd.DataFrame(
+        {"gpu": run["gpu"], "evidence": found["evidence"], "metric": metric, "point": point, **row}
+        for run in results["runs"]
+        for found in run["predictions"]
+        for metric, points in found.get("figures", {}).items()
+        for point, row in points.items()
+    )
+
+
+def evidence_table(results: Results, metric: str) -> pd.DataFrame:
+    """Return a row per GPU and evidence: predicted, measured and error of mean and p90.
+
+    Where there is no prediction, ``from`` says why.
+    """
+    factor = METRICS[metric].factor
+    rows = []
+    for run in results["runs"]:
+        for found in run["predictions"]:
+            label, missing = EVIDENCE[found["evidence"]]["label"], found.get("missing")
+            row = {"GPU": run["gpu"], "from": f"{label}: {missing}" if missing else label}
+            for point, figures in found.get("figures", {}).get(metric, {}).items():
+                row[f"{point} predicted"] = factor * figures["predicted"]
+                row[f"{point} measured"] = factor * figures["measured"]
+                row[f"{point} error, %"] = round(100 * figures["error"], 1)
+            rows.append({**row, "requests": found.get("requests")})
+    return pd.DataFrame(rows).astype({"requests": "Int64"})
+
+
+def measured_sentence(results: Results) -> str:
+    """Return what was measured by others, when and under which conditions."""
+    servers = [
+        f"{run['model']} on {run['engine']} and one {run['gpu']} ({run['recorded']}; "
+        f"{run['requests']} requests; {', '.join(run['settings'])})"
+        for run in results["runs"]
+    ]
+    return (
+        f"Measured by others, one run each, none by us: {'; '.join(servers)}. {results['load']} "
+        f"Source: {results['source']}. Predicted on {results['date']}."
+    )

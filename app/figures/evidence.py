@@ -1,0 +1,98 @@
+"""Predictions of real servers beside what was measured, by what their step times are from."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from app.figures.canvas import Figure, canvas_in_columns
+from app.figures.diagonal import add_diagonal
+from app.figures.palette import LIMIT_COLOUR, SYMBOLS
+from app.text.assets import asset_table
+from app.text.metric_labels import METRICS
+
+_WORDS = asset_table("words.yaml")["evidence"]
+_LOOKS = asset_table("looks.yaml")["evidence"]
+_FEW_TICKS, _MANY_TICKS = (1, 3), (1, 1.5, 2, 3, 4, 5, 7)
+_NARROW = 3.0
+"""Largest over least value below which a decade needs many ticks."""
+_MARGIN = 1.15
+_SIZE_PX = 10
+_HEIGHT_PX = 400
+
+
+def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
+    """Draw a panel per metric, measured to the right and predicted upwards, both logarithmic.
+
+    Columns of ``figures``: ``gpu`` (a symbol), ``evidence`` (a colour and a style: filled, open,
+    crossed), ``metric``, ``point`` (mean, p90), ``predicted`` and ``measured`` in seconds, and the
+    relative ``error``.
+    """
+    metrics = figures["metric"].unique().tolist()
+    titles = [METRICS[metric].title for metric in metrics]
+    axes = [(f"measured {title}", f"predicted {title}") for title in titles]
+    figure = canvas_in_columns(axes, _alt(figures))
+    for col, metric in enumerate(metrics, start=1):
+        _add_panel(figure, figures[figures["metric"] == metric], col)
+    for gpu, symbol in _symbols(figures).items():
+        marker = {"symbol": symbol, "color": LIMIT_COLOUR, "size": _SIZE_PX}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=gpu, marker=marker)
+    figure.update_layout(height=_HEIGHT_PX)
+    return figure
+
+
+def _add_panel(figure: Figure, figures: pd.DataFrame, col: int) -> None:
+    metric, symbols = METRICS[figures["metric"].iloc[0]], _symbols(figures)
+    scaled = figures.assign(**{s: metric.factor * figures[s] for s in ("predicted", "measured")})
+    values = scaled[["predicted", "measured"]].to_numpy(float)
+    least, most = float(values.min()) / _MARGIN, float(values.max()) * _MARGIN
+    add_diagonal(figure, least, most, in_legend=col == 1, row=1, col=col)
+    for kind, (colour, style) in _LOOKS.items():  # filled ones first: open ones do not hide them
+        found = scaled[scaled["evidence"] == kind]
+        marker = {
+            "symbol": [symbols[gpu] + style for gpu in found["gpu"]],
+            "color": colour, "size": _SIZE_PX, "line": {"width": 2, "color": colour},
+        }  # fmt: skip
+        figure.add_scatter(
+            x=found["measured"], y=found["predicted"], mode="markers", marker=marker,
+            name=_WORDS[kind]["label"], legendgroup=kind, showlegend=col == 1, row=1, col=col,
+            text=[_hover(row, metric.unit) for row in found.to_dict("records")],
+            hovertemplate="%{text}<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+    _set_log_axes(figure, least, most, col)
+
+
+def _set_log_axes(figure: Figure, least: float, most: float, col: int) -> None:
+    """Set the same range and ticks on both axes: plotly's own are too few within a decade."""
+    decades = 10.0 ** np.arange(np.floor(np.log10(least)), np.ceil(np.log10(most)))
+    each = _MANY_TICKS if most / least < _NARROW else _FEW_TICKS
+    ticks = [tick for tick in np.outer(decades, each).ravel() if least <= tick <= most]
+    options = {
+        "type": "log", "range": [np.log10(least), np.log10(most)], "tickvals": ticks,
+        "ticktext": [f"{tick:,g}" for tick in ticks],
+    }  # fmt: skip
+    figure.update_xaxes(**options, col=col)
+    figure.update_yaxes(**options, col=col)
+
+
+def _symbols(figures: pd.DataFrame) -> dict[str, str]:
+    """Return the symbol of each GPU; the first three have all styles."""
+    return dict(zip(sorted(figures["gpu"].unique()), SYMBOLS[:3], strict=False))
+
+
+def _hover(row: Mapping[Hashable, Any], unit: str) -> str:
+    return (
+        f"{row['gpu']}, {row['point']}: predicted {row['predicted']:,.5g} {unit}, "
+        f"measured {row['measured']:,.5g} {unit}, {row['error']:+.1%}"
+    )
+
+
+def _alt(figures: pd.DataFrame) -> str:
+    """Return the largest error of each GPU and evidence in words."""
+    said = [
+        f"{gpu}, {_WORDS[kind]['label']}: {group['error'].abs().max():.1%}"
+        for gpu, on_gpu in figures.groupby("gpu", sort=False)
+        for kind, group in on_gpu.groupby("evidence", sort=False)
+    ]
+    return f"Predicted against measured latencies of real GPUs. Largest errors: {'; '.join(said)}."
