@@ -11,6 +11,7 @@ from app.figures.diagonal import add_diagonal
 from app.figures.palette import LIMIT_COLOUR, SYMBOLS
 from app.text.assets import asset_table
 from app.text.metric_labels import METRICS
+from app.text.tables import number
 
 _WORDS = asset_table("words.yaml")["evidence"]
 _LOOKS = asset_table("looks.yaml")["evidence"]
@@ -70,7 +71,7 @@ def _set_log_axes(figure: Figure, least: float, most: float, col: int) -> None:
     ticks = [tick for tick in np.outer(decades, each).ravel() if least <= tick <= most]
     options = {
         "type": "log", "range": [np.log10(least), np.log10(most)], "tickvals": ticks,
-        "ticktext": [f"{tick:,g}" for tick in ticks],
+        "ticktext": [f"{tick:,.9g}" for tick in ticks],
     }  # fmt: skip
     figure.update_xaxes(**options, col=col)
     figure.update_yaxes(**options, col=col)
@@ -82,9 +83,10 @@ def _symbols(figures: pd.DataFrame) -> dict[str, str]:
 
 
 def _hover(row: Mapping[Hashable, Any], unit: str) -> str:
+    ours, theirs = number(row["predicted"], 1.0), number(row["measured"], 1.0)
     return (
-        f"{row['gpu']}, {row['point']}: predicted {row['predicted']:,.5g} {unit}, "
-        f"measured {row['measured']:,.5g} {unit}, {row['error']:+.1%}"
+        f"{row['gpu']}, {row['point']}: predicted {ours} {unit}, measured {theirs} {unit}, "
+        f"{row['error']:+.1%}"
     )
 
 

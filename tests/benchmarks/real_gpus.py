@@ -67,6 +67,10 @@ class Server:
         """The policies of the engine."""
         return PolicyOptions(preset="vllm-v1", settings=self.settings)
 
+    def recorded(self) -> RecordedRun:
+        """Read its run."""
+        return as_recorded_run(read_recording(self.path / "measured.jsonl"), "measured.jsonl")
+
     def by(self, evidence: str) -> ServerOptions:
         """Return the options of ``verify --recorded`` for what its step times are from."""
         sheet = ServerOptions(model=MODEL, hardware=self.device)
@@ -136,7 +140,6 @@ def compared(ours: pd.DataFrame, measured: pd.DataFrame) -> Figures:
 def described(server: Server) -> dict[str, Any]:
     """Predict a run, and return the figures with what was measured when."""
     about = json.loads((server.path / "run.json").read_text())
-    recorded = as_recorded_run(read_recording(server.path / "measured.jsonl"), "measured.jsonl")
     return {
         "gpu": server.gpu,
         "model": about["model"].rpartition("/")[2],
@@ -144,7 +147,7 @@ def described(server: Server) -> dict[str, Any]:
         "recorded": about["started_at"][:10],
         "requests": about["num_requests"],
         "settings": list(server.settings),
-        "predictions": list(predictions(server, recorded)),
+        "predictions": list(predictions(server, server.recorded())),
     }
 
 

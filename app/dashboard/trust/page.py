@@ -20,7 +20,7 @@ from app.dashboard.trust.real_gpus import (
     EVIDENCE,
     evidence_table,
     figures_by_evidence,
-    measured_sentence,
+    measurement_in_words,
     real_gpus,
 )
 from app.scenario.scenario_file import ScenarioFile
@@ -37,6 +37,7 @@ from workloads.errors import ServetwinError
 
 _OF_TRIAL = "the profile of the trial above"
 _COMMAND = "servetwin verify --policy chunked+paged+prefix"
+_PERCENT = st.column_config.NumberColumn(format="%+.1f")
 _OWN_RECORDING = """\
 servetwin loadtest import measured.jsonl --out recorded
 servetwin verify --recorded recorded --model llama-3.1-8b --layers layers \\
@@ -211,7 +212,7 @@ def _real_gpus() -> None:
     st.subheader("Real GPUs")
     results = real_gpus()
     figures_found = figures_by_evidence(results)
-    st.markdown(escaped(measured_sentence(results)))
+    st.markdown(escaped(measurement_in_words(results)))
     chart(figures.predicted_by_evidence(figures_found), "trust_gpus")
     st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
     st.caption("\n".join(f"- **{one['label']}**: {one['meaning']}" for one in EVIDENCE.values()))
@@ -219,7 +220,9 @@ def _real_gpus() -> None:
     for tab, metric in zip(
         st.tabs([METRICS[name].title for name in metrics]), metrics, strict=True
     ):
-        tab.dataframe(evidence_table(results, metric), hide_index=True)
+        table = evidence_table(results, metric)
+        signed = dict.fromkeys([str(head) for head in table if "error" in str(head)], _PERCENT)
+        tab.dataframe(table, hide_index=True, column_config=signed)
     downloads(figures_found, "trust_gpus")
     st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
     st.code(_OWN_RECORDING, language="bash")

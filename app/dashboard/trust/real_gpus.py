@@ -38,23 +38,26 @@ def figures_by_evidence(results: Results) -> pd.DataFrame:
 def evidence_table(results: Results, metric: str) -> pd.DataFrame:
     """Return a row per GPU and evidence: predicted, measured and error of mean and p90.
 
-    Where there is no prediction, ``from`` says why.
+    ``requests`` says on how many it was judged, or why there is no prediction.
     """
     factor = METRICS[metric].factor
     rows = []
     for run in results["runs"]:
         for found in run["predictions"]:
-            label, missing = EVIDENCE[found["evidence"]]["label"], found.get("missing")
-            row = {"GPU": run["gpu"], "from": f"{label}: {missing}" if missing else label}
+            row = {
+                "GPU": run["gpu"],
+                "from": EVIDENCE[found["evidence"]]["label"],
+                "requests": found.get("missing") or str(found["requests"]),
+            }
             for point, figures in found.get("figures", {}).get(metric, {}).items():
                 row[f"{point} predicted"] = factor * figures["predicted"]
                 row[f"{point} measured"] = factor * figures["measured"]
-                row[f"{point} error, %"] = round(100 * figures["error"], 1)
-            rows.append({**row, "requests": found.get("requests")})
-    return pd.DataFrame(rows).astype({"requests": "Int64"})
+                row[f"{point} error, %"] = 100 * figures["error"]
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def measured_sentence(results: Results) -> str:
+def measurement_in_words(results: Results) -> str:
     """Return what was measured by others, when and under which conditions."""
     servers = [
         f"{run['model']} on {run['engine']} and one {run['gpu']} ({run['recorded']}; "

@@ -47,10 +47,16 @@ def profile_of(root: Path, name: str) -> Path | None:
 
 
 def when_and_where(trial: Trial) -> str:
-    """Return date and machine of the load tests, as far as they are kept."""
+    """Return date and machine of the load tests, as far as they are kept.
+
+    A recorded run was measured elsewhere: what it keeps of a machine is where it was imported.
+    """
     said = []
     for named in trial.measured:
-        meta = named.run.meta
+        meta, scenario = named.run.meta, named.run.scenario
+        if tool := scenario.get("recorded_by"):
+            said.append(f"elsewhere: {scenario.get('trace')} ({tool})")
+            continue
         machine = f"{meta.get('processor', 'unknown machine')}, {meta.get('cores', '?')} cores"
         said.append(f"{meta.get('date', 'at an unknown time')} on {machine}")
     return "; ".join(said)

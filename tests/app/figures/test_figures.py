@@ -51,6 +51,12 @@ CURVE = pd.DataFrame(
 )  # fmt: skip
 
 
+EVIDENCE = pd.DataFrame(
+    {"gpu": ["X", "Y"], "evidence": ["layers", "sheet"], "metric": "ttft_s", "point": "mean",
+     "predicted": [0.09, 1.2], "measured": [0.1, 1.0], "error": [-0.1, 0.2]}
+)  # fmt: skip
+
+
 DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
     "gaps": lambda: figures.chunk_gap_cdf(MEASURED, LOOKS),
@@ -67,6 +73,7 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "timeline": lambda: figures.timeline(MOMENTS, "r1"),
     "explained": lambda: figures.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
     "errors": lambda: figures.errors_with_intervals(ERRORS),
+    "evidence": lambda: figures.predicted_by_evidence(EVIDENCE),
     "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
     "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
     "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),

@@ -32,6 +32,11 @@ def test_every_part_of_a_latency_has_a_look() -> None:
     assert set(LOOKS["provenance"]) == set(get_args(Provenance))
 
 
+def test_every_evidence_has_words_and_a_look() -> None:
+    assert list(WORDS["evidence"]) == list(LOOKS["evidence"])
+    assert all(set(words) == {"label", "meaning"} for words in WORDS["evidence"].values())
+
+
 @pytest.mark.parametrize("table", LOOKS)
 def test_no_two_parts_of_a_bar_look_alike(table: str) -> None:
     looks = [tuple(look) for look in LOOKS[table].values() if isinstance(look, list)]

@@ -92,11 +92,33 @@ def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:
     assert page.selectbox(key="trust_trial").value == NAME
 
 
+def test_real_gpus_are_shown_with_source_figures_and_the_command(page: Any) -> None:
+    page.run()
+    assert not page.exception
+    assert "Real GPUs" in [heading.value for heading in page.subheader]
+    (said,) = (x.value for x in page.markdown if x.value.startswith("Measured by others"))
+    assert "LLMServingSim" in said
+    tables = [frame.value for frame in page.dataframe[-3:]]
+    assert all(set(table["GPU"]) == {"RTX 4090", "RTX PRO 6000"} for table in tables)
+    assert "verify --recorded" in page.code[-1].value
+
+
+@pytest.mark.browser
+def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
+    user.open("trust?requests=100", "Trust")
+    user.await_heading("Real GPUs")
+    drawn = user.page.locator(".js-plotly-plot").filter(has_text="kernel tables and stamps")
+    drawn.get_by_text("predicted TTFT, ms").wait_for()
+    assert drawn.get_by_text("measured E2E latency, ms").count() == 1
+    user.assert_sound()
+
+
 @pytest.mark.browser
 def test_another_metric_is_drawn_and_linked(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")
     page = user.page
     user.act(page.get_by_role("radio", name="TPOT").click)
-    page.locator(".js-plotly-plot").get_by_text("predicted TPOT, ms").wait_for()
+    percentiles = page.get_by_role("figure", name="Percentiles of TPOT")
+    percentiles.get_by_text("predicted TPOT, ms").wait_for()
     page.wait_for_url("**trust_metric=TPOT**")
     user.assert_sound()

@@ -74,6 +74,16 @@ def test_trials_are_found_and_damaged_folders_named(tmp_path: Path) -> None:
     assert list(find_trials(tmp_path / "nowhere").found) == [NAME]
 
 
+def test_a_recorded_run_is_a_trial_that_was_measured_elsewhere(tmp_path: Path) -> None:
+    measured, predicted = load_test(8), load_test(8)
+    predicted.kind = "simulation"
+    measured.scenario |= {"recorded_by": "stamps of the engine", "trace": "measured.jsonl"}
+    predicted.save(tmp_path / "recorded" / "predicted")
+    measured.save(tmp_path / "recorded" / "measured")
+    trial = find_trials(tmp_path).found["recorded"]
+    assert when_and_where(trial) == "elsewhere: measured.jsonl (stamps of the engine)"
+
+
 def test_the_profile_of_a_verification_lies_beside_its_runs(tmp_path: Path) -> None:
     assert profile_of(tmp_path, NAME) == EXAMPLE / NAME / "profile.json"
     assert profile_of(tmp_path, "replayed") is None
