@@ -34,13 +34,14 @@ from sim.experiments.linearised import linearised
 from sim.experiments.predict import run_once
 from sim.experiments.stamp_fit import FITTED
 from sim.records.metrics import LATENCIES
-from sim.step_times.tables.kernel_library import SYSTEMS
+from sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
 
 Figures = dict[str, dict[str, dict[str, float]]]
 
 MODEL = "llama-3.1-8b"
+BACKEND = "vllm"
 UNTIL = 0.5
 LOAD = (
     "ShareGPT requests at about 10/s, answers of fixed length, stamps inside the engine: no HTTP."
@@ -67,6 +68,11 @@ class Server:
         """The policies of the engine."""
         return PolicyOptions(preset="vllm-v1", settings=self.settings)
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the library has kernel tables of its GPU."""
+        return self.device in SYSTEMS
+
     def recorded(self) -> RecordedRun:
         """Read its run."""
         return as_recorded_run(read_recording(self.path / "measured.jsonl"), "measured.jsonl")
@@ -78,7 +84,9 @@ class Server:
             return ServerOptions(model=MODEL, tables=TableOptions(layers=self.path / "layers"))
         if evidence == "stamps":
             return ServerOptions()
-        return sheet if evidence == "sheet" else replace(sheet, tables=TableOptions(kernels="vllm"))
+        return (
+            sheet if evidence == "sheet" else replace(sheet, tables=TableOptions(kernels=BACKEND))
+        )
 
 
 SERVERS = (
@@ -101,7 +109,7 @@ FROM_STAMPS = ("stamps", "kernels_and_stamps")
 def predictions(server: Server, recorded: RecordedRun) -> Iterator[dict[str, Any]]:
     """Predict a run by each kind of evidence; ``missing`` says why one has no figures."""
     for evidence in EVIDENCE:
-        if "kernels" in evidence and server.device not in SYSTEMS:
+        if "kernels" in evidence and not server.has_kernels:
             yield {"evidence": evidence, "missing": "no tables"}
             continue
         ours, measured = predicted(server, recorded, evidence)
@@ -147,6 +155,7 @@ def described(server: Server) -> dict[str, Any]:
         "recorded": about["started_at"][:10],
         "requests": about["num_requests"],
         "settings": list(server.settings),
+        "kernels": open_kernels(MODEL, server.device, BACKEND)[1] if server.has_kernels else None,
         "predictions": list(predictions(server, server.recorded())),
     }
 

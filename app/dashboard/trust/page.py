@@ -217,9 +217,8 @@ def _real_gpus() -> None:
     st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
     st.caption("\n".join(f"- **{one['label']}**: {one['meaning']}" for one in EVIDENCE.values()))
     metrics = figures_found["metric"].unique()
-    for tab, metric in zip(
-        st.tabs([METRICS[name].title for name in metrics]), metrics, strict=True
-    ):
+    tabs = st.tabs([METRICS[metric].title for metric in metrics])
+    for tab, metric in zip(tabs, metrics, strict=True):
         table = evidence_table(results, metric)
         signed = dict.fromkeys([str(head) for head in table if "error" in str(head)], _PERCENT)
         tab.dataframe(table, hide_index=True, column_config=signed)

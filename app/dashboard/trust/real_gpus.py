@@ -64,7 +64,8 @@ def measurement_in_words(results: Results) -> str:
         f"{run['requests']} requests; {', '.join(run['settings'])})"
         for run in results["runs"]
     ]
+    kernels = [f"K{run['kernels'][1:]}. " for run in results["runs"] if run["kernels"]]
     return (
         f"Measured by others, one run each, none by us: {'; '.join(servers)}. {results['load']} "
-        f"Source: {results['source']}. Predicted on {results['date']}."
+        f"Source: {results['source']}. {''.join(kernels)}Predicted on {results['date']}."
     )
