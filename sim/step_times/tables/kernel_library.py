@@ -14,6 +14,8 @@ from sim.shapes.catalogue import plain_name
 from workloads.errors import ProfileError, did_you_mean
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
+DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
+"""The distribution of a package, where it has another name than the package."""
 BACKENDS = ("vllm", "sglang", "trtllm")
 SYSTEMS = {
     "a100-80gb": "a100_sxm",
@@ -23,7 +25,6 @@ SYSTEMS = {
     "gb300": "gb300",
     "h100": "h100_sxm",
     "h200": "h200_sxm",
-    "l4": "l4",
     "l40s": "l40s",
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
@@ -56,9 +57,12 @@ def open_kernels(
         there = ", ".join(SYSTEMS)
         raise ProfileError(f"--kernels: no tables of the device {hardware!r}; there are {there}")
     package = _package()
-    path = _hub_name(package, model)
     logging.getLogger(package).setLevel(logging.ERROR)
-    engine = import_module(f"{package}.sdk.engine").EngineHandle
+    try:
+        engine = import_module(f"{package}.sdk.engine").EngineHandle
+    except ImportError as error:
+        raise ProfileError(f"--kernels: {package} is there, but does not load ({error})") from None
+    path = _hub_name(package, model)
     try:
         found = engine.compile(path, SYSTEMS[hardware], backend, tp_size=ranks)
     except Exception as error:  # of the package's own, without a common base
@@ -86,7 +90,7 @@ def _package() -> str:
 
 def _version(package: str) -> str:
     try:
-        return version(package.replace("_", "-"))
+        return version(DISTRIBUTIONS.get(package, package.replace("_", "-")))
     except PackageNotFoundError:
         return "of unknown version"
 

@@ -114,7 +114,7 @@ def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_
         "class EngineHandle:\n"
         "    @classmethod\n"
         "    def compile(cls, *args, **kwargs):\n"
-        "        if args[1] == 'l4':\n"
+        "        if args[1] == 'l40s':\n"
         "            raise RuntimeError('no\\ndatabase')\n"
         "        return args, kwargs\n"
     )
@@ -127,7 +127,20 @@ def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_
     with pytest.raises(ProfileError, match="no tables of the model 'qwen3-8b'; did you mean"):
         library.open_kernels("qwen3-8b", "h100", "vllm")
     with pytest.raises(ProfileError, match=r"vllm has no tables for .* \(no database\)"):
-        library.open_kernels("qwen3-32b", "l4", "vllm")
+        library.open_kernels("qwen3-32b", "l40s", "vllm")
+
+
+def test_a_package_that_lacks_another_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The successor's tables need the compiled part of another package beside them."""
+    (tmp_path / "half_installed").mkdir()
+    (tmp_path / "half_installed" / "__init__.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(library, "PACKAGES", ("half_installed",))
+    says = r"half_installed is there, but does not load \(No module named 'not_there_at_all'\)"
+    with pytest.raises(ProfileError, match=says):
+        library.open_kernels("llama-3.1-8b", "h100", "vllm")
 
 
 def test_the_real_tables_are_near_layer_times_of_the_same_gpu() -> None:
