@@ -11,8 +11,10 @@ from workloads.errors import PolicyError
 if TYPE_CHECKING:
     from sim.experiments.scenario import Scenario
     from sim.shapes.model import ModelShape
+    from sim.step_times.profile import ApiLatencyFit
     from sim.step_times.roofline.links import Link
-    from sim.step_times.tables import Table
+    from sim.step_times.server_overheads import ServerOverheads
+    from sim.step_times.tables import KernelTable, LayerTable, Table
     from sim.techniques.setup import Setup
 
 
@@ -35,6 +37,8 @@ class TableOptions:
     """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
     kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
     """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
+    overheads: Annotated[str | None, Option(metavar="fitted|NAME=VALUE,...")] = None
+    """What the server adds to kernels or layers: terms in seconds, or those fitted for a backend."""
 
     @property
     def given(self) -> str | None:
@@ -55,6 +59,8 @@ class TableOptions:
             raise PolicyError(f"--{named[1]}: either --{named[0]} or --{named[1]}, not both")
         if self.where and self.operators is None and self.phases is None:
             raise PolicyError("--where: chooses rows of --operators or --phases")
+        if self.overheads is not None and self.kernels is None and self.layers is None:
+            raise PolicyError("--overheads: goes with --kernels or --layers")
 
     def over(self, setup: "Setup", link: "Link | None") -> "Scenario":
         """Return the scenario of a setup with the step times of the table."""
@@ -66,13 +72,14 @@ class TableOptions:
         overhead_s, device = deployment.efficiency.overhead_s, deployment.hardware.name
         name, table = self._table(deployment.model, ranks, overhead_s, link, device)
         kv_bytes = deployment.kv_bytes_per_token()
-        server = TableProfile(name, table, scenario.policies, kv_bytes, setup.api)
+        server = TableProfile(name, table, scenario.policies, kv_bytes, self._api() or setup.api)
         return Scenario(scenario.policies, server, scenario.cluster)
 
     def alone(self, model_name: str, link: "Link | None") -> "Scenario":
         """Return a scenario of layer times alone: no device says how large its KV memory is."""
         from sim.experiments.scenario import Scenario
         from sim.shapes.catalogue import find_model
+        from sim.step_times.profile import ApiLatencyFit
         from sim.step_times.roofline.deployment import ACTIVATION_BYTES
         from sim.step_times.roofline.server import unlimited_policies
         from sim.step_times.tables import TableProfile
@@ -81,7 +88,23 @@ class TableOptions:
         name, table = self._table(model, None, 0.0, link)
         policies = unlimited_policies(model.max_model_len)
         kv_bytes = model.kv_elements_per_token() * ACTIVATION_BYTES
-        return Scenario(policies, TableProfile(name, table, policies, kv_bytes))
+        server = TableProfile(name, table, policies, kv_bytes, self._api() or ApiLatencyFit())
+        return Scenario(policies, server)
+
+    def _overheads(self) -> "ServerOverheads | None":
+        from sim.step_times.server_overheads import parse_overheads
+
+        return None if self.overheads is None else parse_overheads(self.overheads, self.kernels)
+
+    def _api(self) -> "ApiLatencyFit | None":
+        overheads = self._overheads()
+        return None if overheads is None else overheads.api()
+
+    def _with_overheads(self, table: "KernelTable | LayerTable") -> "Table":
+        from sim.step_times.tables import LoadedTable
+
+        overheads = self._overheads()
+        return table if overheads is None else LoadedTable(table, overheads)
 
     def _table(
         self,
@@ -100,13 +123,14 @@ class TableOptions:
                     f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "
                     "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
                 )
-            return times.name, LayerTable(times, model, link)
+            return times.name, self._with_overheads(LayerTable(times, model, link))
         if self.kernels is not None:
             from sim.step_times.tables import KernelTable
             from sim.step_times.tables.kernel_library import open_kernels
 
             kernels, said = open_kernels(model.name, device, self.kernels, ranks or 1)
-            return f"{model.name} on {device}, {self.kernels}", KernelTable(kernels, said)
+            table = self._with_overheads(KernelTable(kernels, said))
+            return f"{model.name} on {device}, {self.kernels}", table
         if self.operators is not None:
             return self._operator_table(model, ranks or 1, overhead_s)
         return self._phase_table(ranks or 1)
@@ -206,6 +230,7 @@ class ServerOptions:
             "techniques": list(self.techniques),
             "efficiency": self.efficiency,
             "tables": self.tables.sources,
+            "overheads": self.tables.overheads,
         }
 
     def check_absent(self) -> None:

@@ -2,194 +2,168 @@
 
 The package of ``--kernels`` has TTFT and TPOT of thousands of servers at a concurrency, many from
 the InferenceMAX database. Each is simulated: as many users, ten requests each, one after the other,
-lengths uniform in 0.8 to 1.0 of the nominal, chunked prefill under 8,192 rows, KV memory that
-does not fill. Then a host time per step is chosen on half of the settings, and judged on the
-other half (split by a hash of model, device, backend, precision and ranks)::
+all users at once, lengths uniform in 0.8 to 1.0 of the nominal, KV memory that does not fill. Then::
 
-    python -m tests.benchmarks.silicon --backend vllm --rows 200
+    python -m tests.benchmarks.silicon --backend vllm --rows 300
 
-Printed are bias, median, mean and p90 of the error by model and device, in per cent. The rows stay
-in the package. Left out: repeated rows, several pipeline stages or attention replicas, more than 8
-ranks, and what the package cannot compute (counted by reason).
+- *raw*: kernel tables alone;
+- *own*: what the package itself estimates;
+- *shipped*: with ``--overheads fitted``, where the backend has some;
+- *fitted*: overheads that are fitted here, on the half of the settings that a hash chooses;
+- *one point*: a factor on kernels and overheads of each deployment from one of its rows (the middle
+  one by users, then lengths), near the fit; judged on its other rows.
+
+A setting or deployment is model, device, backend, precision and ranks. Printed are bias, median, mean
+and p90 of the error of means, in per cent. The rows stay in the package; which of them count, and the
+traps among them, is in ``silicon_rows``.
 """
 
-import hashlib
 import logging
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib import import_module, resources
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
-from typing import Annotated, Any
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import typer
 
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.step_times.piecewise import Piece
-from sim.step_times.tables import KernelTable, TableProfile
+from sim.step_times.server_overheads import fitted_overheads
+from sim.step_times.tables import KernelTable
 from sim.step_times.tables.kernel_library import BACKENDS, PACKAGES
 from tests.benchmarks.black_box import say
-from workloads.request import Request
-from workloads.trace import Trace
+from tests.benchmarks.silicon_fit import Case, Guess, fitted, fitted_to_one, middle_case
+from tests.benchmarks.silicon_rows import Row, computed, measured_rows, own_estimate
+from workloads.errors import ProfileError
 
-SETTING = ("model_path", "system", "backend", "precision", "tp_size", "moe_ep_size")
-HOST_MS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-REQUESTS_PER_USER = 10
-POLICIES = PolicyConfig(
-    **{
-        **find_preset("vllm-v1").policies,
-        "prefix_cache": False,
-        "max_seqs": 1024,
-        "token_budget": 8192,
-        "kv_tokens": 1 << 40,
-        "max_model_len": 1 << 17,
-    }
-)
+KINDS = ("raw", "own", "shipped", "fitted", "one point")
 
 
-class HostedTable(KernelTable):
-    """Kernel tables and a host time in every step."""
-
-    host_ms = 0.0
-
-    def piece(self, shape: Any, step: int = 0) -> Piece:
-        """Return the piece with the host time in each of its steps."""
-        first, slope, steps = super().piece(shape, step)
-        return Piece(first + self._units(self.host_ms), slope, steps)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A row of the package, and the step times of its server."""
-
-    row: Any
-    table: HostedTable
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether its setting is in the half that overheads are fitted on."""
-        setting = "|".join(str(getattr(self.row, name)) for name in SETTING)
-        return hashlib.sha256(setting.encode()).digest()[0] % 2 == 0
-
-    def errors(self, host_ms: float) -> tuple[float, float]:
-        """Return the relative errors of mean TTFT and mean TPOT."""
-        self.table.host_ms = host_ms
-        profile = TableProfile("silicon", self.table, POLICIES)
-        summary = run_once(self._load(), Scenario(POLICIES, profile)).summary()
-        ttft_ms, tpot_ms = (1e3 * summary[name]["mean"] for name in ("ttft_s", "tpot_s"))
-        return ttft_ms / self.row.silicon_ttft_ms - 1, tpot_ms / self.row.silicon_tpot_ms - 1
-
-    def _load(self) -> Trace:
-        rng, users = np.random.default_rng(0), int(self.row.batch_size)
-        requests = []
-        for place in range(REQUESTS_PER_USER):
-            for user in range(users):
-                prompt, output = (
-                    max(2, int(nominal * rng.uniform(0.8, 1.0)))
-                    for nominal in (self.row.isl, self.row.osl)
-                )
-                before = f"{user}.{place - 1}" if place else None
-                requests.append(
-                    Request(
-                        f"{user}.{place}", 1e-3 * place, prompt, output,
-                        parent_id=before, delay_s=0.0 if place else None,
-                    )
-                )  # fmt: skip
-        return Trace(tuple(requests), "users")
-
-
-def rows_of(package: str, backend: str) -> pd.DataFrame:
-    """The rows that are one server of at most 8 ranks, each once."""
-    path = resources.files(package).joinpath("systems/silicon_sample.csv")
-    with resources.as_file(path) as file:
-        rows = pd.read_csv(file)
-    rows = rows[(rows["backend"] == backend) & (rows["mode"] == "agg") & (rows["tp_size"] <= 8)]
-    rows = rows[(rows["pp_size"] == 1) & (rows["attention_dp_size"].fillna(1) == 1)]
-    measured = [*SETTING, "isl", "osl", "batch_size", "silicon_ttft_ms", "silicon_tpot_ms"]
-    return rows.drop_duplicates(measured).dropna(subset=["silicon_ttft_ms", "silicon_tpot_ms"])
-
-
-def cases(package: str, rows: pd.DataFrame, reasons: Counter[str]) -> Iterator[Case]:
-    """The rows whose server the package can compute."""
-    engine = import_module(f"{package}.sdk.engine").EngineHandle
-    known: dict[tuple[Any, ...], HostedTable | None] = {}
-    for row in rows.itertuples(index=False):
-        key = (row.model_path, row.system, row.backend, row.gemm_quant_mode, row.moe_quant_mode,
-               row.tp_size, row.moe_tp_size, row.moe_ep_size)  # fmt: skip
-        if key not in known:
-            known[key] = _open(engine, row, reasons)
-        if (table := known[key]) is not None:
-            yield Case(row, table)
-
-
-def _open(engine: Any, row: Any, reasons: Counter[str]) -> HostedTable | None:
-    formats = {
-        name: getattr(row, name)
-        for name in ("gemm_quant_mode", "moe_quant_mode")
-        if isinstance(getattr(row, name), str)
-    }
-    ranks = {
-        name: int(value)
-        for name in ("tp_size", "moe_tp_size", "moe_ep_size")
-        if (value := getattr(row, name)) and value == value
-    }
-    model = row.model_path.replace("meta-llama/Llama-3.1", "meta-llama/Meta-Llama-3.1")
-    try:
-        found = engine.compile(model, row.system, row.backend, **formats, **ranks)
-        found.decode_step_latency(8, 1024, 2)
-    except Exception as error:  # of the package's own, without a common base
-        reasons[" ".join(str(error).split())[:60]] += 1
-        return None
-    return HostedTable(found, f"{row.model_path} on {row.system}")
-
-
-def described(errors: "list[tuple[float, float]]") -> str:
-    """Bias, median, mean and p90 of the errors of TTFT and TPOT, in per cent."""
-    parts = []
-    for name, values in zip(("TTFT", "TPOT"), 100 * np.array(errors).T, strict=True):
-        off = np.abs(values)
-        parts.append(
-            f"{name} {np.median(values):+.0f}, {np.median(off):.1f}, {off.mean():.1f}, "
-            f"{np.quantile(off, 0.9):.1f}"
+def judged(package: str, cases: Sequence[Case], backend: str) -> tuple[pd.DataFrame, Guess]:
+    """Return the relative errors of every case by kind, and the overheads that were fitted."""
+    found = [case for case in cases if case.row.is_fitted and case.row.fits]
+    guess = fitted(found) if found else Guess()
+    shipped = _shipped(backend)
+    lines = []
+    for case, one in zip(cases, _one_points(cases, guess), strict=True):
+        values = {"raw": case.raw_ms, "own": _own(package, case.row)}
+        if shipped is not None:
+            values["shipped"] = case.simulated_ms(shipped)
+        values["fitted"] = case.simulated_ms(guess)
+        if one is not None:
+            values["one point"] = case.simulated_ms(one)
+        errors = {kind: ms / case.measured_ms - 1 for kind, ms in values.items()}
+        lines.append(
+            {
+                "model": case.row.model,
+                "system": case.row.system,
+                "source": case.row.source,
+                "fitted half": case.row.is_fitted,
+                "fits": case.row.fits,
+                "plausible": case.row.is_plausible,
+                **{(kind, "TTFT"): 100 * e[0] for kind, e in errors.items()},
+                **{(kind, "TPOT"): 100 * e[1] for kind, e in errors.items()},
+            }
         )
-    return f"{len(errors)} rows: {'; '.join(parts)}"
+    return pd.DataFrame(lines), guess
+
+
+def _one_points(cases: Sequence[Case], prior: Guess) -> list[Guess | None]:
+    """Return what one row of its deployment says of each case; None of that row itself."""
+    deployments: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        deployments[case.row.setting].append(case)
+    points = {setting: middle_case(group) for setting, group in deployments.items()}
+    guesses = {setting: fitted_to_one(point, prior) for setting, point in points.items()}
+    settings = [(case, case.row.setting) for case in cases]
+    return [None if points[name] is case else guesses[name] for case, name in settings]
+
+
+def _shipped(backend: str) -> Guess | None:
+    try:
+        return Guess(1.0, fitted_overheads(backend))
+    except ProfileError:
+        return None
+
+
+def _own(package: str, row: Row) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    try:
+        return np.array(own_estimate(package, row))
+    except Exception:  # of the package's own, without a common base
+        return np.full(2, np.nan)
+
+
+def printed(errors: pd.DataFrame, name: str) -> None:
+    """Print a line per kind: bias, median, mean and p90 of the errors of TTFT and TPOT."""
+    for kind in KINDS:
+        if (kind, "TTFT") not in errors:
+            continue
+        columns = [errors[(kind, what)].dropna() for what in ("TTFT", "TPOT")]
+        if len(columns[0]):
+            parts = [f"{what} {_figures(c)}" for what, c in zip(("TTFT", "TPOT"), columns, strict=True)]
+            say(f"  {name}, {kind}, {len(columns[0])} rows: {'; '.join(parts)}")
+
+
+def _figures(errors: "pd.Series[float]") -> str:
+    off = errors.abs()
+    return f"{errors.median():+.0f}, {off.median():.1f}, {off.mean():.1f}, {off.quantile(0.9):.0f}"
+
+
+def _groups(errors: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
+    for name in ("source", "model", "system"):
+        for value, part in errors.groupby(name):
+            yield str(value), part
+
+
+def _built(rows: Iterable[Row]) -> list[Case]:
+    """Return the simulated rows; rows of one server share the step times that it remembers."""
+    tables: dict[int, KernelTable] = {}
+    found = []
+    for row in rows:
+        table = tables.setdefault(
+            id(row.server), KernelTable(row.server.kernels, f"{row.model} on {row.system}")
+        )
+        found.append(Case(row, table))
+    return found
 
 
 def main(
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "vllm",
-    rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 200,
-    most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 128,
+    rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 300,
+    most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 256,
     seed: int = 0,
+    out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
 ) -> None:
     """Simulate the rows and print the errors."""
     package = next((name for name in PACKAGES if find_spec(name)), None)
     if package is None:
         raise SystemExit("no package with kernel tables: pip install servetwin[kernels]")
     logging.disable(logging.WARNING)
-    found = rows_of(package, backend)
-    found = found[found["batch_size"] <= most_users]
+    began_s = perf_counter()
+    there = measured_rows(package, backend, most_users)
     reasons: Counter[str] = Counter()
-    chosen = list(cases(package, found.sample(min(rows, len(found)), random_state=seed), reasons))
-    say(f"{backend}: {len(found)} rows, {len(chosen)} simulated; not computed: {dict(reasons)}")
-    say("bias, median, mean, p90 of the error in per cent, without any overhead:")
-    raw = [(case, case.errors(0.0)) for case in chosen]
-    say(f"  all: {described([errors for _, errors in raw])}")
-    for name in ("model_path", "system"):
-        for value in sorted({getattr(case.row, name) for case in chosen}):
-            part = [errors for case, errors in raw if getattr(case.row, name) == value]
-            say(f"  {value}: {described(part)}")
-    fitted = [case for case in chosen if case.is_fitted]
-    off = {ms: np.median([abs(case.errors(ms)[1]) for case in fitted]) for ms in HOST_MS}
-    best = min(off, key=lambda ms: float(off[ms]))
-    held_out = [case for case in chosen if not case.is_fitted]
-    say(f"host time chosen on {len(fitted)} rows: {best:g} ms a step")
-    say(f"  held out, raw: {described([e for case, e in raw if not case.is_fitted])}")
-    say(f"  held out, with it: {described([case.errors(best) for case in held_out])}")
+    drawn = there.sample(min(rows, len(there)), random_state=seed)
+    cases = _built(computed(package, drawn, reasons))
+    errors, guess = judged(package, cases, backend)
+    if out is not None:
+        errors.to_csv(out)
+    held_out = errors[~errors["fitted half"] & errors["fits"]]
+    parts: list[tuple[str, Callable[[], pd.DataFrame]]] = [
+        ("held out", lambda: held_out),
+        ("held out, plausible tables", lambda: held_out[held_out["plausible"]]),
+        ("fitting half", lambda: errors[errors["fitted half"] & errors["fits"]]),
+        ("KV memory full", lambda: errors[~errors["fits"]]),
+    ]
+    say(f"{backend}: {len(there)} rows, {len(cases)} simulated; not computed: {dict(reasons)}")
+    say(f"fitted here: {guess.overheads.described()}")
+    say("bias, median, mean, p90 of the error in per cent:")
+    for name, part in parts:
+        printed(part(), name)
+    for name, part_of in _groups(held_out):
+        printed(part_of, f"held out, {name}")
+    say(f"{perf_counter() - began_s:.0f} s")
 
 
 if __name__ == "__main__":

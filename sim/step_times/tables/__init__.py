@@ -6,6 +6,7 @@ from sim.step_times.tables.interpolate import Curve, Surface
 from sim.step_times.tables.kernel_table import KernelTable
 from sim.step_times.tables.layer_bundle import LayerTimes, read_layer_bundle
 from sim.step_times.tables.layer_table import LayerTable
+from sim.step_times.tables.loaded_table import LoadedTable
 from sim.step_times.tables.operator_table import OperatorTable, OperatorTimes
 from sim.step_times.tables.phase_table import PhaseTable
 from sim.step_times.tables.table import Table
@@ -18,6 +19,7 @@ __all__ = [
     "KernelTable",
     "LayerTable",
     "LayerTimes",
+    "LoadedTable",
     "OperatorTable",
     "OperatorTimes",
     "PhaseTable",
