@@ -1,5 +1,7 @@
 """Any server's step times as a profile of coefficients, which needs no table at run time."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from policies.batch import BatchShape
@@ -7,7 +9,7 @@ from policies.registry import build_scheduler
 from sim.experiments.linearised import linearised
 from sim.experiments.scenario import Scenario
 from sim.records.run import machine_facts
-from sim.step_times.profile import Profile, StepTimeFit
+from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from sim.step_times.step_time import FEATURES, FloatArray, LinearStepTime, StepTime, features
 from sim.step_times.tables.held_out import HeldOutError
 
@@ -46,6 +48,7 @@ def converted_profile(
             "kv_bytes": config.kv_tokens * server.kv_bytes_per_token(),
         },
         policies=config.as_dict(),
+        api=ApiLatencyFit(**asdict(server.api.model())),
         layouts={
             layout: StepTimeFit(
                 coefficients=coefficients,

@@ -31,6 +31,7 @@ import pandas as pd
 import typer
 
 from sim.step_times.server_overheads import fitted_overheads
+from sim.step_times.step_time import FloatArray
 from sim.step_times.tables import KernelTable
 from sim.step_times.tables.kernel_library import BACKENDS, PACKAGES
 from tests.benchmarks.black_box import say
@@ -48,7 +49,7 @@ def judged(package: str, cases: Sequence[Case], backend: str) -> tuple[pd.DataFr
     shipped = _shipped(backend)
     lines = []
     for case, one in zip(cases, _one_points(cases, guess), strict=True):
-        values = {"raw": case.raw_ms, "own": _own(package, case.row)}
+        values: dict[str, FloatArray] = {"raw": case.raw_ms, "own": _own(package, case.row)}
         if shipped is not None:
             values["shipped"] = case.simulated_ms(shipped)
         values["fitted"] = case.simulated_ms(guess)
@@ -88,7 +89,7 @@ def _shipped(backend: str) -> Guess | None:
         return None
 
 
-def _own(package: str, row: Row) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _own(package: str, row: Row) -> FloatArray:
     try:
         return np.array(own_estimate(package, row))
     except Exception:  # of the package's own, without a common base
@@ -102,7 +103,9 @@ def printed(errors: pd.DataFrame, name: str) -> None:
             continue
         columns = [errors[(kind, what)].dropna() for what in ("TTFT", "TPOT")]
         if len(columns[0]):
-            parts = [f"{what} {_figures(c)}" for what, c in zip(("TTFT", "TPOT"), columns, strict=True)]
+            parts = [
+                f"{what} {_figures(c)}" for what, c in zip(("TTFT", "TPOT"), columns, strict=True)
+            ]
             say(f"  {name}, {kind}, {len(columns[0])} rows: {'; '.join(parts)}")
 
 

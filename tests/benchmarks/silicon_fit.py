@@ -50,8 +50,7 @@ class Guess:
     def of(cls, vector: FloatArray) -> "Guess":
         """Return the guess of a vector."""
         terms = {
-            name: float(x) * step
-            for x, (name, step) in zip(vector[1:], TERMS.items(), strict=True)
+            name: float(x) * step for x, (name, step) in zip(vector[1:], TERMS.items(), strict=True)
         }
         return cls(1 + _FACTOR_STEP * float(vector[0]), overheads_of(terms))
 
@@ -89,7 +88,8 @@ class Case:
     def log_errors(self, vector: FloatArray) -> FloatArray:
         """Return the logarithms of predicted over measured, by the slopes."""
         predicted = self.raw_ms + vector @ np.array(self._slopes)
-        return np.log(np.maximum(predicted, 1e-3) / self.measured_ms)
+        errors: FloatArray = np.log(np.maximum(predicted, 1e-3) / self.measured_ms)
+        return errors
 
     def _load(self) -> Trace:
         """Return the load of InferenceMAX: users who each send ten requests, one after the other."""
@@ -130,9 +130,7 @@ def fitted_to_one(case: Case, prior: Guess) -> Guess:
     widths = np.array([PRIOR_SD["factor"] / _FACTOR_STEP] + [PRIOR_SD[n] / TERMS[n] for n in TERMS])
 
     def residuals(vector: FloatArray) -> FloatArray:
-        return np.concatenate(
-            [case.log_errors(vector) / MEASURED_SD, (vector - middle) / widths]
-        )
+        return np.concatenate([case.log_errors(vector) / MEASURED_SD, (vector - middle) / widths])
 
     return Guess.of(least_squares(residuals, middle, bounds=(LOWEST, HIGHEST)).x)
 

@@ -1,7 +1,6 @@
 """Kernel tables as step times: the parts of a step, runs of steps, and what is missing."""
 
 from importlib.util import find_spec
-from math import ceil
 from pathlib import Path
 
 import pytest
@@ -11,39 +10,14 @@ from sim.step_times.tables import KernelTable
 from sim.step_times.tables import kernel_library as library
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing
+from tests.support.made_kernels import (
+    MadeKernels,
+    chunk_ms,
+    decodes_ms,
+    dense_ms,
+    install_made_package,
+)
 from workloads.errors import ProfileError
-
-
-def dense_ms(rows: int) -> float:
-    return 10.0 + 0.04 * rows
-
-
-def chunk_ms(start: int, rows: int) -> float:
-    return 0.1 + 2e-6 * rows * (start + rows / 2)
-
-
-def decodes_ms(decodes: int, context: int) -> float:
-    return 0.2 + 1e-4 * decodes * context
-
-
-class MadeKernels:
-    """Kernel times by formulas, in the shape of the package: see ``KernelTimes``."""
-
-    def decode_step_latency(self, gen_tokens: int, isl: int, osl: int) -> float:
-        return dense_ms(gen_tokens) + decodes_ms(gen_tokens, isl)
-
-    def mixed_step_breakdown(
-        self, ctx_tokens: int, gen_tokens: int, isl: int, osl: int, prefix: int
-    ) -> tuple[float, float, float, float]:
-        prompts = max(1, ctx_tokens // (isl - prefix))
-        whole = prompts * chunk_ms(prefix, isl - prefix)
-        parts = (
-            dense_ms(ctx_tokens + gen_tokens),
-            whole / ceil(isl / ctx_tokens),
-            decodes_ms(gen_tokens, isl) if gen_tokens else 0.0,
-        )
-        return (sum(parts), *parts)
-
 
 TABLE = KernelTable(MadeKernels(), "made")
 
@@ -101,16 +75,7 @@ def test_without_the_package_a_line_says_what_to_install(
 
 
 def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stand-in for the package: configurations, and an engine that records what it is asked."""
-    root = tmp_path / "made_kernels"
-    (root / "model_configs").mkdir(parents=True)
-    (root / "sdk").mkdir()
-    for name in ("", "sdk"):
-        (root / name / "__init__.py").write_text("")
-    for model in ("meta-llama--Meta-Llama-3.1-8B", "nvidia--GLM-5-NVFP4", "Qwen--Qwen3-32B"):
-        (root / "model_configs" / f"{model}_config.json").write_text("{}")
-    (root / "model_configs" / "nvidia--GLM-5-NVFP4_hf_quant_config.json").write_text("{}")
-    (root / "sdk" / "engine.py").write_text(
+    engine = (
         "class EngineHandle:\n"
         "    @classmethod\n"
         "    def compile(cls, *args, **kwargs):\n"
@@ -118,8 +83,7 @@ def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_
         "            raise RuntimeError('no\\ndatabase')\n"
         "        return args, kwargs\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all", "made_kernels"))
+    install_made_package(monkeypatch, tmp_path, engine)
     asked, said = library.open_kernels("llama-3.1-8b", "h100", "vllm", 2)
     assert asked == (("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "vllm"), {"tp_size": 2})  # type: ignore[comparison-overlap]
     assert "made_kernels of unknown version (NVIDIA, Apache-2.0)" in said
