@@ -38,7 +38,7 @@ class TableOptions:
     kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
     """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
     overheads: Annotated[str | None, Option(metavar="fitted|NAME=VALUE,...")] = None
-    """What the server adds to kernels or layers: terms in seconds, or those fitted for a backend."""
+    """What the server adds to kernels or layers: seconds by term, or as fitted for a backend."""
 
     @property
     def given(self) -> str | None:

@@ -7,8 +7,9 @@ A step takes its time by the table, and::
     + prefill_chunk_s * chunks              on the host, and such steps run without a captured
     + prefill_row_s * rows of chunks        graph; once, by the chunk, by their length
 
-A request takes ``request_s`` + ``prompt_token_s`` * its prompt (HTTP, tokenisation, a message) until
-the scheduler has it, and a token ``chunk_s`` from the end of its step to the client (``ApiLatency``).
+A request takes ``request_s`` + ``prompt_token_s`` * its prompt (HTTP, tokenisation, a message)
+until the scheduler has it, and a token ``chunk_s`` from the end of its step to the client
+(``ApiLatency``).
 
 The terms are fitted, or your own: none is a law of physics. Host time that an asynchronous
 scheduler hides behind the kernels is in no term: a fit finds what is left of it.

@@ -2,7 +2,7 @@
 
 The package of ``--kernels`` has TTFT and TPOT of thousands of servers at a concurrency, many from
 the InferenceMAX database. Each is simulated: as many users, ten requests each, one after the other,
-all users at once, lengths uniform in 0.8 to 1.0 of the nominal, KV memory that does not fill. Then::
+all users at once, lengths uniform in 0.8 to 1.0 of the nominal, KV memory that does not fill::
 
     python -m tests.benchmarks.silicon --backend vllm --rows 300
 
@@ -13,9 +13,10 @@ all users at once, lengths uniform in 0.8 to 1.0 of the nominal, KV memory that 
 - *one point*: a factor on kernels and overheads of each deployment from one of its rows (the middle
   one by users, then lengths), near the fit; judged on its other rows.
 
-A setting or deployment is model, device, backend, precision and ranks. Printed are bias, median, mean
-and p90 of the error of means, in per cent. The rows stay in the package; which of them count, and the
-traps among them, is in ``silicon_rows``.
+A setting or deployment is model, device, backend, precision and ranks. Printed are bias, median,
+mean and p90 of the error of means, in per cent. The rows stay in the package; which of them count,
+and the traps among them, is in ``silicon_rows``. A row takes about a second; the default ends
+within ten minutes.
 """
 
 import logging
@@ -64,8 +65,8 @@ def judged(package: str, cases: Sequence[Case], backend: str) -> tuple[pd.DataFr
                 "fitted half": case.row.is_fitted,
                 "fits": case.row.fits,
                 "plausible": case.row.is_plausible,
-                **{(kind, "TTFT"): 100 * e[0] for kind, e in errors.items()},
-                **{(kind, "TPOT"): 100 * e[1] for kind, e in errors.items()},
+                **{f"{kind} TTFT": 100 * e[0] for kind, e in errors.items()},
+                **{f"{kind} TPOT": 100 * e[1] for kind, e in errors.items()},
             }
         )
     return pd.DataFrame(lines), guess
@@ -99,9 +100,9 @@ def _own(package: str, row: Row) -> FloatArray:
 def printed(errors: pd.DataFrame, name: str) -> None:
     """Print a line per kind: bias, median, mean and p90 of the errors of TTFT and TPOT."""
     for kind in KINDS:
-        if (kind, "TTFT") not in errors:
+        if f"{kind} TTFT" not in errors:
             continue
-        columns = [errors[(kind, what)].dropna() for what in ("TTFT", "TPOT")]
+        columns = [errors[f"{kind} {what}"].dropna() for what in ("TTFT", "TPOT")]
         if len(columns[0]):
             parts = [
                 f"{what} {_figures(c)}" for what, c in zip(("TTFT", "TPOT"), columns, strict=True)

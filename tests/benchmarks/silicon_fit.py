@@ -1,7 +1,8 @@
 """Overheads from measured TTFT and TPOT: a linear model of what each term adds, and its fits.
 
-A closed loop keeps its order of steps whatever they last, so mean TTFT and TPOT are nearly linear in
-every term: one simulation per term gives the slopes. Fits use them; what is printed is simulated.
+A closed loop keeps its order of steps whatever they last, so mean TTFT and TPOT are nearly linear
+in every term: one simulation per term gives the slopes. Fits use them; what is printed is
+simulated.
 """
 
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ class Case:
         return errors
 
     def _load(self) -> Trace:
-        """Return the load of InferenceMAX: users who each send ten requests, one after the other."""
+        """Return the load of InferenceMAX: each user sends ten requests, one after the other."""
         rng = np.random.default_rng(0)
         requests = []
         for place in range(REQUESTS_PER_USER):

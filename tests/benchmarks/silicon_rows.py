@@ -3,8 +3,8 @@
 Each trap of the file has its line here:
 
 - rows are repeated: each measurement counts once;
-- only one server (``mode`` agg) without pipeline stages or attention replicas, of at most 8 ranks, is
-  simulated. More ranks are miscoded: counts of nodes that hold several servers;
+- only one server (``mode`` agg) without pipeline stages or attention replicas, of at most 8 ranks,
+  is simulated: more ranks are miscoded;
 - where ranks of experts are neither one nor all of the ranks, replicas of attention were left out;
 - where the concurrency in the source is not the batch size, the row is one replica of several;
 - some models have another name in the package, or only that of their unquantised form;
