@@ -39,6 +39,7 @@ MOST_S = {
     "chunk_s": 0.05,
 }
 """The largest plausible value of each term; more than that is not a host but a mistake."""
+_NOTHING_S = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,10 @@ class ServerOverheads:
         )
 
     def described(self) -> str:
-        """Return the terms that are not zero, with their source, as one line."""
-        terms = [f"{name} {1e3 * getattr(self, name):.3g} ms" for name in MOST_S]
-        named = [term for term in terms if not term.endswith(" 0 ms")]
-        return f"overheads: {', '.join(named) or 'none'} ({self.source})"
+        """Return the terms that are not nothing, with their source, as one line."""
+        values = {name: getattr(self, name) for name in MOST_S}
+        terms = [f"{name} {1e3 * s:.3g} ms" for name, s in values.items() if s > _NOTHING_S]
+        return f"overheads: {', '.join(terms) or 'none'} ({self.source})"
 
 
 def parse_overheads(text: str, backend: str | None) -> ServerOverheads:

@@ -121,7 +121,7 @@ def _groups(errors: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
             yield str(value), part
 
 
-def _built(rows: Iterable[Row]) -> list[Case]:
+def _built(rows: Iterable[Row], shortest: float) -> list[Case]:
     """Return the simulated rows; rows of one server share the step times that it remembers."""
     tables: dict[int, KernelTable] = {}
     found = []
@@ -129,7 +129,7 @@ def _built(rows: Iterable[Row]) -> list[Case]:
         table = tables.setdefault(
             id(row.server), KernelTable(row.server.kernels, f"{row.model} on {row.system}")
         )
-        found.append(Case(row, table))
+        found.append(Case(row, table, shortest))
     return found
 
 
@@ -137,6 +137,7 @@ def main(
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "vllm",
     rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 300,
     most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 256,
+    shortest: Annotated[float, typer.Option(help="Shortest length, as a share.")] = 0.8,
     seed: int = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
 ) -> None:
@@ -149,7 +150,7 @@ def main(
     there = measured_rows(package, backend, most_users)
     reasons: Counter[str] = Counter()
     drawn = there.sample(min(rows, len(there)), random_state=seed)
-    cases = _built(computed(package, drawn, reasons))
+    cases = _built(computed(package, drawn, reasons), shortest)
     errors, guess = judged(package, cases, backend)
     if out is not None:
         errors.to_csv(out)

@@ -61,10 +61,13 @@ HIGHEST = np.array([2.0 / _FACTOR_STEP, *(MOST_S[name] / step for name, step in 
 
 
 class Case:
-    """A row, and its mean TTFT and TPOT as simulated; step times are remembered."""
+    """A row, and its mean TTFT and TPOT as simulated; step times are remembered.
 
-    def __init__(self, row: Row, table: KernelTable) -> None:
-        self.row, self.table = row, table
+    Lengths are uniform in ``shortest`` to 1.0 of the nominal.
+    """
+
+    def __init__(self, row: Row, table: KernelTable, shortest: float = 0.8) -> None:
+        self.row, self.table, self._shortest = row, table, shortest
         self.measured_ms = np.array([row.ttft_ms, row.tpot_ms])
         preset = find_preset(PRESETS[row.backend]).policies
         whole_prompts = 0 if preset["batching"] == "chunked" else row.prompt_tokens
@@ -99,7 +102,7 @@ class Case:
         for place in range(REQUESTS_PER_USER):
             for user in range(self.row.users):
                 prompt, output = (
-                    max(2, int(nominal * rng.uniform(0.8, 1.0)))
+                    max(2, int(nominal * rng.uniform(self._shortest, 1.0)))
                     for nominal in (self.row.prompt_tokens, self.row.output_tokens)
                 )
                 before = f"{user}.{place - 1}" if place else None
