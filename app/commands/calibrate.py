@@ -23,7 +23,7 @@ from workloads.errors import LoadTestError
 if TYPE_CHECKING:
     from sim.step_times.profile import Profile
 
-MOST_SIMULATIONS = 130
+MOST_SIMULATIONS = 200
 """About as many as a fit to a recorded run takes at most."""
 SETTINGS_OF_A_RECORDED_RUN = ("preset", "batching", "kv", "prefix_cache", "settings")
 """Of a run that was recorded; a live engine is named by --policy, or known from its log."""

@@ -10,8 +10,12 @@ of few steps is as uncertain, and counts the less.
 
 What the log does not show stays near a prior. Without one, that is a rough guess from the log
 itself, from which a coefficient may go far (``_LOOSE``); a prior from a data sheet or from tables
-holds it closer (``_FIRM``). The covariance is the sandwich of the Gauss-Newton Hessian around the
-products of the residuals, summed over blocks of consecutive requests, which share a queue.
+holds it closer (``_FIRM``), but for the overheads, which no table has.
+
+Consecutive requests share a queue, so a block of them counts as one residual. A small change of a
+coefficient regroups batches at random, and a difference of two simulations would take that chance
+for information: what the log shows of each coefficient is therefore a regression over many
+simulations around the fit, less what chance alone would show.
 """
 
 import math
@@ -52,6 +56,10 @@ _PHASE = 1 / math.sqrt(12)
 """Standard deviation of the phase of a step, in steps."""
 _LOOSE, _FIRM = 1.5, 0.35
 """Standard deviations of the logarithm of a coefficient around the guess, or around the prior."""
+_OVERHEADS = ("constant", "decode_sequences", "prefill_chunks")
+"""Features whose prior may lack what the host of the server adds."""
+_AROUND, _PER_COEFFICIENT = 0.15, 6
+"""Standard deviation of the simulations around the fit, and their number."""
 _NEGLIGIBLE = 1e-3
 """A prior below this share of the guess says nothing: its model has no such part."""
 _MOST_CHANGE = math.log(100.0)
@@ -78,7 +86,8 @@ class StampFit:
 
     ``coefficients`` by name, in seconds; ``deviations`` are standard deviations of their
     logarithms, ``draws`` are from their joint distribution, in their order. ``singular_values`` are
-    those of the residuals' derivatives, prior left out: near zero for what the log does not show.
+    those of the residuals' derivatives over their scale, prior left out: below 1 for a combination
+    of coefficients that the log does not show.
     ``run`` is the simulation with the coefficients.
     """
 
@@ -114,27 +123,27 @@ def fit_stamps(
     guess, names = _guess(trace, config, measured), [*FITTED, *([REQUEST_S] if with_api else [])]
     firm_of = {name: s for name, s in (prior or {}).items() if s > _NEGLIGIBLE * guess[name]}
     start = np.log([{**guess, **firm_of}[name] for name in names])
-    firm = np.array([_FIRM if name in firm_of else _LOOSE for name in names])
+    is_firm = [name in firm_of and name not in _OVERHEADS for name in names]
+    spread = np.where(is_firm, _FIRM, _LOOSE)
     residuals = _Residuals(trace, config, measured, names, on_simulation)
+    weight = _SCALE * math.sqrt(residuals.block)
 
     def with_prior(x: Floats) -> Floats:
-        return np.concatenate([residuals(x), (x - start) / firm * _SCALE])
+        return np.concatenate([residuals(x), (x - start) / spread * weight])
 
     together = np.array([[name in group for group in _GROUPS] for name in names], dtype=float)
     roughly = _least_squares(lambda y: with_prior(start + together @ y), len(_GROUPS))
     nearer = start + together @ (roughly.x - 1)
     found = _least_squares(lambda y: with_prior(nearer + y), len(names))
-    x = nearer + found.x - 1
-    run, shown = residuals.simulated(x), residuals.size
-    covariance = _covariance(found.jac, residuals.of(run), shown, len(measured))
-    rng = np.random.default_rng(seed)
-    draws = np.exp(rng.multivariate_normal(x, covariance, DRAWS))
-    deviations = np.sqrt(np.diag(covariance))
+    x, rng = nearer + found.x - 1, np.random.default_rng(seed)
+    shown = _information(residuals, x, rng)
+    covariance = np.asarray(np.linalg.inv(shown + np.diag(spread**-2.0)), dtype=float)
+    run = residuals.simulated(x)
     return StampFit(
         dict(zip(names, np.exp(x).tolist(), strict=True)),
-        dict(zip(names, deviations.tolist(), strict=True)),
-        draws.tolist(),
-        np.linalg.svd(found.jac[:shown] / _SCALE, compute_uv=False).tolist(),
+        dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True)),
+        _draws(np.exp(x), covariance, rng).tolist(),
+        np.sqrt(np.linalg.eigvalsh(shown).clip(0))[::-1].tolist(),
         run,
         residuals.simulations,
     )
@@ -174,7 +183,8 @@ class _Residuals:
         self._weights = _weights(measured)
         self._on_simulation = on_simulation
         self.simulations = 0
-        self.size = self._measured.size
+        self.block = max(1, round(math.sqrt(len(measured))))
+        """Consecutive requests that count as one residual."""
 
     def __call__(self, x: Floats) -> Floats:
         """Return the residuals of a simulation with these coefficients."""
@@ -188,6 +198,13 @@ class _Residuals:
             found = np.log(simulated / self._measured) * self._weights
         found[~np.isfinite(found)] = 0.0
         return np.asarray(found.ravel())
+
+    def means(self, found: Floats) -> Floats:
+        """Return the means of residuals over blocks, latency by latency."""
+        each = found.reshape(self._measured.shape)
+        starts = np.arange(0, len(each), self.block)
+        sizes = np.diff([*starts, len(each)])[:, None]
+        return np.asarray((np.add.reduceat(each, starts, axis=0) / sizes).ravel())
 
     def simulated(self, x: Floats) -> Run:
         """Return the run with these coefficients."""
@@ -212,19 +229,34 @@ def _weights(measured: pd.DataFrame) -> Floats:
     return weights
 
 
-def _covariance(jacobian: Floats, residuals: Floats, shown: int, requests: int) -> Floats:
-    """Return the sandwich covariance of the logarithms of the coefficients.
+def _information(residuals: "_Residuals", x: Floats, rng: np.random.Generator) -> Floats:
+    """Return what the log shows of the logarithms of the coefficients: an inverse covariance.
 
-    ``jacobian`` has the rows of the residuals, then those of the prior.
+    The slopes of the means of blocks are regressed on random changes of all coefficients. Chance
+    alone gives slopes too, whose expected products are subtracted.
     """
-    bread = np.linalg.inv(jacobian.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1]))
-    gradients = jacobian[:shown] * residuals[:, None]
-    size = max(1, round(math.sqrt(requests))) * len(LATENCIES)
-    sums = np.add.reduceat(gradients, np.arange(0, shown, size))
-    prior = jacobian[shown:]
-    meat = sums.T @ sums + _SCALE**2 * prior.T @ prior
-    found = bread @ meat @ bread
-    return np.asarray((found + found.T) / 2)
+    count = _PER_COEFFICIENT * len(x)
+    changes = rng.normal(0.0, _AROUND, (count, len(x)))
+    means = np.array([residuals.means(residuals(x + change)) for change in changes])
+    design = np.column_stack([np.ones(count), changes])
+    slopes, *_ = np.linalg.lstsq(design, means, rcond=None)
+    chance = ((means - design @ slopes) ** 2).sum() / (count - design.shape[1])
+    by_chance = chance * np.linalg.inv(design.T @ design)[1:, 1:]
+    values, vectors = np.linalg.eigh(slopes[1:] @ slopes[1:].T - by_chance)
+    return np.asarray(vectors * values.clip(0) @ vectors.T / _SCALE**2)
+
+
+def _draws(best: Floats, covariance: Floats, rng: np.random.Generator) -> Floats:
+    """Return draws of the coefficients, none negative.
+
+    Relative changes are normal: a step is a sum of coefficients, so what the log shows of a sum
+    stays as it is, however unsure its parts are.
+    """
+    kept = np.empty((0, len(best)))
+    while len(kept) < DRAWS:
+        changes = rng.multivariate_normal(np.zeros(len(best)), covariance, 16 * DRAWS)
+        kept = np.concatenate([kept, changes[(changes > -1).all(axis=1)]])
+    return np.asarray(best * (1 + kept[:DRAWS]))
 
 
 def _guess(trace: Trace, config: PolicyConfig, measured: pd.DataFrame) -> dict[str, float]:
@@ -240,7 +272,7 @@ def _guess(trace: Trace, config: PolicyConfig, measured: pd.DataFrame) -> dict[s
     return {
         "constant": 0.7 * step_s,
         "decode_sequences": step_s / 1000,
-        "prefill_chunks": step_s / 200,
+        "prefill_chunks": step_s / 10,
         "rows_from_0": 0.35 * row_s,
         "rows_from_128": 0.5 * row_s,
         "rows_from_256": row_s,

@@ -11,6 +11,7 @@ truth lies inside the interval. Wanted: within 6 % with a prior, inside in 80 % 
 """
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -29,7 +30,8 @@ from sim.experiments.stamp_fit import FITTED
 from sim.records.metrics import LATENCIES
 from sim.shapes.catalogue import find_model
 from sim.step_times.step_time import StepTime
-from sim.step_times.tables import LayerTable, read_layer_bundle
+from sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
+from sim.step_times.tables.kernel_library import PACKAGES, open_kernels
 from sim.techniques.build import build_setup
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
@@ -79,7 +81,11 @@ def main(replications: int = 100) -> None:
     table = LayerTable(read_layer_bundle(GPU / "layers"), find_model("llama-3.1-8b"))
     recorded = logged(trace, table)
     sheet = build_setup("llama-3.1-8b", "rtx-pro-6000").server().model()
-    for name, prior in (("no prior", None), ("data sheet", linearised(sheet, FITTED))):
+    priors = {"no prior": None, "data sheet": linearised(sheet, FITTED)}
+    if any(find_spec(package) for package in PACKAGES):
+        kernels = KernelTable(*open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
+        priors["kernel tables"] = linearised(kernels, FITTED)
+    for name, prior in priors.items():
         found = calibrate_recorded(recorded, BASE, prior=prior)
         say(f"\n{name}: {found.fit.simulations} simulations, identified {found.fit.identified}")
         show(found, recorded, trace, table, replications)
