@@ -58,7 +58,7 @@ _LOOSE, _FIRM = 1.5, 0.35
 """Standard deviations of the logarithm of a coefficient around the guess, or around the prior."""
 _OVERHEADS = ("constant", "decode_sequences", "prefill_chunks")
 """Features whose prior may lack what the host of the server adds."""
-_AROUND, _PER_COEFFICIENT = 0.15, 6
+_AROUND, _PER_COEFFICIENT = 0.15, 4
 """Standard deviation of the simulations around the fit, and their number."""
 _NEGLIGIBLE = 1e-3
 """A prior below this share of the guess says nothing: its model has no such part."""

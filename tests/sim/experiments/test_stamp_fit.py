@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -60,6 +61,22 @@ def test_a_prior_holds_what_the_log_does_not_show() -> None:
 def test_the_latency_of_the_api_is_told_apart_from_steps() -> None:
     fit = fit_stamps(BUSY, CONFIG, measured(BUSY, TRUTH, request_s=0.2), with_api=True)
     assert fit.coefficients[REQUEST_S] == pytest.approx(0.2, rel=0.25)
+
+
+def test_draws_keep_the_sums_that_the_log_shows() -> None:
+    """A log shows the latency that all parts make together better than any part."""
+    fit = fit_stamps(BUSY, CONFIG, measured(BUSY, TRUTH))
+    draws, rng = np.array(fit.draws), np.random.default_rng(0)
+    shuffled = np.column_stack([rng.permutation(column) for column in draws.T])
+    spreads = []
+    for some in (draws, shuffled):
+        models = (LinearStepTime.of(dict(zip(FITTED, draw, strict=True))) for draw in some)
+        runs = (simulate(BUSY, build_scheduler(CONFIG), model) for model in models)
+        spreads.append(np.std([run.requests["e2e_s"].mean() for run in runs]))
+    assert spreads[0] < 0.5 * spreads[1]
+    assert "decode_sequences" not in fit.identified
+    assert min(min(draw) for draw in fit.draws) >= 0
+    assert 1 <= sum(value > 1 for value in fit.singular_values) < len(FITTED)
 
 
 def test_draws_are_repeatable_and_scatter_as_the_deviations_say() -> None:
