@@ -58,6 +58,7 @@ def _aiperf(number: int, one: Known) -> dict[str, Any]:
         "inter_chunk_latency": ([1e3 * gap for gap in one.gaps_s], "ms"),
         "input_sequence_length": (one.prompt, "tokens"),
         "output_sequence_length": (one.output, "tokens"),
+        "usage_prompt_cache_read_tokens": (number, "tokens"),
     }
     return {
         "metadata": {

@@ -10,6 +10,9 @@ from loadtest.recorded.fields import UNITS_S, count, number, numbers, within
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
+_CACHED = "usage_prompt_cache_read_tokens"
+"""Prompt tokens that the server found in its prefix cache, where its usage says so."""
+
 
 def recognises(record: Mapping[str, Any]) -> bool:
     """Return whether a record has metadata with the start of a request, and metrics."""
@@ -48,6 +51,7 @@ def _request(record: Record) -> RecordedRequest:
             first_s,
             last_s,
             _chunk_s(metrics, first_s),
+            cached_tokens=_tokens(metrics, _CACHED) if _CACHED in metrics else None,
         )
     except RowError as error:
         raise error.inside(record.place) from None

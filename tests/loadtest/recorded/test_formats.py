@@ -144,3 +144,12 @@ def test_gzipped_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "stamps.jsonl.gz"
     path.write_bytes(gzip.compress(files.engine_stamps().encode()))
     assert len(read_recording(path).requests) == 3
+
+
+def test_aiperf_says_what_the_prefix_cache_found(tmp_path: Path) -> None:
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text(files.aiperf())
+    found = [one.cached_tokens for one in read_recording(path).requests if one.error is None]
+    assert found == list(range(len(found)))
+    path.write_text(files.aiperf().replace("usage_prompt_cache_read_tokens", "other"))
+    assert {one.cached_tokens for one in read_recording(path).requests} == {None}
