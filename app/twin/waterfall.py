@@ -143,7 +143,6 @@ class _Replacing:
             for name in LATENCIES
             if self.facts.answered[name].notna().any()
         }
-
         recorded_by = self.facts.run.scenario.get("recorded_by")
         self._is_inside = recorded_by == engine_stamps.TOOL
 
@@ -213,7 +212,7 @@ class _Replacing:
         if hits is None and may_hit and self.scenario.policies.prefix_cache:
             return Cause(name, None, "no hits were recorded")
         found, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
-        if hits and found:
+        if hits is not None and (found or self.scenario.policies.prefix_cache):
             self.imposed = replace(self.imposed, cached_tokens=hits)
         return Cause(name, self._errors(), f"{found / prompts:.1%} of the prompt tokens")
 
@@ -236,7 +235,7 @@ class _Replacing:
         yield Cause("step times", self._errors(), f"{len(self.facts.steps or ())} logged steps")
 
     def _stamps(self) -> Iterator[Cause]:
-        """Replace the step times, then the memory, by what fits the stamps of requests best."""
+        """Replace the memory, then the step times, by what fits the stamps of requests best."""
         count = len(self.facts.requests)
         if count < FEWEST:
             note = f"{count} answered requests are too few for a fit; at least {FEWEST} are needed"
@@ -273,8 +272,8 @@ class _Replacing:
     def _best_kv_tokens(self, imposed: Imposed) -> int:
         """Return the KV tokens that explain the stamps clearly better, or those of the scenario."""
         policies, spreads = self.scenario.policies, {}
-        least = max(request.total_tokens for request in self.facts.requests)
         best = stated = policies.kv_tokens
+        least = min(stated, max(request.total_tokens for request in self.facts.requests))
         for factors in (_COARSE, _FINE):
             for tokens in [int(factor * best) for factor in factors]:
                 if tokens >= least and tokens not in spreads:

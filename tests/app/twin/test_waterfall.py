@@ -106,6 +106,7 @@ SHORTEST_FIRST = replace(POLICIES, queue_order="sjf")
         ({}, {"trace": SHORTER}, "lengths"),
         ({"scenario": Scenario(POLICIES, SLOW_API)}, {}, "way to the scheduler"),
         ({}, {"scenario": Scenario(CACHED, PROFILE)}, "prefix hits"),
+        ({"scenario": Scenario(CACHED, PROFILE)}, {}, "prefix hits"),
         ({}, {"scenario": Scenario(SHORTEST_FIRST, PROFILE)}, "admission order"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
