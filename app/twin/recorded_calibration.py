@@ -119,7 +119,7 @@ def calibrate_recorded(
         config,
         fitted,
         prior=prior,
-        with_api=recorded.run.scenario.get("recorded_by") != engine_stamps.TOOL,
+        with_api=not engine_stamps.stamped(recorded.run),
         seed=seed,
         on_simulation=on_simulation,
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.twin.measured_facts import MeasuredFacts
+from app.twin.recorded_calibration import FEWEST
 from loadtest.recorded.formats import engine_stamps
 from sim.experiments.imposed import Imposed, simulate_imposed
 from sim.experiments.scenario import Scenario
@@ -25,8 +26,6 @@ from sim.step_times.step_time import ApiLatency, LinearStepTime
 
 WHY = "why.json"
 """The file of a run folder that holds a waterfall."""
-FEWEST = 50
-"""Answered requests without which step times cannot be fitted to stamps."""
 _SAME = 1e-9
 _COARSE = tuple(2 ** (place / 8) for place in range(-8, 9))
 _FINE = tuple(2 ** (place / 32) for place in range(-3, 4))
@@ -143,8 +142,7 @@ class _Replacing:
             for name in LATENCIES
             if self.facts.answered[name].notna().any()
         }
-        recorded_by = self.facts.run.scenario.get("recorded_by")
-        self._is_inside = recorded_by == engine_stamps.TOOL
+        self._is_inside = engine_stamps.stamped(self.facts.run)
 
     def errors_of(self, means_s: Mapping[str, float]) -> Errors:
         """Return the relative errors of mean latencies."""

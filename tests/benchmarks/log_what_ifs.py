@@ -11,7 +11,6 @@ truth lies inside the interval. Wanted: within 6 % with a prior, inside in 80 % 
 """
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -31,7 +30,7 @@ from sim.records.metrics import LATENCIES
 from sim.shapes.catalogue import find_model
 from sim.step_times.step_time import StepTime
 from sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
-from sim.step_times.tables.kernel_library import PACKAGES, open_kernels
+from sim.step_times.tables.kernel_library import installed_package, open_kernels
 from sim.techniques.build import build_setup
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
@@ -82,7 +81,7 @@ def main(replications: int = 100) -> None:
     recorded = logged(trace, table)
     sheet = build_setup("llama-3.1-8b", "rtx-pro-6000").server().model()
     priors = {"no prior": None, "data sheet": linearised(sheet, FITTED)}
-    if any(find_spec(package) for package in PACKAGES):
+    if installed_package():
         kernels = KernelTable(*open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
         priors["kernel tables"] = linearised(kernels, FITTED)
     for name, prior in priors.items():

@@ -22,7 +22,6 @@ within ten minutes.
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -34,7 +33,7 @@ import typer
 from sim.step_times.server_overheads import fitted_overheads
 from sim.step_times.step_time import FloatArray
 from sim.step_times.tables import KernelTable
-from sim.step_times.tables.kernel_library import BACKENDS, PACKAGES
+from sim.step_times.tables.kernel_library import BACKENDS, installed_package
 from tests.benchmarks.black_box import say
 from tests.benchmarks.silicon_fit import Case, Guess, fitted, fitted_to_one, middle_case
 from tests.benchmarks.silicon_rows import Row, computed, measured_rows, own_estimate
@@ -142,7 +141,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
 ) -> None:
     """Simulate the rows and print the errors."""
-    package = next((name for name in PACKAGES if find_spec(name)), None)
+    package = installed_package()
     if package is None:
         raise SystemExit("no package with kernel tables: pip install servetwin[kernels]")
     logging.disable(logging.WARNING)

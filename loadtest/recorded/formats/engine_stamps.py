@@ -11,6 +11,7 @@ from typing import Any
 
 from loadtest.recorded.fields import count, moment_s
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
+from sim.records.run import Run
 from workloads.fields import integer, integer_list
 
 TOOL = "stamps of the engine"
@@ -27,6 +28,11 @@ _NAMES = {
 def recognises(record: Mapping[str, Any]) -> bool:
     """Return whether a record has the stamp of a first token under one of both names."""
     return bool({"first_token_s", "first_token_ts"} & record.keys())
+
+
+def stamped(run: Run) -> bool:
+    """Return whether the stamps of a run are inside the engine, without any HTTP."""
+    return run.scenario.get("recorded_by") == TOOL
 
 
 def read(records: Sequence[Record]) -> Recording:

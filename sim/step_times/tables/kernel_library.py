@@ -78,10 +78,14 @@ def open_kernels(
     return found, said
 
 
+def installed_package() -> str | None:
+    """Return the first of ``PACKAGES`` that is installed; None where none is."""
+    return next((name for name in PACKAGES if find_spec(name) is not None), None)
+
+
 def _package() -> str:
-    for name in PACKAGES:
-        if find_spec(name) is not None:
-            return name
+    if found := installed_package():
+        return found
     raise ProfileError(
         "--kernels: the package with the tables is missing; install it with "
         "'pip install servetwin[kernels]' (Python 3.11 to 3.13, Linux or macOS on arm64)"

@@ -1,6 +1,5 @@
 """Kernel tables as step times: the parts of a step, runs of steps, and what is missing."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -109,7 +108,7 @@ def test_a_package_that_lacks_another_says_so(
 
 def test_the_real_tables_are_near_layer_times_of_the_same_gpu() -> None:
     """Two sources of one GPU: kernels of NVIDIA, layers measured through vLLM (in results)."""
-    if not any(find_spec(name) for name in library.PACKAGES):
+    if library.installed_package() is None:
         pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
     table = KernelTable(*library.open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
     decode = 1e3 * table.seconds(BatchShape(128, 128 * 1025, 128))[0]
