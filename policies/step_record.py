@@ -1,6 +1,8 @@
 """One row of a step log: what a step computed and decided. Engine and simulator write the same."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from policies.batch import Batch, BatchShape, shape_of
@@ -41,6 +43,14 @@ class StepRecord:
     def as_row(self) -> dict[str, Any]:
         """The record by column, for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def lasted_s(steps: Sequence[StepRecord]) -> Iterator[float]:
+    """Yield how long each of successive steps lasted: until the next began, or the server slept."""
+    for this, after in pairwise([*steps, None]):
+        assert this is not None
+        follows = after is not None and not after.idle_before
+        yield after.now_s - this.now_s if after is not None and follows else this.duration_s
 
 
 def record_step(

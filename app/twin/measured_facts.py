@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from policies.sequence import Sequence as ServerSequence
-from policies.step_record import StepRecord
+from policies.step_record import StepRecord, lasted_s
 from sim.records.run import Run, RunError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -28,7 +28,8 @@ class MeasuredFacts:
     """The parts of ``run`` that were measured, by the request ids of ``requests``; None if unknown.
 
     ``requests`` are those of the trace that were answered, ``received_s`` the moments at which the
-    scheduler had them; moments are on the clock of the run.
+    scheduler had them, ``emitted_s`` those at which the steps of the first and of the last token
+    ended; moments are on the clock of the run.
     """
 
     run: Run
@@ -37,6 +38,7 @@ class MeasuredFacts:
     admission: Sequence[str] | None = None
     received_s: Mapping[str, float] | None = None
     steps: Sequence[StepRecord] | None = None
+    emitted_s: Mapping[str, tuple[float, float]] | None = None
 
     @property
     def answered(self) -> pd.DataFrame:
@@ -101,5 +103,33 @@ def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:
     admitted = dict.fromkeys(ids[e[0]] for step in steps for e in step.entries if e[0] in ids)
     hits = {ids[name]: cached for step in steps for name, cached in step.hits if name in ids}
     return replace(
-        facts, cached_tokens=hits, admission=list(admitted), received_s=received_s, steps=steps
+        facts,
+        cached_tokens=hits,
+        admission=list(admitted),
+        received_s=received_s,
+        steps=steps,
+        emitted_s=_emitted_s(facts.answered, steps),
     )
+
+
+def _emitted_s(
+    answered: pd.DataFrame, steps: Sequence[StepRecord]
+) -> dict[str, tuple[float, float]]:
+    """Return when the steps of the first and of the last token of each request ended.
+
+    A static batch goes on with sequences that have all their tokens; those steps do not count.
+    """
+    lengths = answered.set_index("response_id")[["prompt_tokens", "output_tokens"]]
+    wanted = dict(zip(lengths.index, lengths.itertuples(index=False), strict=True))
+    first_s: dict[str, float] = {}
+    last_s: dict[str, float] = {}
+    for step, took_s in zip(steps, lasted_s(steps), strict=True):
+        ended_s = step.now_s + took_s
+        for name, start, tokens, _ in step.entries:
+            if name not in wanted or start >= sum(wanted[name]) - 1:
+                continue
+            last_s[name] = ended_s
+            if start + tokens >= wanted[name].prompt_tokens:
+                first_s.setdefault(name, ended_s)
+    ids = zip(answered["response_id"], answered.index, strict=True)
+    return {mine: (first_s[name], last_s[name]) for name, mine in ids if name in first_s}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from app.twin.measured_facts import MeasuredFacts
 from app.twin.recorded_calibration import FEWEST
@@ -27,6 +28,7 @@ from sim.step_times.step_time import ApiLatency, LinearStepTime
 WHY = "why.json"
 """The file of a run folder that holds a waterfall."""
 _SAME = 1e-9
+_TOKENS = ["first_token_s", "last_token_s"]
 _COARSE = tuple(2 ** (place / 8) for place in range(-8, 9))
 _FINE = tuple(2 ** (place / 32) for place in range(-3, 4))
 """Factors on the stated KV tokens that are tried, and on the best of these."""
@@ -181,6 +183,8 @@ class _Replacing:
         run = simulate_imposed(trace, self.scenario, self.imposed, self.seed)
         rows = run.requests.set_index("request_id")
         rows["scheduled_s"] = self._scheduled_s
+        if self.imposed.at_step_end:
+            rows[_TOKENS] += self._way_out_s()
         return replace(run, requests=derive(rows.reset_index()))
 
     def _changed_lengths(self) -> str:
@@ -231,6 +235,22 @@ class _Replacing:
         yield Cause("KV tokens", self._errors(), f"{self.scenario.policies.kv_tokens}, as stated")
         self.imposed = replace(self.imposed, steps=self.facts.steps)
         yield Cause("step times", self._errors(), f"{len(self.facts.steps or ())} logged steps")
+        yield self._way_out()
+
+    def _way_out(self) -> Cause:
+        emitted_s, name = self.facts.emitted_s or {}, "way to the client"
+        if missing := [r.request_id for r in self.facts.requests if r.request_id not in emitted_s]:
+            return Cause(name, None, f"the tokens of {missing[0]} are not in the server's log")
+        self.imposed = replace(self.imposed, at_step_end=True)
+        took_s = self._way_out_s()["last_token_s"].mean()
+        return Cause(name, self._errors(), f"mean {1e3 * took_s:.3g} ms of last tokens")
+
+    def _way_out_s(self) -> pd.DataFrame:
+        """Return the seconds from the end of a step to its token at the client, by request id."""
+        ended_s = pd.DataFrame.from_dict(
+            dict(self.facts.emitted_s or {}), orient="index", columns=_TOKENS
+        )
+        return self.facts.answered[_TOKENS] - ended_s
 
     def _stamps(self) -> Iterator[Cause]:
         """Replace the memory, then the step times, by what fits the stamps of requests best."""

@@ -5,10 +5,10 @@ duration of its steps) replaces what the policies or the step times would give. 
 simulated as ever, so the change of a figure is the effect of that part.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from math import inf
 from typing import cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from policies.registry import MEMORIES, build_scheduler
 from policies.scheduler_proxy import SchedulerProxy
 from policies.schedulers.registry import SCHEDULERS
 from policies.sequence import Sequence as ServerSequence
-from policies.step_record import StepRecord
+from policies.step_record import StepRecord, lasted_s
 from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.experiments.scenario import Scenario
@@ -36,7 +36,8 @@ class Imposed:
     ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
     which they were admitted. ``steps`` are on the clock of the trace; ``step_time`` and ``api``
     replace those of the scenario, and its noise. With ``at_scheduler`` the arrivals of the trace
-    are those at the scheduler, so no request spends time on its way there.
+    are those at the scheduler, so no request spends time on its way there; with ``at_step_end``
+    tokens are stamped when their step ends, so no chunk spends time on its way to the client.
     """
 
     cached_tokens: Mapping[str, int] | None = None
@@ -45,6 +46,7 @@ class Imposed:
     step_time: StepTime | None = None
     api: ApiLatency | None = None
     at_scheduler: bool = False
+    at_step_end: bool = False
 
 
 def simulate_imposed(trace: Trace, scenario: Scenario, imposed: Imposed, seed: int) -> Run:
@@ -70,6 +72,8 @@ def simulate_imposed(trace: Trace, scenario: Scenario, imposed: Imposed, seed: i
     api = imposed.api or profile.api.model()
     if imposed.at_scheduler:
         api = replace(api, request_s=0.0, request_per_token_s=0.0)
+    if imposed.at_step_end:
+        api = replace(api, chunk_s=0.0, chunk_per_sequence_s=0.0)
     acceptance = profile.acceptance
     return simulate(
         trace,
@@ -121,7 +125,8 @@ class MeasuredPace(SchedulerProxy):
 
     A step lasts as the model says, times measured / modelled of the measured step that began
     nearest to it, among those with prompts or those without. Where simulation and server form the
-    same batches, that is the measured duration itself.
+    same batches, that is the measured duration itself. An idle server sleeps on until the measured
+    one awoke, so a request that came while it did is in the same batch.
     """
 
     def __init__(
@@ -134,23 +139,40 @@ class MeasuredPace(SchedulerProxy):
         self._now_s = 0.0
         self._paces: dict[bool, tuple[list[float], list[float]]] = {}
         """Moments and paces of the steps, with prompts (True) and without."""
-        for this, after in pairwise([*measured, None]):
-            assert this is not None
+        self._asleep_s: list[tuple[float, float]] = []
+        """When the measured server fell asleep and when it awoke."""
+        ended_s = -inf
+        for this, took_s in zip(measured, lasted_s(measured), strict=True):
+            if this.idle_before:
+                self._asleep_s.append((ended_s, this.now_s))
+            ended_s = this.now_s + took_s
             shape = this.shape()
             modelled_s = float(model.seconds(shape)[0])
             if modelled_s <= 0:
                 continue
-            lasted_s = this.duration_s
-            if after is not None and not after.idle_before:
-                lasted_s = after.now_s - this.now_s
             moments, paces = self._paces.setdefault(bool(shape.prefill_chunks), ([], []))
             moments.append(this.now_s)
-            paces.append(lasted_s / modelled_s)
+            paces.append(took_s / modelled_s)
 
     def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler; remember the time."""
+        """As the scheduler, unless the measured server was asleep; remember the time."""
         self._now_s = now_s
+        if self._awakes_s() is not None:
+            return None
         return super().schedule(now_s)
+
+    def wake_s(self) -> float | None:
+        """As the scheduler, but not before the measured server awoke."""
+        awakes_s = self._awakes_s()
+        return super().wake_s() if awakes_s is None else awakes_s
+
+    def _awakes_s(self) -> float | None:
+        """Return when the measured server awakes; None if one of them is awake."""
+        place = bisect_right(self._asleep_s, (self._now_s, inf)) - 1
+        if place < 0 or self.load()[0]:
+            return None
+        awakes_s = self._asleep_s[place][1]
+        return awakes_s if self._now_s < awakes_s else None
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of the step that was just scheduled."""

@@ -84,11 +84,11 @@ def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
 
 
 def test_the_engines_own_log_explains_the_error(found: Verification) -> None:
-    """Given what the log has, little is left: the way out, which no log of the server shows."""
+    """Given all that log and client measured, nothing is left, however busy the machine was."""
     (level,) = found.levels
     assert level.why
     assert all(cause.errors for cause in level.why.causes)
-    assert abs(level.why.left["e2e_s"]) < 0.05
+    assert all(abs(error) < 1e-6 for error in level.why.left.values()), level.why.left
     notes = {cause.name: cause.note for cause in level.why.causes}
     assert notes["lengths"] == f"0 of {REQUESTS} requests had others"
     assert notes["KV tokens"] == "4096, as stated"

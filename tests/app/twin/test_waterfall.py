@@ -90,6 +90,7 @@ def explained(scenario: Scenario, trace: Trace, run: Run, log: ServerLog | None)
 
 
 SLOW_API = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.5})})
+SLOW_CHUNKS = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"chunk_s": 0.2})})
 SHORTER = replace(
     TRACE, requests=tuple(replace(one, output_tokens=1 + one.output_tokens // 2) for one in TRACE)
 )
@@ -105,6 +106,7 @@ SHORTEST_FIRST = replace(POLICIES, queue_order="sjf")
         ({}, {"late_s": 0.4}, "send times"),
         ({}, {"trace": SHORTER}, "lengths"),
         ({"scenario": Scenario(POLICIES, SLOW_API)}, {}, "way to the scheduler"),
+        ({"scenario": Scenario(POLICIES, SLOW_CHUNKS)}, {}, "way to the client"),
         ({}, {"scenario": Scenario(CACHED, PROFILE)}, "prefix hits"),
         ({"scenario": Scenario(CACHED, PROFILE)}, {}, "prefix hits"),
         ({}, {"scenario": Scenario(SHORTEST_FIRST, PROFILE)}, "admission order"),
@@ -117,7 +119,7 @@ def test_the_part_that_is_wrong_is_named_and_nothing_is_left(
     run, log = served(**truth)  # type: ignore[arg-type]
     found = explained(predicted.get("scenario", SCENARIO), TRACE, run, log)
     effects = {one.name: effect["e2e_s"] for one, effect in found.effects() if effect}
-    assert all(abs(error) < 1e-3 for error in found.left.values())
+    assert all(abs(error) < 1e-6 for error in found.left.values())
     assert found.predicted["e2e_s"] == pytest.approx(sum(effects.values()) + found.left["e2e_s"])
     if cause is None:
         assert all(abs(effect) < 1e-3 for effect in effects.values())
