@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Any
 
 from policies.batch import Batch, BatchShape, shape_of
@@ -47,10 +47,8 @@ class StepRecord:
 
 def lasted_s(steps: Sequence[StepRecord]) -> Iterator[float]:
     """Yield how long each of successive steps lasted: until the next began, or the server slept."""
-    for this, after in pairwise([*steps, None]):
-        assert this is not None
-        follows = after is not None and not after.idle_before
-        yield after.now_s - this.now_s if after is not None and follows else this.duration_s
+    for this, after in zip_longest(steps, steps[1:]):
+        yield this.duration_s if after is None or after.idle_before else after.now_s - this.now_s
 
 
 def record_step(

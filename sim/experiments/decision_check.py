@@ -17,7 +17,7 @@ from policies.protocols import Scheduler
 from policies.registry import build_scheduler
 from policies.scheduler_proxy import SchedulerProxy
 from policies.sequence import Sequence
-from policies.step_record import StepRecord
+from policies.step_record import StepRecord, lasted_s
 from sim.core.simulate import simulate
 from sim.step_times.step_time import FloatArray
 from workloads.request import Request
@@ -28,14 +28,13 @@ class RecordedStepTimes:
 
     def __init__(self, log: list[StepRecord]) -> None:
         self._log = log
+        self._lasted_s = list(lasted_s(log))
         self._next = 0
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the duration of the next step of the log."""
         this, self._next = self._next, self._next + 1
-        if this + 1 >= len(self._log) or self._log[this + 1].idle_before:
-            return np.array([self._log[min(this, len(self._log) - 1)].duration_s])
-        return np.array([self._log[this + 1].now_s - self._log[this].now_s])
+        return np.array([self._lasted_s[min(this, len(self._lasted_s) - 1)]])
 
     def next_decision_s(self) -> float | None:
         """Return when the next step of the log was decided; None after the last."""
