@@ -1,8 +1,9 @@
 """An endpoint: which server and model, and the HTTP body of a request to it."""
 
 import json
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
@@ -42,8 +43,9 @@ class Endpoint:
     vocab_size: int | None = None
     max_model_len: int | None = None
     force_length: bool = True
-    salt: int = 0
-    """Changes all prompts and keeps what they share (``workloads.generators.prompts``)."""
+    salt: str | None = None
+    """Changes all prompts and keeps what they share (``workloads.generators.prompts``); None lets
+    every load test take a new one."""
     dialect: str = "openai"
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,10 +62,19 @@ class Endpoint:
         fields = DIALECTS[self.dialect].body(self.api, prepared)
         return json.dumps(fields, separators=(",", ":")).encode()
 
+    def salted(self, *load: object) -> "Endpoint":
+        """Return the endpoint with the prompts of one load, which no other load has.
+
+        The salt is the own one, or else a random one, and the name of the ``load``.
+        """
+        salt = secrets.token_hex(4) if self.salt is None else self.salt
+        return replace(self, salt="/".join([salt, *map(str, load)]))
+
     def _prompt(self, request: Request) -> list[int] | str:
+        salt = self.salt or ""
         if self.prompt == "text" or self.api == "chat":
-            return prompt_text(request, self.salt)
-        return prompt_token_ids(request, self.vocab_size or ASSUMED_VOCAB_SIZE, salt=self.salt)
+            return prompt_text(request, salt)
+        return prompt_token_ids(request, self.vocab_size or ASSUMED_VOCAB_SIZE, salt=salt)
 
 
 def probe(
@@ -74,6 +85,7 @@ def probe(
     prompt: Literal["ids", "text", "auto"] = "auto",
     force_length: bool = True,
     dialect: str | None = None,
+    salt: str | None = None,
     timeout_s: float = 10.0,
 ) -> Endpoint:
     """Find out which server and model are at ``url`` (with or without ``/v1``).
@@ -99,6 +111,7 @@ def probe(
         vocab_size=facts.vocab_size,
         max_model_len=facts.max_model_len,
         force_length=force_length and found.forces_length,
+        salt=salt,
         dialect=found.name,
         headers=shown_headers(),
     )

@@ -32,7 +32,7 @@ MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "
 
 @takes_options
 def calibrate(
-    endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
+    endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
     policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
@@ -80,7 +80,8 @@ def calibrate(
     more = [f"profile: {out}"]
     if url is None:
         engine = replace(engine, model=model or "base", seed=seed)
-        profile, stopped = _bundled(engine, policy, rounds, name or out.stem), None
+        sent = (rounds, endpoint.prompt_salt)
+        profile, stopped = _bundled(engine, policy, *sent, name or out.stem), None
         more.append(f"next: servetwin replay TRACE --profile {out}")
     else:
         from app.twin.black_box.burst_sender import Allowance
@@ -154,9 +155,12 @@ def _share(text: str) -> float:
     return share
 
 
-def _bundled(engine: EngineChoice, policy: PolicyOptions, rounds: int, name: str) -> "Profile":
+def _bundled(
+    engine: EngineChoice, policy: PolicyOptions, rounds: int, prompt_salt: str | None, name: str
+) -> "Profile":
     require_engine()
     from app.twin.step_log_calibration import calibrate_bundled
     from policies.config import PolicyConfig
 
-    return calibrate_bundled(policy.over(PolicyConfig()), engine, rounds, name, report_progress)
+    config = policy.over(PolicyConfig())
+    return calibrate_bundled(config, engine, rounds, name, report_progress, prompt_salt)

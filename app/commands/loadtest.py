@@ -1,7 +1,7 @@
 """``servetwin loadtest``: send a load to a live endpoint and see what clients see."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
@@ -108,8 +108,6 @@ def loadtest(
     if other:
         test.in_turns(probed, other, turns, allowed, json)
         return
-    if baselines:
-        probed = replace(probed, salt=_unused_salt(baselines.values()))
     run, watch = test.of(probed)
     with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)
@@ -170,7 +168,7 @@ class _LoadTest:
         for turn in range(2 * turns + 1):
             side = turn % 2
             at = _new_folder(self.folder / ("baseline", "run")[side] / str(turn // 2 + 1))
-            run, watch = replace(self, folder=at).of(replace((baseline, judged)[side], salt=turn))
+            run, watch = replace(self, folder=at).of((baseline, judged)[side].salted("turn", turn))
             with signals_deferred(), saved(run, at) as kept:
                 typer.echo(f"{kept}: {_server_said(watch, run, kept)}", err=True)
                 sides[side][str(kept)] = run
@@ -219,11 +217,6 @@ def _baselines(
             run, trace, closed_loop=load.follows(trace), option="--baseline", other=name
         )
     return baselines
-
-
-def _unused_salt(baselines: "Iterable[Run]") -> int:
-    """Return a salt that gives other prompts than the baselines had, whose prefixes may be kept."""
-    return 1 + max(int(run.scenario["endpoint"].get("salt", 0)) for run in baselines)
 
 
 def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:

@@ -48,7 +48,7 @@ SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms")
 
 @takes_options
 def verify(
-    endpoint: Annotated[EndpointOptions, Only("api", "prompt")],
+    endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
     settings: Annotated[PolicyOptions, Only(*SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
@@ -139,7 +139,7 @@ def verify(
     judged = load_profile(profile) if profile else None
     _require_loads_of_their_own(utilisation)
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
-    task = VerifyTask(requests, plan, out, judged, resume)
+    task = VerifyTask(requests, plan, out, judged, resume, endpoint.prompt_salt)
     if url is None:
         choice = replace(engine, model=model or "base", seed=seed)
         finish(verify_policies(configs, choice, task), out, json)
@@ -213,6 +213,8 @@ class VerifyTask:
     out: Path | None = None
     profile: "Profile | None" = None
     resume: bool = False
+    prompt_salt: str | None = None
+    """Of a bundled engine; another endpoint has its own."""
 
     def run(self, calibrator: "Calibrator") -> "Verification":
         """Verify one endpoint."""
@@ -290,7 +292,7 @@ def _with_step_log(url: str) -> "LiveEngine | None":
 def _verify_engine(engine: "LiveEngine", task: VerifyTask) -> "Verification":
     from app.twin.step_log_calibration import StepLogCalibrator
 
-    calibrator = StepLogCalibrator(engine, task.plan.seed, report_progress)
+    calibrator = StepLogCalibrator(engine, task.plan.seed, report_progress, task.prompt_salt)
     if task.profile:
         task = replace(task, profile=task.profile.with_policies(calibrator.config))
     return task.run(calibrator)

@@ -55,6 +55,9 @@ class EndpointOptions:
     """Prompts as token ids (exact lengths) or as text."""
     force_length: Annotated[bool, Option("--force-length/--no-force-length")] = True
     """Demand the trace's exact output lengths, where the dialect can."""
+    prompt_salt: Annotated[str | None, Option(metavar="TEXT")] = None
+    """Prompts follow from the load and this text; by default every run has new ones, which no cache
+    knows."""
     api_key_env: Annotated[str | None, Option()] = None
     """Environment variable with the API key; default OPENAI_API_KEY."""
     header: Annotated[tuple[str, ...], Option(metavar="'NAME: VALUE'")] = ()
@@ -78,6 +81,7 @@ class EndpointOptions:
             prompt=self.prompt.value,
             force_length=self.force_length,
             dialect=self.dialect,
+            salt=self.prompt_salt,
         )
 
 

@@ -7,7 +7,7 @@ counts: what disturbs the machine for a moment only is in the spread of the load
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from app.twin.calibrator import AT_ONCE, Calibrator
@@ -29,7 +29,7 @@ class Pulses:
     """Takes pulses of one endpoint; no two have the same prompts."""
 
     calibrator: Calibrator
-    salt: int = 1_000_000
+    bursts: int = 0
 
     def take_s(self) -> float:
         """Return the median time per output token of the bursts, in seconds."""
@@ -40,8 +40,8 @@ class Pulses:
         return median(self.take_s() for _ in range(_BASELINE_PULSES))
 
     def _burst_s(self) -> float:
-        self.salt += 1
-        endpoint = replace(self.calibrator.endpoint, salt=self.salt)
+        self.bursts += 1
+        endpoint = self.calibrator.endpoint.salted("pulse", self.bursts)
         trace = self.calibrator.as_counted(Trace(_BURST, "pulse"))
         run = run_load_test(endpoint, trace, options=AT_ONCE)
         return float(run.requests["tpot_s"].median())

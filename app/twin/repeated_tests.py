@@ -5,7 +5,7 @@ Each is kept on disk as soon as it has ended, and lies between two pulses of the
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.twin.calibrator import Calibrator, ReportProgress
@@ -42,14 +42,14 @@ class RepeatedTests:
         self,
         trace: Trace,
         label: str,
-        salt: int,
+        name: str,
         judge: Judge,
         measured: list[Run],
         at: Path | None,
     ) -> Comparison:
         """Send ``trace`` until ``judge`` decides; append to ``measured``, return the judgement.
 
-        ``salt`` gives the prompts of the first load test, and ``at`` is the folder of all.
+        ``name`` gives the prompts, other ones in each load test; ``at`` is the folder of all.
         """
         began_s, longest_s = self.clock(), 0.0
         pulse_s = self.pulses.take_s()
@@ -66,7 +66,7 @@ class RepeatedTests:
                     return comparison
             done = len(measured)
             self.report_progress(f"load test {done + 1} {label}")
-            run = self._send(trace, salt + done, at)
+            run = self._send(trace, name, done + 1, at)
             before_s, pulse_s = pulse_s, self.pulses.take_s()
             run.meta[_PULSES] = [before_s, pulse_s]
             measured.append(run)
@@ -74,13 +74,13 @@ class RepeatedTests:
                 keep(at / f"measured-{done + 1}", run.files, self.report_progress)
             longest_s = max(longest_s, self.clock() - began_s - spent_s)
 
-    def _send(self, trace: Trace, salt: int, at: Path | None) -> Run:
+    def _send(self, trace: Trace, name: str, number: int, at: Path | None) -> Run:
         """Send the trace once, with prompts of its own.
 
         The prompts share prefixes as those of the trace do, but none with another load test, or a
         prefix cache would find them.
         """
-        endpoint = replace(self.calibrator.endpoint, salt=salt)
+        endpoint = self.calibrator.endpoint.salted(name, number)
         run = run_load_test(endpoint, self.calibrator.as_counted(trace))
         require_complete(run, at and at / "interrupted")
         return run

@@ -33,7 +33,6 @@ NEAR_SATURATION = 0.9
 """The share of the predicted capacity from which on the engine's capacity is measured first."""
 SATURATION = "saturation"
 """Name of the folder that holds the load tests of the capacity."""
-SATURATION_SALT = 500_000
 
 
 @dataclass(frozen=True, slots=True)

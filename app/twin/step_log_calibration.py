@@ -48,8 +48,6 @@ GROUP_OUTPUTS = (8, 28)
 LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
 
-_LOAD_SALT = 2_000_000
-
 LAYOUTS = ("paged", "contiguous")
 CALIBRATED_BATCHING = ("continuous", "static")
 
@@ -100,8 +98,9 @@ class StepLogCalibrator:
         engine: LiveEngine,
         seed: int = 0,
         report_progress: ReportProgress = lambda _: None,
+        prompt_salt: str | None = None,
     ) -> None:
-        self.endpoint = probe(engine.url)
+        self.endpoint = probe(engine.url, salt=prompt_salt).salted()
         self.header = engine.header()
         self.config = resolved_policies(self.header)
         self.rounds: list[Observed] = []
@@ -150,7 +149,7 @@ class StepLogCalibrator:
             f"calibrating: {len(load)} requests like those of the trace, at {rate_per_s:.2f}/s"
         )
         seen = len(read_step_log(self._step_log)[1])
-        run = run_load_test(replace(self.endpoint, salt=_LOAD_SALT + len(self.rounds)), load)
+        run = run_load_test(self.endpoint.salted("load", len(self.rounds)), load)
         _require_finished(run)
         steps = read_step_log(self._step_log)[1][seen:]
         self.rounds[-1].samples.extend(
@@ -296,6 +295,7 @@ def calibrate_bundled(
     rounds: int,
     name: str,
     report_progress: ReportProgress,
+    prompt_salt: str | None = None,
 ) -> Profile:
     """Calibrate static and continuous batching over both KV layouts; one profile of all.
 
@@ -309,7 +309,7 @@ def calibrate_bundled(
             config = replace(base, batching=batching, kv=layout, prefix_cache=False)
             report_progress(f"calibrating {config.name}")
             with bundled_engine(config, engine) as live:
-                calibrator = StepLogCalibrator(live, engine.seed)
+                calibrator = StepLogCalibrator(live, engine.seed, prompt_salt=prompt_salt)
                 calibrator.identify(rounds)
             header, observed = calibrator.header, observed + calibrator.rounds
         profiles.append(make_profile(header, observed, name))

@@ -22,7 +22,6 @@ from app.twin.power import Refutable, refutable_change
 from app.twin.repeated_tests import RepeatedTests, drift_doubts, keep, kept_runs
 from app.twin.saturation import (
     SATURATION,
-    SATURATION_SALT,
     Saturation,
     compare_capacity,
     is_near_saturation,
@@ -317,7 +316,7 @@ class Verifier:
             return Saturation(measured, judge(measured))
         load = all_at_once(self.trace)
         label = f"of the capacity: {len(load)} requests at once"
-        comparison = tests.run(load, label, SATURATION_SALT, judge, measured, at)
+        comparison = tests.run(load, label, SATURATION, judge, measured, at)
         return Saturation(measured, comparison)
 
     def _test(
@@ -340,7 +339,6 @@ class Verifier:
             f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
             f"{len(sent)} requests at {sent.rate_per_s:.2f}/s, {sent.span_s:.0f} s"
         )
-        salt = 1 + 1000 * forecast.levels.index(level)
 
         def judge(measured: list[Run]) -> Comparison:
             doubts = drift_doubts(forecast.pulse_s, measured)
@@ -348,7 +346,7 @@ class Verifier:
                 level.intervals, measured, limits, requests=level.requests, doubts=doubts
             )
 
-        comparison = tests.run(sent, label, salt, judge, measured, at)
+        comparison = tests.run(sent, label, level.folder, judge, measured, at)
         refutable = refutable_change(
             level,
             forecast.profile,

@@ -40,14 +40,15 @@ def run_load_test(
     """Send every request of ``trace`` at its time and return what came back.
 
     The time of a request is its arrival, or its delay after its parent's answer in a closed loop
-    (``LoadOptions.closed_loop``).
+    (``LoadOptions.closed_loop``). An endpoint without a salt gets a random one, so that no cache
+    knows the prompts of an earlier load.
 
     Ctrl-C and SIGTERM stop sending, cancel what is in flight and return the records so far. An
     endpoint that refuses ``give_up_after`` connections in a row stops the sending too
     (``extra["delivered"]`` has ``interrupted`` and ``stopped``). Raises ``LoadTestError`` for an
     empty trace.
     """
-    options = options or LoadOptions()
+    options, endpoint = options or LoadOptions(), endpoint.salted()
     if options.duration_s is not None:
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
@@ -68,7 +69,7 @@ def run_load_test(
             requests,
             pd.DataFrame(),
             load_scenario(endpoint, trace, options, len(requests)),
-            {**machine_facts(), **_meta(zero, trace, options, results)},
+            {**machine_facts(), **_meta(endpoint, zero, trace, options, results)},
             {"delivered": _delivered(requests, results)},
         )
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
@@ -118,13 +119,18 @@ def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[
 
 
 def _meta(
-    zero: ClockZero, trace: Trace, options: LoadOptions, results: Sequence[WorkerResult]
+    endpoint: Endpoint,
+    zero: ClockZero,
+    trace: Trace,
+    options: LoadOptions,
+    results: Sequence[WorkerResult],
 ) -> dict[str, Any]:
-    """Return the zero on both clocks, and what the client consisted of."""
+    """Return the zero on both clocks, the salt, and what the client consisted of."""
     client = next((result for result in results if not result.lost), results[0])
     return {
         "clock_zero_perf_counter_s": zero.perf_counter_ns / 1e9,
         "clock_zero_unix_s": zero.unix_s,
+        "prompt_salt": endpoint.salt,
         "client": {
             "transport": client.transport,
             "event_loop": client.event_loop,

@@ -1,6 +1,7 @@
 """The form of requests to an endpoint, and what a probe finds out about it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -177,6 +178,17 @@ def test_bodies_of_the_default_dialect(endpoint: Endpoint, own: dict[str, Any]) 
         "stream_options": {"include_usage": True},
     }
     assert json.loads(endpoint.body(NINE_TOKENS)) == {**common, **own}
+
+
+def test_an_endpoint_takes_a_random_salt_for_a_load_unless_it_has_one() -> None:
+    endpoint = Endpoint("http://host/v1", "m")
+    first, second = endpoint.salted("load", 1), endpoint.salted("load", 1)
+    assert first.salt != second.salt
+    assert first.body(REQUEST) != second.body(REQUEST)
+    assert first.salted() == first
+    stated = replace(endpoint, salt="here")
+    assert stated.salted("load", 1).salt == "here/load/1"
+    assert stated.salted("load", 1) == stated.salted("load").salted(1)
 
 
 def test_chat_goes_to_its_own_path() -> None:

@@ -36,7 +36,9 @@ class FakeCalibrator:
     policy_name: str | None = None
 
     def __init__(self) -> None:
-        self.endpoint = Endpoint("http://host:1/v1", "model", prompt="ids", max_model_len=2048)
+        self.endpoint = Endpoint(
+            "http://host:1/v1", "model", prompt="ids", max_model_len=2048, salt="salt"
+        )
         self.events: list[str] = []
         self.stopped: str | None = None
 
@@ -92,7 +94,7 @@ class FakeMachine:
         """Find what a simulation finds, on a machine of another speed."""
         assert trace.notes[-1] == "as counted"
         self.tests += 1
-        self._events.append(f"test {endpoint.salt}")
+        self._events.append(f"test {endpoint.salt}".replace("salt/", ""))
         profile = PROFILE.scaled(self.slowness(self.tests))
         return pretended(predict_once(trace, PROFILE.policy_config(), profile, seed=self.tests))
 

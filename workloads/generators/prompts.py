@@ -1,6 +1,7 @@
 """Prompts for live replay: token ids or words that share exactly what the prefix ids share."""
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +23,14 @@ Hashes = NDArray[np.uint64]
 
 
 def prompt_token_ids(
-    request: Request, vocab_size: int, first_id: int = FIRST_ID, salt: int = 0
+    request: Request, vocab_size: int, first_id: int = FIRST_ID, salt: str = ""
 ) -> list[int]:
     """Return ``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
 
     Each prefix id gives one run of ``block_tokens`` ids, drawn from the id alone; tokens past the
     ids are drawn from the request_id. So two prompts begin alike as far as their prefix ids agree,
     and there differ but for chance (1 in vocab_size - first_id per token). Another ``salt`` gives
-    other tokens with the same sharing, for repeats that a server's prefix cache must not know.
+    other tokens with the same sharing, for loads that a server's prefix cache must not know.
     """
     if vocab_size <= first_id:
         raise TraceError(f"a vocabulary of {vocab_size} has no ids from {first_id} on")
@@ -38,25 +39,35 @@ def prompt_token_ids(
     return token_ids
 
 
-def prompt_text(request: Request, salt: int = 0) -> str:
+def prompt_text(request: Request, salt: str = "") -> str:
     """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids."""
     choices = _hashes(request, salt) % np.uint64(len(WORDS))
     return " ".join(WORDS[choice] for choice in choices.tolist())
 
 
-def _hashes(request: Request, salt: int) -> Hashes:
+def _hashes(request: Request, salt: str) -> Hashes:
     """Hash each prompt token: (prefix id, offset in its block), then the request."""
     block_tokens = request.block_tokens or 0
     known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
-    digest = hashlib.sha256(request.request_id.encode(errors="surrogatepass")).digest()
-    own_seed = int.from_bytes(digest[:8], "big")
-    seeds = np.full(request.prompt_tokens, own_seed, np.uint64)
+    seeds = np.full(request.prompt_tokens, _seed(request.request_id), np.uint64)
     offsets = np.arange(request.prompt_tokens, dtype=np.uint64)
     if known:
         ids = [block_id & _UINT64 for block_id in request.prefix_block_ids]
         seeds[:known] = np.repeat(np.array(ids, np.uint64), block_tokens)[:known]
         offsets[:known] %= np.uint64(block_tokens)
-    return _mixed(_mixed(seeds ^ np.uint64(salt)) + offsets * _GOLDEN)
+    return _mixed(_mixed(seeds ^ np.uint64(_salt_seed(salt))) + offsets * _GOLDEN)
+
+
+def _seed(text: str) -> int:
+    """Return 64 bits that depend on all of ``text``."""
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+@lru_cache(maxsize=16)
+def _salt_seed(salt: str) -> int:
+    """Return the seed of a salt, which every prompt of a load needs; no salt changes nothing."""
+    return _seed(salt) if salt else 0
 
 
 def _mixed(values: Hashes) -> Hashes:

@@ -79,13 +79,13 @@ class BlackBoxCalibrator:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.endpoint = endpoint
+        self.endpoint = endpoint.salted()
         self.limits = IdentifiedLimits(longest=SMALL_PROMPT + LONE_OUTPUTS)
         if endpoint.max_model_len is not None:
             share = 1.0 if endpoint.prompt == "ids" else INEXACT_SHARE
             self.limits.longest = int(share * endpoint.max_model_len)
             self.limits.found(max_model_len=endpoint.max_model_len)
-        self._client = sender or LiveSender(endpoint)
+        self._client = sender or LiveSender(self.endpoint)
         rng = np.random.default_rng(seed)
         self._sender = BurstSender(self._client, allowance, rng, clock, sleep)
         self._seed = seed

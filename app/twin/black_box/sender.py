@@ -76,14 +76,14 @@ class Sender(Protocol):
 
 
 class LiveSender:
-    """Sends over HTTP.
+    """Sends over HTTP; one salt for all, since an experiment sends the same prefixes twice.
 
     Prompts of text are sent in words and counted as the server counts them: by the usage of their
     streams, else by the usage of a few answers that are not streamed.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self._endpoint = endpoint.salted()
         self._counts: list[tuple[int, float]] = []
         """Pairs of words sent and prompt tokens counted by the server."""
         self._counted_by = ""

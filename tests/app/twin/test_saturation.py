@@ -82,7 +82,9 @@ def test_near_saturation_the_capacity_is_measured_before_any_load(
     machine.slowness = lambda number: 1.12
     calibrator.error_limits = {THROUGHPUT: 0.03, "tpot_s.mean": 0.05}
     found = verified(calibrator, NEAR, out=tmp_path)
-    assert calibrator.events[1:5] == ["test 500000", "test 500001", "test 1", "test 2"]
+    assert calibrator.events[1:5] == [
+        "test saturation/1", "test saturation/2", "test at-70/1", "test at-70/2",
+    ]  # fmt: skip
     assert found.saturation is not None
     capacity, measured_per_s = found.saturation.capacity, found.saturation.measured_per_s
     assert capacity.predicted == found.capacity_per_s
@@ -124,7 +126,7 @@ def test_below_nothing_is_sent_at_once(calibrator: FakeCalibrator, machine: Fake
     found = verified(calibrator, replace(PLAN, utilisations=(0.5, 0.89)))
     assert found.saturation is None
     assert found.as_dict()["saturation"] is None
-    assert not any(event.startswith("test 50000") for event in calibrator.events)
+    assert not any(event.startswith("test saturation") for event in calibrator.events)
 
 
 @pytest.mark.parametrize("interrupted_at", [2, 4])
@@ -145,7 +147,7 @@ def test_an_interrupted_ramp_goes_on_and_keeps_its_capacity(
     calibrator.events.clear()
     machine.slowness = lambda number: 1.05
     found = verified(calibrator, plan, out=tmp_path, resume=True)
-    first = "test 500001" if interrupted_at == 2 else "test 2"
+    first = "test saturation/2" if interrupted_at == 2 else "test at-90/2"
     assert calibrator.events[0] == first
     assert found.saturation is not None
     rate_per_s = NEAR_SATURATION * found.saturation.measured_per_s

@@ -34,7 +34,7 @@ def test_the_forecast_is_made_before_the_first_load_test(
     found = verified(calibrator, out=tmp_path)
     assert calibrator.events[0] == "identify, 3 rounds for 40 requests"
     tests = len(calibrator.events) - 1
-    assert calibrator.events[1:] == [f"test {number}" for number in range(1, tests + 1)]
+    assert calibrator.events[1:] == [f"test at-70/{number}" for number in range(1, tests + 1)]
     assert written == [True] * tests
     assert machine.pulses == 3 * (3 + 1 + tests), "the baseline, before the first test, after each"
     assert found.levels[0].trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value)
@@ -45,7 +45,9 @@ def test_every_load_has_its_tests_and_no_two_tests_have_the_same_prompts(
     calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
     found = verified(calibrator, replace(PLAN, utilisations=(0.5, 0.7)))
-    assert calibrator.events[1:] == ["test 1", "test 2", "test 1001", "test 1002"]
+    assert calibrator.events[1:] == [
+        f"test at-{load}/{number}" for load in (50, 70) for number in (1, 2)
+    ]
     assert [level.utilisation for level in found.levels] == [0.5, 0.7]
     for level in found.levels:
         assert len(level.measured) == level.comparison.repeats == 2
@@ -106,7 +108,7 @@ def test_a_profile_is_judged_without_calibrating(
 ) -> None:
     wrong = PROFILE.scaled(1.12)
     found = verified(calibrator, profile=wrong)
-    assert calibrator.events == ["test 1", "test 2"]
+    assert calibrator.events == ["test at-70/1", "test at-70/2"]
     assert found.profile == wrong
     assert found.outcome == "refuted"
 
@@ -128,7 +130,7 @@ def test_an_interrupted_verification_goes_on(
     machine.slowness = lambda number: 1.0
     calibrator.events.clear()
     found = verified(calibrator, out=tmp_path, resume=True)
-    assert calibrator.events == ["test 2"], "no calibration, and not the first test"
+    assert calibrator.events == ["test at-70/2"], "no calibration, and not the first test"
     assert found.outcome == "holds"
     assert len(found.levels[0].measured) == 2
     found.save(folder)

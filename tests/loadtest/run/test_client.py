@@ -99,7 +99,8 @@ def test_the_delivered_load_is_the_schedule() -> None:
     arrivals = [0.0, 0.02, 0.04, 0.07, 0.11, 0.13, 0.2, 0.3]
     run, server = load(lambda body: stream_of(2), trace_of(*arrivals), hold_until=8)
     assert [arrival.body["prompt"] for arrival in server.arrivals] == [
-        prompt_token_ids(request, 1000) for request in trace_of(*arrivals)
+        prompt_token_ids(request, 1000, salt=run.meta["prompt_salt"])
+        for request in trace_of(*arrivals)
     ]
     assert run.requests["scheduled_s"].tolist() == arrivals
     assert (run.requests["sent_s"] >= run.requests["scheduled_s"]).all()
@@ -108,6 +109,28 @@ def test_the_delivered_load_is_the_schedule() -> None:
     assert (at_server_s >= run.requests["sent_s"]).all()
     assert (at_server_s[-1] < run.requests["first_token_s"]).all()
     assert (run.requests["status"] == "finished").all()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_prompts_of_a_run_are_new_unless_its_salt_is_stated(processes: int) -> None:
+    """What a run shares is in its trace alone: here a first block, in every run."""
+    shared = [Request(f"r{n}", 0.02 * n, 9, 2, (7,), 4) for n in range(4)]
+    trace, options = Trace(tuple(shared), "shared"), LoadOptions(processes=processes)
+    with ScriptedServer(lambda body: stream_of(2)).running() as server:
+        fresh = probe(server.url)
+        stated = probe(server.url, salt="again")
+        salts = [
+            run_load_test(endpoint, trace, options=options).meta["prompt_salt"]
+            for endpoint in (fresh, fresh, stated, stated)
+        ]
+    sent = [arrival.body["prompt"] for arrival in server.arrivals]
+    runs = [sorted(sent[n : n + 4]) for n in range(0, 16, 4)]
+    assert all(len({tuple(ids[:4]) for ids in prompts}) == 1 for prompts in runs)
+    assert all(len({tuple(ids[4:]) for ids in prompts}) == 4 for prompts in runs)
+    assert runs[2] == runs[3]
+    assert salts[2:] == ["again", "again"]
+    assert len({tuple(prompts[0][:4]) for prompts in runs}) == 3
+    assert len(set(salts)) == 3
 
 
 def test_stamps_never_run_backwards() -> None:

@@ -48,6 +48,20 @@ def test_prompts_are_the_same_in_every_version() -> None:
     assert prompt_text(request) == "gate climb circle floor color edge"
 
 
+@given(chained_traces())
+def test_a_salt_changes_every_prompt_and_keeps_what_they_share(trace: Trace) -> None:
+    """Prefixes of small ids under one salt must not be those of other ids under another."""
+    salted = {
+        salt: [prompt_token_ids(request, HUGE_VOCABULARY, salt=salt) for request in trace]
+        for salt in ("", "1", "2")
+    }
+    first = [{ids[0] for ids in prompts} for prompts in salted.values()]
+    assert not any(one & other for one, other in combinations(first, 2))
+    for (left, one), (right, other) in combinations(enumerate(trace), 2):
+        shared = {leading(prompts[left], prompts[right]) for prompts in salted.values()}
+        assert shared == {shared_tokens(one, other)}
+
+
 def test_words_are_ascii_and_distinct() -> None:
     assert len(set(WORDS)) == len(WORDS) > 200
     assert all(word.isascii() and word.isalpha() for word in WORDS)
