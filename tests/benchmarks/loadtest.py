@@ -57,7 +57,7 @@ class Case:
 
 
 def cases(seconds: float) -> dict[str, Case]:
-    """400 requests/s for so long; 800 streams, all open for so long."""
+    """Return 400 requests/s for so long; 800 streams, all open for so long; the fastest loads."""
     requests, opening_s = round(400 * seconds), 4.0
     tokens = round(50 * (opening_s + seconds))
     return {
@@ -65,6 +65,17 @@ def cases(seconds: float) -> dict[str, Case]:
         "streams": Case("800 streams x 50 tokens/s", 800 / opening_s, 800, tokens, 0.020),
         "two processes": Case(
             "800 streams x 50 tokens/s, 2 processes", 800 / opening_s, 800, tokens, 0.020, 2
+        ),
+        "2,000 a second": Case(
+            "2,000 requests/s x 2 tokens", 2000.0, round(2000 * seconds), 2, 0.010
+        ),
+        "4,000 a second": Case(
+            "4,000 requests/s x 2 tokens, 2 processes",
+            4000.0,
+            round(4000 * seconds),
+            2,
+            0.010,
+            processes=2,
         ),
     }
 

@@ -89,6 +89,8 @@ class Visitor(asyncio.Protocol):
                 self._transport.write(
                     b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(MODELS) + MODELS
                 )
+            elif b"/completions " not in head.partition(b"\r\n")[0]:
+                self._transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             else:
                 self._pacer.add(self._transport, json.loads(body)["max_tokens"], now_ns)
 
