@@ -1,6 +1,8 @@
 VENV ?= .venv
 GPU_PYTHON ?= python3
 GPU_VENV ?= .venv-gpu
+LOWEST_VENV ?= .venv-lowest
+LOWEST_TESTS ?= tests
 BIN = $(VENV)/bin
 # One more than there are cores: tests wait for servers and browsers a third of their time.
 TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
@@ -27,6 +29,17 @@ mutants: $(VENV)/.ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
 	$(BIN)/mutmut run
 	$(BIN)/mutmut results
+
+# One exact version of every package that the extras need: Linux x86-64, Python 3.11.
+lock: $(VENV)/.ready
+	$(BIN)/python tests/support/lock.py constraints.txt
+
+# Do the lowest versions that the ranges allow pass the tests? Some warn of newer ones that they use.
+lowest: $(VENV)/.ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST_VENV)
+	$(BIN)/uv pip install -q --python $(LOWEST_VENV) --resolution lowest-direct -e .[app,engine,fast,ray,report,test]
+	OMP_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -W default -m "not quiet" $(LOWEST_TESTS)
 
 licences: $(VENV)/.ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
@@ -56,4 +69,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test quick mutants licences docs bench lint types gpu
+.PHONY: demo test quick mutants lock lowest licences docs bench lint types gpu

@@ -51,7 +51,7 @@ def map_on_ray(
     Raises ``ServetwinError`` if Ray is not installed.
     """
     if find_spec("ray") is None:
-        raise ServetwinError("--ray needs ray: pip install 'servetwin[sweep]'; or use --processes")
+        raise ServetwinError("--ray needs ray: pip install 'servetwin[ray]'; or use --processes")
     ray: Any = import_module("ray")
     ray.init(ignore_reinit_error=True, log_to_driver=False)
     remote, common = ray.remote(function), ray.put(shared)

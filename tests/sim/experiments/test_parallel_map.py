@@ -36,5 +36,5 @@ def test_ray_gets_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "find_spec", lambda _: None)
-    with pytest.raises(ServetwinError, match=r"servetwin\[sweep\]"):
+    with pytest.raises(ServetwinError, match=r"servetwin\[ray\]"):
         list(map_on_ray(square, 1, [1]))
