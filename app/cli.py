@@ -60,12 +60,13 @@ def main() -> None:
     try:
         app()
     except BaseException as error:
+        from loadtest.redaction import hide_secrets
         from workloads.plugins import plugin_error
 
         problem = plugin_error(error)
         if problem is None:
             raise
-        typer.echo(f"servetwin: {problem}", err=True)
+        typer.echo(hide_secrets(f"servetwin: {problem}"), err=True)
         sys.exit(problem.exit_code)
 
 

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import httpx
 
-from loadtest.credentials import KEY_VARIABLE, sent_headers, shown_headers
+from loadtest.credentials import KEY_VARIABLE, sent_headers
 from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from loadtest.dialects.server_probe import TRY, ServerProbe
+from loadtest.redaction import redact, shown_headers
 from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
@@ -33,7 +34,7 @@ class Endpoint:
     ``base_url`` ends in ``/v1``, whether or not the ``dialect`` has its paths there. ``prompt``
     says whether prompts are sent as token ids (exact lengths and shared prefixes) or as text of one
     word per token. ``force_length`` requests exactly the output length of the trace, with the
-    fields that the dialect has for it. ``headers`` are the extra headers, secrets hidden.
+    fields that the dialect has for it. ``headers`` are the extra headers, their values hidden.
     """
 
     base_url: str
@@ -160,7 +161,7 @@ def _model_card(
     served = ", ".join(card["id"] for card in cards[:_LISTED])
     if len(cards) > _LISTED:
         served += f" and {len(cards) - _LISTED} more"
-    raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {served}")
+    raise LoadTestError(f"--model {model}: not served at {base_url}; it serves {redact(served)}")
 
 
 def _unlisted(dialect: Dialect, server: ServerProbe, model: str | None) -> Mapping[str, Any]:

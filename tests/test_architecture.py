@@ -38,6 +38,8 @@ def imported_roots(path: Path) -> set[str]:
 LOADTEST_ROOMS = [
     "options",
     "credentials",
+    "redaction",
+    "redirect",
     "dialects",
     "endpoint",
     "http",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
@@ -61,7 +62,11 @@ class EndpointOptions:
     api_key_env: Annotated[str | None, Option()] = None
     """Environment variable with the API key; default OPENAI_API_KEY."""
     header: Annotated[tuple[str, ...], Option(metavar="'NAME: VALUE'")] = ()
-    """Also send this header; repeatable. Secret values are not stored."""
+    """Also send this header; repeatable. Its value is neither printed nor stored."""
+    header_env: Annotated[tuple[str, ...], Option(metavar="NAME=VARIABLE")] = ()
+    """Header with the value of an environment variable; repeatable."""
+    header_file: Annotated[Path | None, Option(metavar="PATH")] = None
+    """File with a header on each line."""
     on_too_long: Annotated[TooLongChoice | None, Option()] = None
     """Requests longer than the server's context: leave them out or shorten them."""
 
@@ -72,8 +77,8 @@ class EndpointOptions:
 
         if self.api_key_env:
             use_key_of(self.api_key_env)
-        if self.header:
-            use_headers(self.header)
+        if self.header or self.header_env or self.header_file:
+            use_headers(self.header, self.header_env, self.header_file)
         return probe(
             url,
             model=self.model,

@@ -5,8 +5,10 @@ from typing import Any
 
 import httpx
 
-from loadtest.credentials import key_variable, redact
+from loadtest.credentials import key_variable
 from loadtest.dialects.native_event import fields_of
+from loadtest.redaction import redact
+from loadtest.redirect import redirect_target
 from workloads.errors import LoadTestError, Unreachable
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
@@ -78,6 +80,8 @@ class ServerProbe:
 
 def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]:
     """Return the cards, and the reason where there are none."""
+    if target := redirect_target(answer):
+        return [], f"answered {answer.status_code} and redirects to {target}; give the URL there"
     if answer.status_code != 200:
         return [], f"answered {answer.status_code}; {TRY}"
     if "text/html" in answer.headers.get("content-type", ""):

@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 
-from loadtest.credentials import redact
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.http.transport import ANSWER, SENT_NS
+from loadtest.redaction import hide_secrets, redact
+from loadtest.redirect import redirect_target
 from workloads.request import CANCELLED_BY_TEST
 
 ORPHANED = "orphaned"
-_MESSAGE_LENGTH = 300
+MESSAGE_LENGTH = 300
 _STATUSES = {
     "http_429": "refused",
     "cancelled": "cancelled",
@@ -145,19 +146,21 @@ def _http_failure(response: httpx.Response) -> Failure:
     kind = "http_429" if code == 429 else f"http_{code // 100}xx"
     retry = response.headers.get("retry-after")
     wait = f" (Retry-After: {retry})" if retry else ""
-    return Failure(kind, redact(f"HTTP {code}{wait}: {_error_text(response)}"))
+    target = redirect_target(response)
+    said = f"redirects to {target}" if target else _error_text(response)
+    return Failure(kind, redact(f"HTTP {code}{wait}: {said}"))
 
 
 def _error_text(response: httpx.Response) -> str:
     """Return the error message in OpenAI's shape, else the start of the body."""
     try:
         return error_message(json.loads(response.content))
-    except ValueError:
-        return response.text[:_MESSAGE_LENGTH]
+    except (ValueError, RecursionError):
+        return hide_secrets(response.text, MESSAGE_LENGTH)
 
 
 def error_message(body: Any) -> str:
     """Return the text of an error object: ``{"error": {"message": ...}}`` or a part of it."""
     while isinstance(body, dict) and ("error" in body or "message" in body):
         body = body.get("error") or body.get("message")
-    return str(body)[:_MESSAGE_LENGTH]
+    return hide_secrets(str(body), MESSAGE_LENGTH)

@@ -10,6 +10,7 @@ import numpy as np
 
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.schedule import ScheduledRequest
+from loadtest.redaction import hide_secrets
 from loadtest.stream.stream_reader import TokenStream, read_stream
 
 Row = dict[str, Any]
@@ -64,7 +65,7 @@ def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_n
         "first_sure_s": _since(zero_ns, stream.first_sure_ns),
         "first_output_s": _since(zero_ns, stream.first_output_ns),
         "chunk_s": chunk_s,
-        "response_id": stream.response_id,
+        "response_id": hide_secrets(stream.response_id),
         "attempts": exchange.attempts,
     }
 

@@ -21,8 +21,8 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from loadtest.credentials import redact
 from loadtest.endpoint import client_settings
+from loadtest.redaction import redact
 from sim.records.run import Run, RunError
 from sim.records.run_folder import write_files
 

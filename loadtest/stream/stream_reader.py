@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from loadtest.credentials import redact
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.http.recorded_reads import ReadSpan, RecordedReads
+from loadtest.redaction import hide_secrets, redact
 from loadtest.stream.event_framing import FramedEvent, Framing, framing_of
-from loadtest.stream.token_events import TokenStream, settle, take_event
+from loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
 
-_START_BYTES = 80
+_START_BYTES = 400
+"""Kept of a body; the failure of one without tokens shows the beginning."""
 _MANY = 1000
 
 
@@ -82,7 +83,7 @@ class StreamReader:
         if self._framing is None:
             self._framing = framing_of(span.data)
         if len(self._start) < _START_BYTES:
-            self._start += span.data[:_START_BYTES]
+            self._start += span.data[: _START_BYTES - len(self._start)]
         self._stamp_ns = span.stamps_ns[-1]
         self._take_events(self._framing.feed(span.data), span)
 
@@ -102,7 +103,7 @@ class StreamReader:
         if exchange.failure and not stream.done:
             return exchange.failure
         if not stream.stamps_ns:
-            start = self._start[:_START_BYTES].decode(errors="replace")
+            start = hide_secrets(self._start.decode(errors="replace"), SHOWN)
             return Failure("no_token", redact(f"no event with text; the body begins {start!r}"))
         if not (stream.done or stream.finished):
             return Failure("broken_stream", "ended without finish_reason and without [DONE]")

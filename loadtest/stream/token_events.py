@@ -28,12 +28,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from loadtest.credentials import redact
 from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.registry import read_native
 from loadtest.http.exchange import Failure, error_message
+from loadtest.redaction import hide_secrets, redact
 
 _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
+SHOWN = 80
+"""Characters of an unreadable event that its failure shows."""
 _TEXTS = ("content", "reasoning", "reasoning_content")
 
 
@@ -170,7 +172,7 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
-        stream.failure = Failure("broken_stream", redact(f"not a JSON object: {text[:80]!r}"))
+        stream.failure = Failure("broken_stream", _not_an_object(text))
     elif event.get("error") or event.get("object") == "error":
         stream.failure = Failure("sse_error", redact(error_message(event)))
     elif piece := read_native(event):
@@ -180,6 +182,10 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
         _take_choices(stream, stamp_ns, event)
         if len(stream.tokens) == before + 1 and not (stream.reported[-1] or event.get("usage")):
             stream.pattern = pattern_of(payload, event)
+
+
+def _not_an_object(text: str) -> str:
+    return redact(f"not a JSON object: {hide_secrets(text, SHOWN)!r}")
 
 
 def settle(stream: TokenStream) -> None:
