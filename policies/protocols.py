@@ -125,6 +125,14 @@ class CheckedMemory(Protocol):
         """Assert the invariants, given all sequences that hold any of it."""
 
 
+@runtime_checkable
+class CachingMemory(Protocol):
+    """A memory that keeps prefixes which no sequence holds, and can forget them."""
+
+    def forget_idle(self) -> None:
+        """Forget every prefix that no sequence holds: one of them was never computed."""
+
+
 class Scheduler(Protocol):
     """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.
 

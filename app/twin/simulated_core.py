@@ -12,7 +12,7 @@ import numpy as np
 
 from app.twin.real_time import Clock, StepTimer
 from engine.core.core import EngineCore
-from engine.core.messages import TokenEvent
+from engine.core.messages import RequestFailed, TokenEvent
 from engine.core.step_log import StepLog
 from engine.models.sampling_params import SamplingParams
 from engine.models.tokenizer import FIRST_WORD_ID
@@ -101,7 +101,7 @@ class SimulatedCore(EngineCore):
             log=log,
         )
 
-    def step(self, now_s: float) -> list[TokenEvent] | None:
+    def step(self, now_s: float) -> list[TokenEvent | RequestFailed] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet."""
         self._timer.begin(now_s)
         events = super().step(now_s)

@@ -5,12 +5,20 @@ and asks for steps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from engine.core.clock import CoreClock
-from engine.core.messages import CoreStats, FinishReason, Refused, TokenEvent
+from engine.core.messages import (
+    CoreStats,
+    FinishReason,
+    Refused,
+    RequestFailed,
+    TokenEvent,
+    one_line,
+)
+from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
 from engine.core.text_stream import TextStream
 from engine.models.sampling_params import EOS_ID, SamplingParams
@@ -25,13 +33,6 @@ class TokenStateLike(Protocol):
     """The tokens of one sequence, prompt and generated; the core appends to them."""
 
     token_ids: list[int]
-
-
-class Executor(Protocol):
-    """Computes one step: the bundled ``Runner``, or a fake in tests."""
-
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
-        """Return the new token of every entry that samples, by request id."""
 
 
 NewState = Callable[[list[int], SamplingParams], TokenStateLike]
@@ -69,6 +70,7 @@ class EngineCore:
         self._totals = Counter[str]()
         """The other fields of ``CoreStats``."""
         self._refused: list[Refused] = []
+        self._isolation = StepIsolation(self.executor, self.scheduler.memory.block_tokens)
 
     @property
     def unfinished(self) -> int:
@@ -85,11 +87,12 @@ class EngineCore:
         block_tokens = self.scheduler.memory.block_tokens
         keys = token_keys(token_ids, block_tokens) if self.prefix_cache else []
         seq = Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
+        state = self.new_state(list(token_ids), params)
         if self.log:
             self.log.arrival(seq)
         refusal = self.scheduler.add(seq)
         if refusal is None:
-            self._states[request_id] = self.new_state(list(token_ids), params)
+            self._states[request_id] = state
             self._outputs[request_id] = _Output(params, TextStream(params.stop))
         return refusal
 
@@ -99,10 +102,11 @@ class EngineCore:
             self.scheduler.abort(request_id)
             self._forget(request_id)
 
-    def step(self, now_s: float) -> list[TokenEvent] | None:
+    def step(self, now_s: float) -> list[TokenEvent | RequestFailed] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet.
 
-        The list may be empty: a chunk of a prompt yields no token.
+        The list may be empty: a chunk of a prompt yields no token. A sequence that raises is
+        failed, and the others have their tokens.
         """
         batch = self.scheduler.schedule(now_s)
         for seq, refusal in self.scheduler.dropped:
@@ -114,12 +118,15 @@ class EngineCore:
             return None
         for entry in batch.entries:
             self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
-        tokens = self.executor.execute(batch, self._states)
+        result = self._isolation.execute(batch, self._states)
         self._record(batch, now_s, self.clock() - now_s)
-        sampled = [entry.seq for entry in batch.entries if entry.samples]
-        events = [self._advance(seq, tokens[seq.request_id]) for seq in sampled]
-        for seq in self.scheduler.complete(batch):
-            self._forget(seq.request_id)
+        events = self._read_tokens(batch, result)
+        ended = {seq.request_id for seq in self.scheduler.complete(batch)}
+        for request_id in ended:
+            self._forget(request_id)
+        for request_id, error in result.failures.items():
+            events.append(self._fail(request_id, error, ended))
+        self._isolation.forget_unfilled(self.scheduler)
         return events
 
     def refusals(self) -> list[Refused]:
@@ -147,6 +154,17 @@ class EngineCore:
                 self._totals["prefix_queries"] += entry.seq.prompt_tokens
                 self._totals["prefix_hits"] += entry.seq.cached_tokens
 
+    def _read_tokens(self, batch: Batch, result: StepResult) -> list[TokenEvent | RequestFailed]:
+        """Return the events of a step's tokens; one that cannot be read fails its sequence."""
+        events: list[TokenEvent | RequestFailed] = []
+        for seq in (entry.seq for entry in batch.entries if entry.samples):
+            if seq.request_id not in result.failures:
+                try:
+                    events.append(self._advance(seq, result.tokens[seq.request_id]))
+                except Exception as error:
+                    result.failures[seq.request_id] = error
+        return events
+
     def _advance(self, seq: Sequence, token_id: int) -> TokenEvent:
         """Append one token; mark the sequence as stopped when the token ends it early."""
         params, text_stream = self._outputs[seq.request_id]
@@ -161,6 +179,15 @@ class EngineCore:
         if reason and not found_stop:
             text += text_stream.flush()
         return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
+
+    def _fail(self, request_id: str, error: Exception, ended: set[str]) -> RequestFailed:
+        """End a sequence whose step raised; it may have had its last step, as it seems."""
+        if request_id not in ended:
+            self.abort(request_id)
+        reason = one_line(error)
+        if self.log:
+            self.log.failure(self._totals["steps"] - 1, request_id, reason)
+        return RequestFailed(request_id, reason)
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id], self._outputs[request_id]

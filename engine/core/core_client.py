@@ -7,7 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Literal, NamedTuple
 
-from engine.core.messages import Abort, Add, Failed, Message, Refused, Stop, TokenEvent, Update
+from engine.core.messages import (
+    Abort,
+    Add,
+    Failed,
+    Message,
+    Refused,
+    RequestFailed,
+    Stop,
+    TokenEvent,
+    Update,
+)
 from engine.core.metrics import Metrics, RequestTiming
 from engine.models.sampling_params import SamplingParams
 
@@ -19,7 +29,7 @@ class Ended(NamedTuple):
     message: str
 
 
-Event = TokenEvent | Refused | Ended
+Event = TokenEvent | Refused | RequestFailed | Ended
 
 
 class CoreClient:
@@ -101,6 +111,8 @@ class CoreClient:
                 continue
             if isinstance(event, TokenEvent):
                 self.metrics.token(request.timing, event, now_s)
+            elif isinstance(event, RequestFailed):
+                self.metrics.failed()
             request.put(event)
         self.metrics.core(update.stats)
 
@@ -132,7 +144,8 @@ class CoreRequest:
 
     def put(self, event: Event) -> None:
         """Add an event to the mailbox."""
-        if isinstance(event, Refused) or (isinstance(event, TokenEvent) and event.finish_reason):
+        last_token = isinstance(event, TokenEvent) and event.finish_reason
+        if last_token or isinstance(event, Refused | RequestFailed):
             self.over = True
         self._events.append(event)
         self._arrived.set()

@@ -9,7 +9,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.core.core import EngineCore
-from engine.core.messages import Abort, Add, CoreStats, Message, Refused, Stop, TokenEvent, Update
+from engine.core.messages import (
+    Abort,
+    Add,
+    CoreStats,
+    Message,
+    Refused,
+    RequestFailed,
+    Stop,
+    TokenEvent,
+    Update,
+    one_line,
+)  # fmt: skip
 
 
 class Inbox(Protocol):
@@ -33,7 +44,7 @@ class CoreLoop:
         self._stopped = False
 
     def run(self) -> None:
-        """Serve until a ``Stop`` message; an exception of a step goes to the caller."""
+        """Serve until a ``Stop`` message; an exception of no single request goes to the caller."""
         while True:
             ran = self._turn()
             if self._core.log and not ran:
@@ -55,20 +66,27 @@ class CoreLoop:
         self._tell([*refused, *self._core.refusals(), *(tokens or ())])
         return tokens is not None
 
-    def _hand_over(self, messages: list[Message], now_s: float) -> list[Refused]:
-        refused = []
+    def _hand_over(self, messages: list[Message], now_s: float) -> list[Refused | RequestFailed]:
+        refused: list[Refused | RequestFailed] = []
         for message in messages:
             match message:
-                case Add(request_id, token_ids, params):
-                    if refusal := self._core.add(request_id, token_ids, params, now_s):
-                        refused.append(Refused(request_id, refusal.kind, refusal.reason))
+                case Add():
+                    refused += self._add(message, now_s)
                 case Abort(request_id):
                     self._core.abort(request_id)
                 case Stop():
                     self._stopped = True
         return refused
 
-    def _tell(self, events: list[TokenEvent | Refused]) -> None:
+    def _add(self, add: Add, now_s: float) -> list[Refused | RequestFailed]:
+        """Hand a request to the core; return why it did not get in."""
+        try:
+            refusal = self._core.add(*add, now_s)
+        except Exception as error:
+            return [RequestFailed(add.request_id, one_line(error))]
+        return [Refused(add.request_id, refusal.kind, refusal.reason)] if refusal else []
+
+    def _tell(self, events: list[TokenEvent | Refused | RequestFailed]) -> None:
         stats = self._core.stats()
         if events or stats != self._told:
             self._told = stats

@@ -14,11 +14,11 @@ from typing import Any
 
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
-from engine.core.messages import Failed, Message, Ready
+from engine.core.messages import Failed, Message, Ready, one_line
 from engine.core.step_log import StepLogFile
 from engine.models.model_config import model_preset
 from engine.serve_options import ServeOptions
-from workloads.errors import EngineError, ServetwinError
+from workloads.errors import EngineError
 
 BuildCore = Callable[[], tuple[EngineCore, dict[str, Any]]]
 """Makes the core and the facts about it, inside the core's process; it must be picklable."""
@@ -67,7 +67,7 @@ def run_core(connection: Connection, build: BuildCore) -> None:
     try:
         core, facts = build()
     except Exception as error:
-        _say(connection, Failed(_one_line(error)))
+        _say(connection, Failed(one_line(error)))
         sys.exit(2)
     _say(connection, Ready(facts))
     try:
@@ -75,7 +75,7 @@ def run_core(connection: Connection, build: BuildCore) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has exited
     except Exception as error:
-        _say(connection, Failed(f"a step failed: {_one_line(error)}"))
+        _say(connection, Failed(f"a step failed: {one_line(error)}"))
         raise
     finally:
         if isinstance(core.log, StepLogFile):
@@ -109,8 +109,3 @@ def _say(connection: Connection, message: Ready | Failed) -> None:
         connection.send(message)
     except (BrokenPipeError, ConnectionResetError):
         sys.exit(1)
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, ServetwinError) else f"{type(error).__name__}: {text}"

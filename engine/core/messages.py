@@ -3,6 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 from engine.models.sampling_params import SamplingParams
+from workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]
 
@@ -47,6 +48,13 @@ class Refused(NamedTuple):
     reason: str
 
 
+class RequestFailed(NamedTuple):
+    """The request raised an exception in the core, and was ended by it alone."""
+
+    request_id: str
+    reason: str
+
+
 class CoreStats(NamedTuple):
     """The core at the end of a step. Running totals are since its start."""
 
@@ -64,10 +72,16 @@ class CoreStats(NamedTuple):
     """Positions computed in the last step."""
 
 
+def one_line(error: Exception) -> str:
+    """Return an exception as one line of an error event."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ServetwinError) else f"{type(error).__name__}: {text}"
+
+
 class Update(NamedTuple):
     """All that one turn of the core has to tell."""
 
-    events: list[TokenEvent | Refused]
+    events: list[TokenEvent | Refused | RequestFailed]
     stats: CoreStats
 
 

@@ -22,7 +22,7 @@ _TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 MetricT = TypeVar("MetricT", Counter, Gauge, Histogram)
 
-FINISHED_REASONS = ("stop", "length", "abort")
+FINISHED_REASONS = ("stop", "length", "abort", "error")
 
 
 @dataclass(slots=True)
@@ -95,6 +95,10 @@ class Metrics:
     def aborted(self) -> None:
         """Count a request that ended without its last token."""
         self._success["abort"].inc()
+
+    def failed(self) -> None:
+        """Count a request that raised in the core."""
+        self._success["error"].inc()
 
     def core(self, stats: CoreStats) -> None:
         """Set the gauges from the state of the core."""

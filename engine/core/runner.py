@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.core.sampling import SampledRow, sample
+from engine.core.step_isolation import ExecutorLost
 from engine.models.attention import attention_backend, is_decode
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
 from engine.models.kv_store import KVStore
@@ -77,8 +78,16 @@ class Runner:
         """Return the new token of every entry that samples, by request id; ``states`` do not
         change.
 
-        Returns when the step is done: on CUDA the host waits once, for the tokens.
+        Returns when the step is done: on CUDA the host waits once, for the tokens. Raises
+        ``ExecutorLost`` where the device has been lost to an error.
         """
+        try:
+            return self._tokens(batch, states)
+        except Exception as error:
+            self._check_device(error)
+            raise
+
+    def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, int]:
         logits = self.logits(batch, states)
         sampled = [entry.seq for entry in batch.entries if entry.samples]
         if not sampled:
@@ -92,6 +101,15 @@ class Runner:
             rows.append(SampledRow(state.params, generated, state.generator))
         tokens = sample(logits, rows).tolist()
         return {seq.request_id: token for seq, token in zip(sampled, tokens, strict=True)}
+
+    def _check_device(self, error: Exception) -> None:
+        """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""
+        if self._device.type != "cuda":
+            return
+        try:
+            torch.cuda.synchronize(self._device)
+        except RuntimeError:
+            raise ExecutorLost(f"the device is lost: {error}") from error
 
     @torch.inference_mode()
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:

@@ -51,13 +51,20 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
 
 
 def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
-    """Sample softmax(logits / temperature) by inverse transform: one uniform number per row."""
+    """Sample softmax(logits / temperature) by inverse transform: one uniform number per row.
+
+    The largest logit is subtracted before the division, so that no temperature overflows. What
+    is counted are the tokens whose running sum is not above the drawn share of the whole: the last
+    token's never is, and a comparison with NaN is false, so every pick is in the vocabulary.
+    The numbers are drawn last: a row that fails before has used up no number of another.
+    """
     temperatures = _column([row.params.temperature for row in rows], logits.device)
+    largest = logits.amax(dim=-1, keepdim=True)
+    weights = ((logits - largest) / temperatures).exp()
+    cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     uniforms = _column([_uniform(row.generator) for row in rows], logits.device)
-    probabilities = (logits / temperatures).softmax(dim=-1)
-    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
-    picks = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
-    return picks.squeeze(1)
+    below = cumulative[:, :-1] <= uniforms * cumulative[:, -1:]
+    return below.sum(dim=-1)
 
 
 def _uniform(generator: torch.Generator | None) -> float:

@@ -2,7 +2,8 @@
 
 The first line is a header (kind ``header``: engine, policies, KV memory, clock zero). Arrivals
 (kind ``arrival``) carry all that a scheduler sees of a new sequence, steps (kind ``step``) the
-columns of ``StepRecord``, both in the scheduler's order. Times are seconds on the core's clock. So
+columns of ``StepRecord``, both in the scheduler's order. A sequence that raised in a step has a row
+of its own after it (kind ``failure``). Times are seconds on the core's clock. So
 a simulator can be given exactly what the engine was given.
 """
 
@@ -30,6 +31,9 @@ class StepLog(Protocol):
     def step(self, record: StepRecord) -> None:
         """Record a step that has run."""
 
+    def failure(self, step: int, request_id: str, reason: str) -> None:
+        """Record that a sequence raised in a step and was ended after it."""
+
     def flush(self) -> None:
         """Write out what is buffered; the engine calls this when it is idle."""
 
@@ -56,6 +60,10 @@ class StepLogFile:
         if record.now_s - self._flushed_s >= _FLUSH_EVERY_S:
             self._flushed_s = record.now_s
             self.flush()
+
+    def failure(self, step: int, request_id: str, reason: str) -> None:
+        """Write which sequence failed in which step, and why."""
+        self._write("failure", {"step": step, "request_id": request_id, "reason": reason})
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""

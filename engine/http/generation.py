@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.core.core_client import CoreClient, CoreRequest, Ended, Event
-from engine.core.messages import TokenEvent
+from engine.core.messages import RequestFailed, TokenEvent
 from engine.http.answers import CHAT, DONE, Answer, Dialect, error_chunk, usage
 from engine.http.api_errors import ApiError
 from engine.http.protocol import GenerationBody, parse_body
@@ -115,12 +115,15 @@ async def _watch(receive: Receive, request: CoreRequest) -> None:
 def _token(event: Event) -> TokenEvent:
     """Return the event if it is a token.
 
-    Raises ``ApiError`` for a refusal or a broken core, ``_Disconnected`` without a client.
+    Raises ``ApiError`` for a refusal, a failed request or a dead core, ``_Disconnected`` without
+    a client.
     """
     if isinstance(event, TokenEvent):
         return event
     if isinstance(event, Ended):
         raise _Disconnected if event.why == "disconnected" else ApiError(503, event.message)
+    if isinstance(event, RequestFailed):
+        raise ApiError(500, f"the request failed: {event.reason}", code="request_failed")
     if event.kind in ("queue_full", "too_late"):
         raise ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
     raise ApiError(400, event.reason, code="context_length_exceeded")

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
 from engine.models import tokenizer
-from engine.models.sampling_params import SamplingParams
+from engine.models.sampling_params import SamplingParams, temperature_problem
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("n", "best_of", "top_p", "repetition_penalty"), (1,)),
@@ -77,6 +77,8 @@ class GenerationBody(_Body, ABC):
         if self.min_tokens > max_tokens:
             message = f"min_tokens: {self.min_tokens} is more than max_tokens, {max_tokens}"
             raise ApiError(400, message, param="min_tokens")
+        if problem := temperature_problem(self.temperature):
+            raise ApiError(400, f"temperature: {problem}", param="temperature")
         return SamplingParams(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,

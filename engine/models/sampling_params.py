@@ -7,6 +7,15 @@ from workloads.errors import EngineError
 
 EOS_ID = 256
 """End of sequence, the first id after the 256 bytes."""
+MIN_TEMPERATURE = 1e-5
+"""The lowest that is not 0: below, the division of logits says nothing that greedy does not."""
+
+
+def temperature_problem(temperature: float) -> str | None:
+    """Return what is wrong with a temperature; None where it is possible."""
+    if math.isfinite(temperature) and (temperature == 0 or temperature >= MIN_TEMPERATURE):
+        return None
+    return f"must be 0 (greedy) or at least {MIN_TEMPERATURE:g} (got {temperature:g})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +44,5 @@ class SamplingParams:
                 f"min_tokens must lie in 0 .. max_tokens = {self.max_tokens} "
                 f"(got {self.min_tokens})"
             )
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise EngineError(f"temperature must be 0 or more (got {self.temperature})")
+        if problem := temperature_problem(self.temperature):
+            raise EngineError(f"temperature {problem}")

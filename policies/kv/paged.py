@@ -165,6 +165,11 @@ class PagedKV:
             return self._free * self.block_tokens
         return self._available() * self.block_tokens
 
+    def forget_idle(self) -> None:
+        """Forget every cached block that no sequence holds: one of them was never computed."""
+        if self._index is not None:
+            self._evict(self._free + self._index.idle_blocks)
+
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
         size, index = self.block_tokens, self._index or self._forks

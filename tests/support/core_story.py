@@ -5,7 +5,15 @@ from typing import Any
 
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
-from engine.core.messages import Add, Message, Refused, Stop, TokenEvent, Update
+from engine.core.messages import (
+    Add,
+    Message,
+    Refused,
+    RequestFailed,
+    Stop,
+    TokenEvent,
+    Update,
+)  # fmt: skip
 from engine.models.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
@@ -85,7 +93,7 @@ class Story:
         CoreLoop(self.core, inbox, self.updates.append).run()
 
     @property
-    def events(self) -> list[TokenEvent | Refused]:
+    def events(self) -> list[TokenEvent | Refused | RequestFailed]:
         return [event for update in self.updates for event in update.events]
 
     def tokens(self, request_id: str) -> list[TokenEvent]:

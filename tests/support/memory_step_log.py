@@ -11,6 +11,7 @@ class MemoryStepLog:
     def __init__(self) -> None:
         self.arrivals: list[Sequence] = []
         self.records: list[StepRecord] = []
+        self.failures: list[tuple[int, str, str]] = []
 
     def arrival(self, seq: Sequence) -> None:
         """Keep a fresh copy of the sequence."""
@@ -19,6 +20,10 @@ class MemoryStepLog:
     def step(self, record: StepRecord) -> None:
         """Keep the record."""
         self.records.append(record)
+
+    def failure(self, step: int, request_id: str, reason: str) -> None:
+        """Keep who failed where."""
+        self.failures.append((step, request_id, reason))
 
     def flush(self) -> None:
         """Do nothing: records are kept in memory."""

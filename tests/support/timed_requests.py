@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
-from engine.core.messages import Add, Message, Refused, Stop, TokenEvent
+from engine.core.messages import Add, Message, Refused, RequestFailed, Stop, TokenEvent
 from engine.models.sampling_params import SamplingParams
 
 TimedRequest = tuple[float, str, list[int], SamplingParams]
@@ -41,6 +41,6 @@ def run_requests(core: EngineCore, requests: Iterable[TimedRequest]) -> list[Tok
 
     A refused request has no tokens.
     """
-    events: list[TokenEvent | Refused] = []
+    events: list[TokenEvent | Refused | RequestFailed] = []
     CoreLoop(core, TimedInbox(core, requests), lambda update: events.extend(update.events)).run()
     return [event for event in events if isinstance(event, TokenEvent)]

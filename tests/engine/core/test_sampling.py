@@ -88,3 +88,38 @@ def test_the_extreme_draws_are_the_first_and_the_last_possible_token(
     logits[:, :2] = logits[:, 291:] = -torch.inf
     row = sampled_row(SamplingParams(1, temperature=temperature))
     assert sample(logits, [row] * 20).tolist() == [token] * 20
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-5, 1e30, 1.7e308])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+def test_no_temperature_leaves_the_vocabulary(temperature: float, scale: float) -> None:
+    rows = [SampledRow(params_of(temperature), 0, torch.Generator()) for _ in range(50)]
+    tokens = sample(random_logits(50) * scale, rows)
+    assert ((tokens >= 0) & (tokens < VOCABULARY)).all()
+
+
+def params_of(temperature: float) -> SamplingParams:
+    """Any temperature, also one that a request may not have."""
+    params = SamplingParams(1, temperature=1.0)
+    object.__setattr__(params, "temperature", temperature)
+    return params
+
+
+def test_the_lowest_temperature_draws_the_likeliest_token() -> None:
+    logits = random_logits(20)
+    row = sampled_row(SamplingParams(1, temperature=1e-5))
+    assert sample(logits.clone(), [row] * 20).tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_logits_that_are_no_numbers_leave_the_others_alone(
+    value: float, temperature: float
+) -> None:
+    logits = random_logits(3)
+    logits[1] = value
+    rows = [sampled_row(SamplingParams(1, temperature=temperature, seed=i)) for i in range(3)]
+    alone = [sample(logits[i : i + 1].clone(), [sampled_row(rows[i].params)]) for i in (0, 2)]
+    tokens = sample(logits, rows)
+    assert ((tokens >= 0) & (tokens < VOCABULARY)).all()
+    assert [tokens[0], tokens[2]] == [int(token) for token in alone]

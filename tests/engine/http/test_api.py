@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from policies.config import PolicyConfig
-from tests.support.fake_engine import POISON, VOCAB_SIZE
+from tests.support.fake_engine import POISON, STUMBLE, VOCAB_SIZE
 from tests.support.live_server import (
     CHAT,
     COMPLETIONS,
@@ -270,15 +270,30 @@ def test_a_core_that_is_killed_fails_everybody(slow_server: LiveServer) -> None:
         assert response.json()["error"]["message"] == message
 
 
-def test_a_step_that_fails_is_told_and_ends_the_core(capfd: pytest.CaptureFixture[str]) -> None:
-    with LiveServer(CONFIG) as server:
+def test_a_request_that_fails_in_a_step_leaves_the_others_alone() -> None:
+    config = PolicyConfig(kv_tokens=2000, max_model_len=2000, max_seqs=4)
+    with LiveServer(config, step_s=0.01) as server, running_stream(server) as lines:
         response = server.client.post(COMPLETIONS, json={"prompt": [POISON]})
-        server.process.join()
-        assert server.process.exitcode == 1
-    assert response.status_code == 503
-    message = "the engine core has died: a step failed: RuntimeError: poisoned"
-    assert response.json()["error"]["message"] == message
-    assert "RuntimeError: poisoned" in capfd.readouterr().err
+        stream = server.client.post(COMPLETIONS, json={"prompt": [POISON - 2], "stream": True})
+        assert "error" not in next(line for line in lines if line)
+        assert server.client.get("/health").status_code == 200
+        assert server.metrics()["vllm:request_success_total/error"] == 1
+    assert response.status_code == 500
+    error = response.json()["error"]
+    assert error["message"] == "the request failed: RuntimeError: poisoned"
+    assert (error["type"], error["code"]) == ("server_error", "request_failed")
+    assert stream.text.endswith("[DONE]\n\n")
+
+
+def test_a_request_that_fails_in_its_stream_is_told() -> None:
+    with LiveServer(CONFIG) as server:
+        body = with_prompt(prompt=[STUMBLE], max_tokens=5, stream=True)
+        response = server.client.post(COMPLETIONS, json=body)
+        assert server.client.post(COMPLETIONS, json=with_prompt()).status_code == 200
+        assert server.metrics()["vllm:kv_cache_usage_perc"] == 0
+    *chunks, last = events(response)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == [f" w{STUMBLE + 1}"]
+    assert last["error"]["message"] == "the request failed: RuntimeError: stumbled"
 
 
 def test_a_server_that_drains_refuses_new_requests(fresh_server: LiveServer) -> None:

@@ -42,6 +42,7 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"min_tokens": -1}, "min_tokens: Input should be greater"),
     ({"min_tokens": 5, "max_tokens": 4}, "min_tokens: 5 is more than max_tokens, 4"),
     ({"temperature": -0.1}, "temperature: Input should be greater"),
+    ({"temperature": 1e-310}, "temperature: must be 0 (greedy) or at least 1e-05 (got 1e-310)"),
     ({"temperature": "hot"}, "temperature: Input should be a valid number"),
     ({"seed": 1.5}, "seed: Input should be a valid integer"),
     ({"seed": 1 << 63}, f"seed: Input should be less than {1 << 63}"),

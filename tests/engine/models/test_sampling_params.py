@@ -16,8 +16,13 @@ from workloads.errors import EngineError
             {"max_tokens": 4, "min_tokens": 5},
             "min_tokens must lie in 0 .. max_tokens = 4 (got 5)",
         ),
-        ({"max_tokens": 4, "temperature": -0.1}, "temperature must be 0 or more (got -0.1)"),
-        ({"max_tokens": 4, "temperature": float("nan")}, "temperature must be 0 or more (got nan)"),
+        *(
+            (
+                {"max_tokens": 4, "temperature": value},
+                f"temperature must be 0 (greedy) or at least 1e-05 (got {shown})",
+            )
+            for value, shown in [(-0.1, "-0.1"), (float("nan"), "nan"), (1e-310, "1e-310")]
+        ),
     ],
 )
 def test_impossible_parameters_are_refused(fields: dict[str, float], message: str) -> None:
