@@ -136,6 +136,7 @@ class _LoadTest:
 
     def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
         """Send the load to an endpoint, with a generated one kept in the folder."""
+        from loadtest.report.prompt_cache import prompt_cache
         from loadtest.report.server_metrics import watch_server
         from loadtest.report.token_count_warnings import prompt_lengths_note
 
@@ -143,6 +144,7 @@ class _LoadTest:
         with watch_server(endpoint.base_url) as watch, live_file(self.live) as show:
             run = _run(endpoint, self.trace, self.sending, show)
         run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
+        run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
         if note := prompt_lengths_note(run.requests, self.trace):
             run.scenario["notes"].append(note)
         return run, watch

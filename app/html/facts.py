@@ -12,6 +12,7 @@ from app.text.metric_labels import METRICS, slo_words
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
+from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunKind
 from sim.records.steady_part import describe_steady
@@ -26,6 +27,7 @@ def facts(named: NamedRun, look: Look) -> ET.Element:
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"].dropna()),
         *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
+        *_prompts(run),
         describe_steady(summary["steady"]),
         _made(run.meta),
         *(f"note: {note}" for note in run.scenario.get("notes", ())),
@@ -118,6 +120,15 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
     yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
     if stopped := delivery.get("stopped"):
         yield element("div", f"stopped early: {stopped}", class_="bad")
+
+
+def _prompts(run: Run) -> Iterator[Child]:
+    """Return what the server's prefix cache knew of the prompts."""
+    found = run.extra.get("prompt_cache")
+    if found:
+        yield prompt_cache_line(found, run.meta["prompt_salt"])
+        if warning := prompt_cache_warning(found):
+            yield element("div", warning, class_="bad")
 
 
 def _made(meta: Mapping[str, Any]) -> ET.Element:

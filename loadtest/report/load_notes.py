@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from textwrap import fill
 
+from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from sim.records.run import Run
 from workloads.rows import counted
 
@@ -27,7 +28,7 @@ _HINTS = (
 
 
 def load_notes(run: Run) -> list[str]:
-    """Return a line each on the closed loop, warm-up, hang-ups, retries and late follow-ups."""
+    """Return lines on the closed loop, warm-up, hang-ups, retries, prompts, late follow-ups."""
     return [wrapped(line) for line in _notes(run)]
 
 
@@ -53,6 +54,10 @@ def _notes(run: Run) -> Iterator[str]:
             f"{count} {more} of {retried}: latencies count from when a request was first due, with "
             "the wait before each retry"
         )
+    if found := run.extra.get("prompt_cache"):
+        yield prompt_cache_line(found, run.meta["prompt_salt"])
+        if warning := prompt_cache_warning(found):
+            yield warning
     if count := delivered.get("too_late"):
         yield f"{counted(count, 'follow-up')} not sent: due after the duration"
 

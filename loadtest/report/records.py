@@ -22,6 +22,7 @@ EXTRA_MEANINGS = {
     "chunk_s": "list of the stamps of all token events",
     "response_id": "the server's own name of the answer",
     "attempts": "how often it was sent; latencies count from when it was first due",
+    "cached_told": "whether the server gave cached_tokens; else they are 0",
     "warm_up": "whether it was due in the warm-up, and so is in no summary",
 }
 """The columns of a load test beside ``REQUEST_COLUMNS``."""

@@ -67,6 +67,7 @@ def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_n
         "chunk_s": chunk_s,
         "response_id": hide_secrets(stream.response_id),
         "attempts": exchange.attempts,
+        "cached_told": stream.cached_told,
     }
 
 

@@ -1,4 +1,4 @@
-"""Gauges of the server during a load test, scraped from ``GET /metrics``.
+"""Gauges and counters of the server during a load test, scraped from ``GET /metrics``.
 
 A thread scrapes once per interval and keeps the known lines as bytes: they are parsed after the
 load test, since parsing would take the interpreter from the client's event loop. Stamps are
@@ -23,6 +23,7 @@ import pandas as pd
 
 from loadtest.endpoint import client_settings
 from loadtest.redaction import redact
+from loadtest.report.prompt_cache import CacheCounts
 from sim.records.run import Run, RunError
 from sim.records.run_folder import write_files
 
@@ -56,7 +57,22 @@ MEANINGS = {
 }
 COLUMNS = tuple(MEANINGS)
 """The columns of ``server_metrics.parquet``, one row per reading."""
-_KNOWN = tuple(name.encode() for names in GAUGES.values() for name in names)
+COUNTERS: Mapping[str, Sequence[str]] = {
+    "looked_up": (
+        "vllm:prefix_cache_queries_total",
+        "vllm:gpu_prefix_cache_queries_total",
+        "sglang:prompt_tokens_total",
+    ),
+    "found": (
+        "vllm:prefix_cache_hits_total",
+        "vllm:gpu_prefix_cache_hits_total",
+        "sglang:cached_tokens_total",
+    ),
+}
+"""The counters of the server's prefix cache, in prompt tokens."""
+_KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
+_Scrape = tuple[int, bytes]
+"""When an answer came, and its known lines."""
 _ANSWER_S = 2.0
 _STOP_S = 1.0
 
@@ -68,7 +84,8 @@ class ServerWatch:
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._base_url = base_url
         self._every_s = every_s
-        self._scrapes: list[tuple[int, bytes]] = []
+        self._scrapes: list[_Scrape] = []
+        self._last: _Scrape | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scrape_until_stopped, daemon=True)
         self.reason: str | None = None
@@ -95,21 +112,34 @@ class ServerWatch:
                 rows.append({"at_s": (at_ns - zero_ns) / 1e9, **gauges})
         return pd.DataFrame(rows, columns=list(COLUMNS), dtype=float)
 
+    def cache_counts(self) -> CacheCounts | None:
+        """Return what the server looked up in its prefix cache meanwhile; None where unknown."""
+        if not self._scrapes:
+            return None
+        ends = (self._scrapes[0], self._last or self._scrapes[-1])
+        before, after = (_counters(_samples(lines.decode(errors="replace"))) for _, lines in ends)
+        if before.keys() & after.keys() < COUNTERS.keys():
+            return None
+        counts = CacheCounts(**{name: round(after[name] - before[name]) for name in COUNTERS})
+        return counts if min(counts) >= 0 else None  # else the server was started again
+
     def _scrape_until_stopped(self) -> None:
         settings = client_settings(self._base_url)
         with httpx.Client(timeout=_ANSWER_S, **settings) as client:
             while not self._stopped.is_set():
-                self._scrape(client)
+                if scrape := self._scrape(client):
+                    self._scrapes.append(scrape)
                 if self.reason and not self._scrapes:
                     return  # A server without metrics is not scraped again.
                 self._stopped.wait(self._every_s)
+            self._last = self._scrape(client)
 
-    def _scrape(self, client: httpx.Client) -> None:
+    def _scrape(self, client: httpx.Client) -> "_Scrape | None":
         try:
             answer = client.get(self.url)
         except httpx.HTTPError as error:
             self.reason = redact(str(error)) or type(error).__name__
-            return
+            return None
         lines = [line for line in answer.content.splitlines() if line.startswith(_KNOWN)]
         if answer.status_code != 200:
             self.reason = f"answered {answer.status_code}"
@@ -117,7 +147,8 @@ class ServerWatch:
             self.reason = "no known gauge there"
         else:
             self.reason = None
-            self._scrapes.append((time.perf_counter_ns(), b"\n".join(lines)))
+            return time.perf_counter_ns(), b"\n".join(lines)
+        return None
 
 
 @contextmanager
@@ -133,6 +164,23 @@ def watch_server(base_url: str, every_s: float = 1.0) -> Iterator[ServerWatch]:
 
 def read_gauges(text: str) -> dict[str, float]:
     """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
+    values = _samples(text)
+    found = {column: _first_known(values, names) for column, names in GAUGES.items()}
+    return {
+        column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
+        for column, samples in found.items()
+        if samples
+    }
+
+
+def _counters(values: Mapping[str, list[float]]) -> dict[str, float]:
+    """Return the known counters, summed over their labels."""
+    found = {name: _first_known(values, names) for name, names in COUNTERS.items()}
+    return {name: float(np.sum(samples)) for name, samples in found.items() if samples}
+
+
+def _samples(text: str) -> dict[str, list[float]]:
+    """Return the values of each name in a text of Prometheus; none where it cannot be read."""
     from prometheus_client.parser import text_string_to_metric_families
 
     values: dict[str, list[float]] = {}
@@ -142,12 +190,7 @@ def read_gauges(text: str) -> dict[str, float]:
                 values.setdefault(sample.name, []).append(sample.value)
     except ValueError:
         return {}
-    found = {column: _first_known(values, names) for column, names in GAUGES.items()}
-    return {
-        column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
-        for column, samples in found.items()
-        if samples
-    }
+    return values
 
 
 def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:

@@ -147,9 +147,18 @@ class TokenStream:
     @property
     def cached_tokens(self) -> int:
         """The prompt tokens found in the server's prefix cache; 0 where it does not say."""
+        return self._cached_tokens or 0
+
+    @property
+    def cached_told(self) -> bool:
+        """Whether the server says what its prefix cache held of the prompt."""
+        return self._cached_tokens is not None
+
+    @property
+    def _cached_tokens(self) -> int | None:
         details = self.usage.get("prompt_tokens_details")
         found = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        return found if isinstance(found, int) else 0
+        return found if isinstance(found, int) else None
 
     def usage_count(self, name: str) -> int | None:
         """Return a count of the usage; None where it is missing or no whole number."""

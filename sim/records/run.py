@@ -23,7 +23,7 @@ from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
 
-_EXTRAS = ("simulation", "delivered", "provenance", "intervals")
+_EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals")
 PAUSE_MEANINGS = MEANINGS["pauses"]
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
 """Columns of ``pauses.parquet``, one row per preemption."""

@@ -15,7 +15,15 @@ from loadtest.report import records
 from loadtest.report.comparison import EXIT_CODES
 from loadtest.run.client import run_load_test
 from sim.records.run import Run, load_run
-from tests.support.loadtest_server import Reply, Script, ScriptedServer, stream_of, text
+from tests.support.loadtest_server import (
+    DONE,
+    Reply,
+    Script,
+    ScriptedServer,
+    stream_of,
+    text,
+    usage,
+)
 from tests.support.paths import ROOT
 from workloads.errors import LoadTestError, TraceError
 from workloads.native import write_trace
@@ -57,6 +65,20 @@ def test_text_report_and_run_folder(trace_file: Path, tmp_path: Path) -> None:
     run = load_run(out)
     assert run.requests["status"].tolist() == ["finished"] * 4
     assert run.scenario["seed"] == 0
+
+
+@pytest.mark.parametrize(("cached", "warned"), [(0, False), (6, True)])
+def test_prompts_that_the_server_knew_are_a_warning(
+    trace_file: Path, tmp_path: Path, cached: int, warned: bool
+) -> None:
+    answer = Reply((text("a"), text("b"), text("c", "length"), usage(3, 7, cached), DONE))
+    asked = ["--out", str(tmp_path / "run"), "--prompt-salt", "mine"]
+    result, _ = served(lambda body: answer, trace_file, *asked)
+    assert f"prompts: salt mine; {100 * cached / 7:.1f}% of their tokens were" in result.stdout
+    assert ("PROMPTS WERE CACHED: 85.7% of the prompt tokens" in result.stdout) == warned
+    run = load_run(tmp_path / "run")
+    assert run.meta["prompt_salt"] == "mine"
+    assert run.extra["prompt_cache"]["cached_share"] == cached / 7
 
 
 def test_json_is_one_object(trace_file: Path, tmp_path: Path) -> None:

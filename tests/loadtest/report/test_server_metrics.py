@@ -167,6 +167,55 @@ def test_a_pause_of_the_metrics_leaves_a_gap_only() -> None:
     assert len(watch.frame(0)) >= 4
 
 
+COUNTED = {
+    "vllm": ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
+    "older vllm": ("vllm:gpu_prefix_cache_queries_total", "vllm:gpu_prefix_cache_hits_total"),
+    "sglang": ("sglang:prompt_tokens_total", "sglang:cached_tokens_total"),
+}
+
+
+@pytest.mark.parametrize("server", COUNTED)
+def test_the_prefix_cache_is_counted_from_the_first_answer_to_one_after_the_load(
+    server: str,
+) -> None:
+    looked_up, found = COUNTED[server]
+    pages = [
+        (200, f'{looked_up}{{e="0"}} {n}00\n{looked_up}{{e="1"}} 5\n{found} {n}0\n')
+        for n in range(1, 9)
+    ]
+    with serving(*pages) as (url, asked):
+        with watch_server(url, every_s=30) as watch:
+            until(asked, 1)
+        until(asked, 2)
+        assert watch.cache_counts() == (100, 10)
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [],
+        ["vllm:num_requests_running 1\n"] * 2,
+        ["vllm:prefix_cache_queries_total 9\n"] * 2,
+        [f"{COUNTED['vllm'][0]} {n}\n{COUNTED['vllm'][1]} {n}\n" for n in (9, 1)],
+    ],
+    ids=["no answer", "no counters", "one counter", "the server was started again"],
+)
+def test_without_counters_nothing_is_known_of_the_prefix_cache(pages: list[str]) -> None:
+    with serving(*[(200, page) for page in pages] or [(404, "")]) as (url, asked):
+        with watch_server(url, every_s=30) as watch:
+            until(asked, 1)
+        assert watch.cache_counts() is None
+
+
+def test_our_own_engine_counts_its_prefix_cache() -> None:
+    metrics = pytest.importorskip("engine.core.metrics")
+    page = metrics.Metrics("base").exposition().decode()
+    with serving((200, page)) as (url, asked):
+        with watch_server(url) as watch:
+            until(asked, 1)
+        assert watch.cache_counts() == (0, 0)
+
+
 def test_nobody_there_is_a_reason() -> None:
     with watch_server("http://127.0.0.1:9/v1", every_s=0.01) as watch:
         deadline = time.monotonic() + 10

@@ -1,0 +1,108 @@
+"""How much of the prompts the server's prefix cache knew, beside what the load itself shares.
+
+A server finds a prompt token in its cache because an earlier request of the load had it, because
+the server adds it to every prompt (a chat template), or because an earlier load had it. The last
+makes TTFT shorter than new prompts have it, so a run where it happened is marked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+
+from workloads.request import Request
+from workloads.trace import Trace
+
+TOLERANCE = 0.01
+"""Share of the prompt tokens that may be cached for other reasons: a first token, a retry."""
+
+
+class CacheCounts(NamedTuple):
+    """Prompt tokens that the server looked up in its prefix cache, and those it found there."""
+
+    looked_up: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCache:
+    """Shares of the prompt tokens: cached as the server says, shared by the load itself, added.
+
+    ``said_by`` says where ``cached_share`` comes from: the usage of the answers, or the server's
+    metrics, which count all of its clients; both are None where the server does not say.
+    ``own_share`` is what a cache without limit finds of the load in an empty server.
+    """
+
+    cached_share: float | None
+    said_by: Literal["usage", "metrics"] | None
+    own_share: float
+    added_share: float
+
+
+def prompt_cache(
+    requests: pd.DataFrame, trace: Trace, metrics: CacheCounts | None = None
+) -> dict[str, Any]:
+    """Return a ``PromptCache`` of a load test as a mapping; ``metrics`` are its server's counts."""
+    wanted = {request.request_id: request for request in trace}
+    sent = requests[requests["sent_s"].notna()].sort_values("scheduled_s")["request_id"]
+    finished = requests[requests["status"] == "finished"]
+    cached_share, said_by = _cached_share(finished, metrics)
+    own_share = shared_share([wanted[name] for name in sent if name in wanted])
+    return asdict(PromptCache(cached_share, said_by, own_share, _added_share(finished, wanted)))
+
+
+def shared_share(requests: list[Request]) -> float:
+    """Return the share of the prompt tokens that a request before has, as a cache finds them."""
+    known, shared_tokens = set[int](), 0
+    for request in requests:
+        ids = request.prefix_block_ids
+        blocks = next((n for n, block in enumerate(ids) if block not in known), len(ids))
+        shared_tokens += min(blocks * (request.block_tokens or 0), request.prompt_tokens)
+        known.update(ids[blocks:])
+    prompt_tokens = sum(request.prompt_tokens for request in requests)
+    return shared_tokens / prompt_tokens if prompt_tokens else 0.0
+
+
+def prompt_cache_line(found: Mapping[str, Any], salt: str) -> str:
+    """Return a line on the prompts of a load test: their salt, what was cached, what is shared."""
+    if found["cached_share"] is None:
+        cached = "the server does not say what its prefix cache knew"
+    else:
+        source = {"usage": "usage", "metrics": "server's metrics"}[found["said_by"]]
+        cached = f"{found['cached_share']:.1%} of their tokens were cached (by the {source})"
+    return f"prompts: salt {salt}; {cached}, the load itself shares {found['own_share']:.1%}"
+
+
+def prompt_cache_warning(found: Mapping[str, Any]) -> str | None:
+    """Return the warning that the server knew prompts from before; None where it did not."""
+    cached_share = found["cached_share"]
+    explained = found["own_share"] + found["added_share"]
+    if cached_share is None or cached_share <= explained + TOLERANCE:
+        return None
+    return (
+        f"PROMPTS WERE CACHED: {cached_share:.1%} of the prompt tokens were in the server's prefix "
+        f"cache, and the load explains {explained:.1%}: other clients or an earlier run had the "
+        "same prompts, and TTFT is shorter than new prompts have it; leave --prompt-salt out"
+    )
+
+
+def _cached_share(
+    finished: pd.DataFrame, metrics: CacheCounts | None
+) -> tuple[float | None, Literal["usage", "metrics"] | None]:
+    told = finished[finished["cached_told"].astype(bool)]
+    if prompt_tokens := int(told["prompt_tokens"].sum()):
+        return int(told["cached_tokens"].sum()) / prompt_tokens, "usage"
+    if metrics and metrics.looked_up:
+        return metrics.found / metrics.looked_up, "metrics"
+    return None, None
+
+
+def _added_share(finished: pd.DataFrame, wanted: Mapping[str, Request]) -> float:
+    """Return the share of what the server adds to every prompt: the least of any request."""
+    known = finished[finished["request_id"].isin(wanted)]
+    if known.empty:
+        return 0.0
+    asked = known["request_id"].map({name: r.prompt_tokens for name, r in wanted.items()})
+    added_tokens = max(0, int((known["prompt_tokens"] - asked).min()))
+    return added_tokens * len(known) / max(1, int(known["prompt_tokens"].sum()))
