@@ -13,6 +13,7 @@ from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from loadtest.dialects.server_probe import TRY, ServerProbe
 from loadtest.redaction import redact, shown_headers
+from loadtest.tls import tls_context
 from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_text, prompt_token_ids
 from workloads.request import Request
@@ -49,6 +50,8 @@ class Endpoint:
     every load test take a new one."""
     dialect: str = "openai"
     headers: Mapping[str, str] = field(default_factory=dict)
+    insecure: bool = False
+    """Accepts every certificate of the server."""
 
     @property
     def url(self) -> str:
@@ -86,6 +89,7 @@ def probe(
     prompt: Literal["ids", "text", "auto"] = "auto",
     force_length: bool = True,
     dialect: str | None = None,
+    insecure: bool = False,
     salt: str | None = None,
     timeout_s: float = 10.0,
 ) -> Endpoint:
@@ -98,7 +102,8 @@ def probe(
     """
     wanted = dialect_named(dialect) if dialect else None
     base_url = _base_url(url)
-    with httpx.Client(timeout=timeout_s, **client_settings(base_url)) as client:
+    settings = client_settings(base_url, insecure=insecure)
+    with httpx.Client(timeout=timeout_s, **settings) as client:
         server = ServerProbe(base_url.removesuffix("/v1"), client)
         found = wanted or dialect_of(server)
         card = _model_card(found, server, model, base_url)
@@ -115,18 +120,21 @@ def probe(
         salt=salt,
         dialect=found.name,
         headers=shown_headers(),
+        insecure=insecure,
     )
 
 
-def client_settings(base_url: str) -> dict[str, Any]:
+def client_settings(base_url: str, *, insecure: bool = False) -> dict[str, Any]:
     """Return the settings of an httpx client: key and headers, and no proxy on the loopback.
 
-    Plain HTTP without a proxy has no certificates to verify, so none are loaded.
+    ``insecure`` verifies no certificate. Plain HTTP without a proxy has none, so no authorities
+    are loaded for it.
     """
     url = httpx.URL(base_url)
     headers = {"Accept-Encoding": "identity", **sent_headers()}
     may_have_proxy = not _is_loopback(url.host)
-    verify = may_have_proxy or url.scheme == "https"
+    has_tls = may_have_proxy or url.scheme == "https"
+    verify = tls_context(insecure=insecure) if has_tls else False
     return {"headers": headers, "trust_env": may_have_proxy, "verify": verify}
 
 

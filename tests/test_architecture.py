@@ -40,6 +40,7 @@ LOADTEST_ROOMS = [
     "credentials",
     "redaction",
     "redirect",
+    "tls",
     "dialects",
     "endpoint",
     "http",

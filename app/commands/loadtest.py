@@ -141,7 +141,8 @@ class _LoadTest:
         from loadtest.report.token_count_warnings import prompt_lengths_note
 
         _keep(self.trace if self.load.is_made else None, self.folder)
-        with watch_server(endpoint.base_url) as watch, live_file(self.live) as show:
+        watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
+        with watching as watch, live_file(self.live) as show:
             run = _run(endpoint, self.trace, self.sending, show)
         run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
         run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())

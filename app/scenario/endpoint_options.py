@@ -67,6 +67,8 @@ class EndpointOptions:
     """Header with the value of an environment variable; repeatable."""
     header_file: Annotated[Path | None, Option(metavar="PATH")] = None
     """File with a header on each line."""
+    insecure: Annotated[bool, Option("--insecure")] = False
+    """Accept every certificate; the report says so."""
     on_too_long: Annotated[TooLongChoice | None, Option()] = None
     """Requests longer than the server's context: leave them out or shorten them."""
 
@@ -86,6 +88,7 @@ class EndpointOptions:
             prompt=self.prompt.value,
             force_length=self.force_length,
             dialect=self.dialect,
+            insecure=self.insecure,
             salt=self.prompt_salt,
         )
 

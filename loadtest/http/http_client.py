@@ -23,13 +23,13 @@ def open_client(
     ``LoadOptions`` covers the whole request. Raises ``LoadTestError`` where HTTP/2 is wanted and
     its package is missing, or for a bad proxy.
     """
-    settings = client_settings(endpoint.base_url)
+    settings = client_settings(endpoint.base_url, insecure=endpoint.insecure)
     settings["headers"] |= {"Content-Type": "application/json", "Accept": "text/event-stream"}
     settings["timeout"] = httpx.Timeout(None, connect=options.connect_timeout_s)
     reason = httpx_reason(httpx.URL(endpoint.base_url), options, trust_env=settings["trust_env"])
     if reason:
         return _httpx_client(options, settings), None, f"httpx ({reason})"
-    transport = StampingTransport(trust_env=settings["trust_env"], keepalive_s=KEEPALIVE_S)
+    transport = StampingTransport(verify=settings["verify"], keepalive_s=KEEPALIVE_S)
     return httpx.AsyncClient(transport=transport, **settings), transport, "own HTTP/1.1"
 
 

@@ -80,9 +80,9 @@ _STOP_S = 1.0
 class ServerWatch:
     """Scrapes a server during one load test; ``url`` is what it scrapes."""
 
-    def __init__(self, base_url: str, every_s: float) -> None:
+    def __init__(self, base_url: str, every_s: float, *, insecure: bool = False) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
-        self._base_url = base_url
+        self._settings = client_settings(base_url, insecure=insecure)
         self._every_s = every_s
         self._scrapes: list[_Scrape] = []
         self._last: _Scrape | None = None
@@ -124,8 +124,7 @@ class ServerWatch:
         return counts if min(counts) >= 0 else None  # else the server was started again
 
     def _scrape_until_stopped(self) -> None:
-        settings = client_settings(self._base_url)
-        with httpx.Client(timeout=_ANSWER_S, **settings) as client:
+        with httpx.Client(timeout=_ANSWER_S, **self._settings) as client:
             while not self._stopped.is_set():
                 if scrape := self._scrape(client):
                     self._scrapes.append(scrape)
@@ -152,9 +151,11 @@ class ServerWatch:
 
 
 @contextmanager
-def watch_server(base_url: str, every_s: float = 1.0) -> Iterator[ServerWatch]:
+def watch_server(
+    base_url: str, every_s: float = 1.0, *, insecure: bool = False
+) -> Iterator[ServerWatch]:
     """Scrape the server of ``base_url`` (with or without ``/v1``) while the block runs."""
-    watch = ServerWatch(base_url, every_s)
+    watch = ServerWatch(base_url, every_s, insecure=insecure)
     watch.start()
     try:
         yield watch

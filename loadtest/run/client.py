@@ -147,6 +147,8 @@ def load_scenario(
     notes = list(trace.notes)
     if too_long := oversized(trace, endpoint):
         notes.append(f"{too_long} requests are longer than max_model_len {endpoint.max_model_len}")
+    if endpoint.insecure:
+        notes.append("the certificate of the server was not verified (--insecure)")
     return {
         "endpoint": asdict(endpoint),
         "trace": trace.source,

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,8 +74,11 @@ class ScriptedServer:
     No request is answered before ``hold_until`` of them have come.
     """
 
-    def __init__(self, script: Script, hold_until: int = 0) -> None:
+    def __init__(
+        self, script: Script, hold_until: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.script = script
+        self._tls = tls
         self._hold_until = hold_until
         self._all_here = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -85,7 +89,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://localhost:{self.port}" if self._tls else f"http://127.0.0.1:{self.port}"
 
     def stop_listening(self) -> None:
         """Called by the script: the next connections are refused, those open go on."""
@@ -110,7 +114,7 @@ class ScriptedServer:
             self._loop.close()
 
     async def _open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:

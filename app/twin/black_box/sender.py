@@ -135,7 +135,7 @@ class LiveSender:
     def round_trip_s(self) -> float:
         """Median time of ``GET /v1/models``, which no scheduler sees; 0 once the server is gone."""
         took_s = []
-        settings = client_settings(self._endpoint.base_url)
+        settings = client_settings(self._endpoint.base_url, insecure=self._endpoint.insecure)
         with httpx.Client(timeout=10, **settings) as client, suppress(httpx.TransportError):
             for _ in range(ROUND_TRIPS):
                 began_s = time.perf_counter()
@@ -178,7 +178,7 @@ def count_prompts(endpoint: Endpoint) -> list[tuple[int, float]]:
     """
     if endpoint.api == "native":
         return []
-    settings = client_settings(endpoint.base_url)
+    settings = client_settings(endpoint.base_url, insecure=endpoint.insecure)
     with httpx.Client(timeout=PROBE_TIMEOUT_S, **settings) as client:
         counted = {words: _counted(client, endpoint, words) for words in PROBED_WORDS}
     return [(words, float(tokens)) for words, tokens in counted.items() if tokens]

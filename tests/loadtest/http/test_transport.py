@@ -2,10 +2,8 @@
 
 import asyncio
 import gzip
-import shutil
 import socket
 import ssl
-import subprocess
 import time
 import zlib
 from collections.abc import AsyncIterator
@@ -19,6 +17,7 @@ from loadtest.http.connection import StampedResponse
 from loadtest.http.exchange import Exchange, run_exchange
 from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
 from loadtest.stream.stream_reader import read_stream
+from tests.support.certificates import own_certificate, server_side
 from tests.support.loadtest_server import DONE, text
 from tests.support.raw_server import (
     CHUNKED,
@@ -252,31 +251,13 @@ def test_a_compressed_stream_is_read_with_its_stamps() -> None:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate that signed itself, for localhost, and its key."""
-    openssl = shutil.which("openssl")
-    if not openssl:
-        pytest.skip("there is no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-            "-nodes", "-days", "2", "-subj", "/CN=localhost",
-            "-addext", "subjectAltName=DNS:localhost",
-            "-keyout", str(key), "-out", str(certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+    return own_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def over_tls(
     authority: tuple[Path, Path], host: str, transport: StampingTransport
 ) -> tuple[str, str]:
-    certificate, key = authority
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    context = server_side(*authority)
 
     async def main() -> tuple[str, str]:
         async with raw_server(numbered, context) as server:
