@@ -8,12 +8,8 @@ worker that dies loses its own requests and no others.
 import asyncio
 import math
 import os
-import pickle
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from loadtest.endpoint import Endpoint
 from loadtest.http.exchange import Exchange, Failure
@@ -23,9 +19,9 @@ from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_to
 from loadtest.report.rows import Row, request_rows
 from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import stop_signals
-from loadtest.run.worker import LENGTH, WorkerJob, packed
+from loadtest.run.worker import WorkerJob
 from loadtest.run.worker_client import WorkerResult
-from workloads.child_process import python_command, python_environment
+from loadtest.run.worker_link import ProcessLink, WorkerLink
 from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
@@ -61,7 +57,7 @@ async def run_workers(
     """
     closed_loop = options.follows(trace)
     shares = split_among(trace, processes, closed_loop=closed_loop)
-    workers = [_Worker(number, share) for number, share in enumerate(shares)]
+    workers = [_Worker(number, share, ProcessLink()) for number, share in enumerate(shares)]
     each = replace(
         options,
         processes=1,
@@ -73,12 +69,11 @@ async def run_workers(
         try:
             await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
             zero = ClockZero.after(options.lead_s)
-            for worker in workers:
-                worker.send(zero)
+            await asyncio.gather(*(worker.link.begin(zero) for worker in workers))
             with progress_reports(lambda: _sum(workers), options.progress_every_s, on_progress):
                 results = await asyncio.gather(*(worker.result() for worker in workers))
         finally:
-            await asyncio.gather(*(worker.end() for worker in workers))
+            await asyncio.gather(*(worker.link.end() for worker in workers))
     return zero, results
 
 
@@ -93,46 +88,25 @@ def merged(rows: Sequence[list[Row]]) -> list[Row]:
 
 
 class _Worker:
-    """A worker process, seen from its parent."""
+    """A worker with its share of the load, and what is known of it so far."""
 
-    def __init__(self, number: int, trace: Trace) -> None:
+    def __init__(self, number: int, trace: Trace, link: WorkerLink) -> None:
         self._number = number
         self._trace = trace
-        self._process: Process | None = None
-        self._stopped = False
+        self.link = link
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
         self._answers: list[LiveAnswer] = []
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
-        """Start the process and wait until it is ready or has died."""
-        self._process = await asyncio.create_subprocess_exec(
-            *python_command("-m", "loadtest.run.worker"),
-            stdin=PIPE,
-            stdout=PIPE,
-            env=python_environment(),
-            start_new_session=True,  # Ctrl-C in a terminal reaches the parent alone.
-        )
-        self.send(WorkerJob(endpoint, self._trace, options))
-        if self._stopped:
-            self.stop()
-        message = await self._receive()
+        """Start the worker and wait until it is ready or has died."""
+        await self.link.start(WorkerJob(endpoint, self._trace, options))
+        message = await self.link.receive()
         if isinstance(message, ServetwinError):
             raise message
 
-    def send(self, message: object) -> None:
-        """Send a message, unless the worker has been stopped."""
-        if (pipe := self._stdin) and not pipe.is_closing():
-            pipe.write(packed(message))
-
-    def stop(self) -> None:
-        """Make the worker hand in what it has."""
-        self._stopped = True
-        if self._stdin:
-            self._stdin.close()
-
     async def result(self) -> WorkerResult:
         """Wait until the worker hands in its result or dies, and return the result."""
-        while isinstance(message := await self._receive(), Progress):
+        while isinstance(message := await self.link.receive(), Progress):
             self.progress = message
             self._answers += message.answers
         return message if isinstance(message, WorkerResult) else await self._lost()
@@ -142,33 +116,9 @@ class _Worker:
         fresh, self._answers = self._answers, []
         return fresh
 
-    async def end(self) -> None:
-        """Kill the process if it still runs, and wait for its end."""
-        if self._process:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            self.stop()
-
-    @property
-    def _stdin(self) -> asyncio.StreamWriter | None:
-        return self._process.stdin if self._process else None
-
-    async def _receive(self) -> Any:
-        """Wait for the next message; None when the process has died."""
-        assert self._process
-        assert self._process.stdout
-        try:
-            (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
-            return pickle.loads(await self._process.stdout.readexactly(length))
-        except asyncio.IncompleteReadError:
-            return None
-
     async def _lost(self) -> WorkerResult:
-        assert self._process
-        code = await self._process.wait()
         reason = (
-            f"process {self._number + 1} of the load test ended with exit code {code} before it "
+            f"process {self._number + 1} of the load test {await self.link.death()} before it "
             f"handed in its records: what became of its {len(self._trace)} requests is not known"
         )
         sends = [ScheduledRequest(request.arrival_s, request, b"") for request in self._trace]
@@ -179,7 +129,7 @@ class _Worker:
 
 def _stop(workers: Sequence[_Worker]) -> None:
     for worker in workers:
-        worker.stop()
+        worker.link.stop()
 
 
 def _sum(workers: Sequence[_Worker]) -> Progress:

@@ -1,0 +1,103 @@
+"""The link to one worker of a load test: what goes there, what comes back, and how it ends."""
+
+import asyncio
+import pickle
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from typing import Any, Protocol
+
+from loadtest.plan.schedule import ClockZero
+from loadtest.run.worker import LENGTH, WorkerJob, packed
+from workloads.child_process import python_command, python_environment
+
+
+class WorkerLink(Protocol):
+    """A worker, seen from the pool that gives it a share of the load.
+
+    The pool calls ``start``, and ``begin`` when all workers are ready. ``receive`` waits for the
+    next message (``loadtest.run.worker``); None means that the worker has died.
+    """
+
+    async def start(self, job: WorkerJob) -> None:
+        """Start the worker and send its job."""
+        ...
+
+    async def begin(self, zero: ClockZero) -> None:
+        """Let the worker send from this zero on, unless it has been stopped."""
+        ...
+
+    async def receive(self) -> Any:
+        """Wait for the next message; None when the worker has died."""
+        ...
+
+    def stop(self) -> None:
+        """Make the worker hand in what it has; before the start, send nothing."""
+        ...
+
+    async def death(self) -> str:
+        """Return how a worker ended that handed in no result."""
+        ...
+
+    async def end(self) -> None:
+        """Kill the worker if it still runs, and wait for its end."""
+        ...
+
+
+class ProcessLink:
+    """A worker process of this machine, on pipes."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._stopped = False
+
+    async def start(self, job: WorkerJob) -> None:
+        """Start the process and send its job."""
+        self._process = await asyncio.create_subprocess_exec(
+            *python_command("-m", "loadtest.run.worker"),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=python_environment(),
+            start_new_session=True,  # Ctrl-C in a terminal reaches the parent alone.
+        )
+        self._send(job)
+        if self._stopped:
+            self.stop()
+
+    async def begin(self, zero: ClockZero) -> None:
+        """Send the zero, which is on the clock of all processes of a machine."""
+        self._send(zero)
+
+    async def receive(self) -> Any:
+        """Wait for the next message; None when the process has died."""
+        assert self._process
+        assert self._process.stdout
+        try:
+            (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
+            return pickle.loads(await self._process.stdout.readexactly(length))
+        except asyncio.IncompleteReadError:
+            return None
+
+    def stop(self) -> None:
+        """End the messages to the worker, at which it hands in what it has."""
+        self._stopped = True
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+
+    async def death(self) -> str:
+        """Wait for the end of the process and return its exit code."""
+        assert self._process
+        return f"ended with exit code {await self._process.wait()}"
+
+    async def end(self) -> None:
+        """Kill the process if it still runs, and wait for its end."""
+        if self._process:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            self.stop()
+
+    def _send(self, message: object) -> None:
+        assert self._process
+        pipe = self._process.stdin
+        if pipe and not pipe.is_closing():
+            pipe.write(packed(message))
