@@ -97,7 +97,7 @@ def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]
 
 
 _REASONS = {
-    "CERTIFICATE_VERIFY_FAILED": "no authority vouches for it; name its CA in SSL_CERT_FILE, or give --insecure",
+    "CERTIFICATE_VERIFY_FAILED": "not trusted: name its CA in SSL_CERT_FILE, or give --insecure",
     "WRONG_VERSION_NUMBER": "it does not speak TLS there; try http://",
     "record layer failure": "it does not speak TLS there; try http://",
     "SSL": "the TLS handshake failed; is this the server's TLS port?",

@@ -70,7 +70,7 @@ def test_a_server_that_never_answers(listener: socket.socket) -> None:
 ERRORS: dict[str, tuple[httpx.HTTPError, str]] = {
     "certificate": (
         httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"),
-        "no authority vouches for it; name its CA in SSL_CERT_FILE, or give --insecure",
+        "not trusted: name its CA in SSL_CERT_FILE, or give --insecure",
     ),
     "handshake": (
         httpx.ConnectError("[SSL: TLSV1_ALERT] alert"),
