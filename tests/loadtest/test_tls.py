@@ -40,10 +40,10 @@ def server(certificate: tuple[Path, Path]) -> Iterator[ScriptedServer]:
         yield running
 
 
-def reported(server: ScriptedServer, *, insecure: bool = False, **options: int) -> str:
+def reported(server: ScriptedServer, *, insecure: bool = False, processes: int = 1) -> str:
     """The report of a load test of which every request finished."""
     endpoint = probe(server.url, insecure=insecure)
-    run = run_load_test(endpoint, trace_of(0.0, 0.01), options=LoadOptions(**options))
+    run = run_load_test(endpoint, trace_of(0.0, 0.01), options=LoadOptions(processes=processes))
     assert run.requests["status"].tolist() == ["finished"] * 2
     assert run.scenario["endpoint"]["insecure"] is insecure
     return render_report(run)
