@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from app.scenario.common_options import GateOptions, Json
-from app.scenario.option_groups import takes_options
+from app.scenario.option_groups import Only, takes_options
 
 
 @takes_options
@@ -18,7 +18,7 @@ def compare(
         Argument(metavar="BASELINE", help="Run folder of loadtest or replay, or a folder of runs."),
     ],
     candidates: Annotated[list[Path], Argument(metavar="RUN...", help="What is judged, alike.")],
-    options: GateOptions,
+    options: Annotated[GateOptions, Only("baseline", "allow")],
     gate: Annotated[
         bool, Option("--gate", help="Exit with 0 if the RUNs hold, 1 if refuted, 3 if unknown.")
     ] = False,

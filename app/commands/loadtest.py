@@ -1,7 +1,7 @@
 """``servetwin loadtest``: send a load to a live endpoint and see what clients see."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
@@ -30,6 +30,7 @@ from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
+    from loadtest.report.fail_conditions import Finding
     from loadtest.report.server_metrics import ServerWatch
     from loadtest.run.client import LoadOptions, OnProgress, Progress
     from sim.records.run import Run
@@ -78,6 +79,7 @@ def loadtest(
     The API key, where one is needed, comes from an environment variable.
     """
     from loadtest.plan.context_limit import within_context
+    from loadtest.report.fail_conditions import judge_conditions
     from loadtest.report.gate import judge
     from loadtest.report.slo import parse_slo
     from loadtest.run.stop_signals import signals_deferred
@@ -85,6 +87,7 @@ def loadtest(
     if html:
         require_plotly()
     limits, allowed = parse_slo(slo) if slo else None, gate.limits()
+    conditions = gate.fail_conditions(slo)
     load = replace(load, seed=seed)
     sending = load.options(timeout_s=timeout, processes=processes)
     requests = load.trace()
@@ -106,17 +109,28 @@ def loadtest(
     folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
     test = _LoadTest(requests, load, sending, folder, live)
     if other:
-        test.in_turns(probed, other, turns, allowed, json)
+        test.in_turns(
+            probed,
+            other,
+            turns,
+            allowed,
+            json,
+            lambda run: judge_conditions(conditions, run, limits),
+        )
         return
     run, watch = test.of(probed)
     with signals_deferred(), saved(run, folder) as kept:
         typer.echo(_server_said(watch, run, kept), err=True)
         found = compared(run, predicted) if predicted else None
         judged = judge(baselines, {str(kept): run}, allowed) if baselines else None
-        typer.echo((as_json if json else as_text)(run, limits, kept, found, judged))
+        findings = judge_conditions(conditions, run, limits)
+        if json:
+            typer.echo(as_json(run, limits, kept, findings, found, judged))
+        else:
+            typer.echo(as_text(run, limits, kept, found, judged))
         if predicted and not json:
             typer.echo("\n" + as_sent(predicted, run, requests))
-        if wrong := complaint(run, found, kept, judged):
+        if wrong := complaint(run, kept, findings, found, judged):
             typer.echo(f"servetwin: {wrong[0]}", err=True)
         if html:
             write_html([kept, *([against] if against else [])], slo, html)
@@ -157,11 +171,13 @@ class _LoadTest:
         turns: int,
         allowed: Mapping[str, float],
         json: bool,
+        find: "Callable[[Run], list[Finding]]",
     ) -> None:
         """Send the load to both in turns, the baseline first and last, and judge; A/B/A.
 
         The runs are in ``baseline/1``, ``run/1``, ``baseline/2`` ... of the folder. Each has
-        prompts of its own, so that no prefix cache favours the second run of a server.
+        prompts of its own, so that no prefix cache favours the second run of a server. ``find``
+        says which conditions a run of the judged server fails.
         """
         from loadtest.report.gate import judge
         from loadtest.report.gate_report import render_gate
@@ -180,7 +196,9 @@ class _LoadTest:
                 raise typer.Exit(1)
         found = judge(*sides, allowed)
         typer.echo(dumps(found.as_dict()) if json else render_gate(found))
-        if wrong := gate_complaint(found):
+        runs = sides[1].items()
+        wrongs = [complaint(run, Path(at), find(run)) for at, run in runs]
+        if wrong := next(filter(None, [*wrongs, gate_complaint(found)]), None):
             typer.echo(f"servetwin: {wrong[0]}", err=True)
             raise typer.Exit(wrong[1])
 

@@ -1,11 +1,13 @@
 """What a load test tells at its end: as text, as JSON, and why it failed."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loadtest.report.comparison import Comparison, RequestDifferences
+    from loadtest.report.fail_conditions import Finding
     from loadtest.report.gate import Gate
     from sim.records.metrics import SLO
     from sim.records.run import Run
@@ -48,11 +50,13 @@ def as_json(
     run: "Run",
     slo: "SLO | None",
     folder: Path,
+    findings: "Sequence[Finding]",
     found: "Compared | None",
     gate: "Gate | None" = None,
 ) -> str:
     """Return the report as one JSON object."""
     answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
+    answer["fail_if"] = [finding.as_dict() for finding in findings]
     if found:
         comparison, differences = found
         answer["comparison"] = comparison.as_dict()
@@ -76,10 +80,15 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
 
 
 def complaint(
-    run: "Run", found: "Compared | None", folder: Path, gate: "Gate | None" = None
+    run: "Run",
+    folder: Path,
+    findings: "Sequence[Finding]",
+    found: "Compared | None" = None,
+    gate: "Gate | None" = None,
 ) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
     from loadtest.report.comparison import EXIT_CODES
+    from loadtest.report.fail_conditions import failed_line
     from loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]
@@ -92,6 +101,10 @@ def complaint(
     if not finished:
         advice = hint(delivered["first_messages"])
         return "no request finished" + (f": {advice}" if advice else ""), 1
+    if lost := delivered.get("lost_processes"):
+        return f"{lost} of {delivered['processes']} processes of the load test died", 1
+    if failed := failed_line(findings):
+        return failed, 1
     if gate:
         return gate_complaint(gate)
     outcome = found[0].outcome if found else "holds"

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from loadtest.report.load_notes import load_notes, wrapped
+from loadtest.report.records import gaps_s
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
 from sim.records.steady_part import describe_steady
@@ -108,7 +108,7 @@ def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
         ("TTFT from sent, ms", describe(finished["ttft_sent_s"]), 1e3),
         *([("TTFO, ms", describe(finished["ttfo_s"]), 1e3)] if _has_reasoning(finished) else []),
         (_LATENCY_ROWS["tpot_s"], summary["tpot_s"], 1e3),
-        ("chunk gap (ITL), ms", describe(_gaps_s(finished["chunk_s"])), 1e3),
+        ("chunk gap (ITL), ms", describe(gaps_s(finished["chunk_s"])), 1e3),
         (_LATENCY_ROWS["e2e_s"], summary["e2e_s"], 1e3),
         ("decode TPS, tokens/s", summary["decode_tps"], 1.0),
         ("request TPS, tokens/s", summary["request_tps"], 1.0),
@@ -156,11 +156,6 @@ def _cell(figures: Mapping[str, Any], point: str, scale: float) -> str:
         return f"{'-':>10} "
     mark = "*" if point == "p99" and figures["count"] < _FIRM_P99 else " "
     return f"{figures[point] * scale:>10.2f}{mark}"
-
-
-def _gaps_s(chunk_s: pd.Series) -> pd.Series:
-    gaps = [np.diff(stamps) for stamps in chunk_s]
-    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
 
 
 def _totals(summary: Mapping[str, Any]) -> str:

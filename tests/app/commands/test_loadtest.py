@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,37 @@ def test_prompts_that_the_server_knew_are_a_warning(
     run = load_run(tmp_path / "run")
     assert run.meta["prompt_salt"] == "mine"
     assert run.extra["prompt_cache"]["cached_share"] == cached / 7
+
+
+TURNS = count()
+
+
+def half(body: dict[str, object]) -> Reply:
+    """Every second request fails."""
+    return stream_of(3) if next(TURNS) % 2 else Reply((b"boom",), 500)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"), [((), 1), (("failed>49%",), 1), (("failed>50%", "e2e_p99>9s"), 0)]
+)
+def test_failures_above_a_limit_fail_the_command(
+    trace_file: Path, tmp_path: Path, conditions: tuple[str, ...], code: int
+) -> None:
+    asked = [part for condition in conditions for part in ("--fail-if", condition)]
+    result, _ = served(half, trace_file, "--json", "--out", str(tmp_path / "run"), *asked)
+    assert result.exit_code == code, result.output
+    findings = json.loads(result.stdout)["fail_if"]
+    assert [finding["condition"] for finding in findings] == [*(conditions or ["failed>10%"])]
+    assert findings[0]["value"] == 0.5
+    assert [finding["failed"] for finding in findings] == [bool(code), False][: len(findings)]
+    said = f"servetwin: failed by {findings[0]['condition']}: it is 50 %, "
+    assert (said in result.stderr.splitlines()[-1]) == bool(code)
+
+
+def test_a_condition_that_cannot_be_read_sends_nothing(trace_file: Path, tmp_path: Path) -> None:
+    result, server = served(half, trace_file, "--fail-if", "ttft_p99>500")
+    assert isinstance(result.exception, LoadTestError)
+    assert not server.arrivals
 
 
 def test_json_is_one_object(trace_file: Path, tmp_path: Path) -> None:
