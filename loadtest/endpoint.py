@@ -34,8 +34,9 @@ class Endpoint:
 
     ``base_url`` ends in ``/v1``, whether or not the ``dialect`` has its paths there. ``prompt``
     says whether prompts are sent as token ids (exact lengths and shared prefixes) or as text of one
-    word per token. ``force_length`` requests exactly the output length of the trace, with the
-    fields that the dialect has for it. ``headers`` are the extra headers, their values hidden.
+    word per token; a real prompt of a request is sent as it is. ``force_length`` requests exactly
+    the output length of the trace, with the fields that the dialect has for it. ``headers`` are the
+    extra headers, their values hidden.
     """
 
     base_url: str
@@ -61,8 +62,14 @@ class Endpoint:
 
     def body(self, request: Request) -> bytes:
         """Return the JSON body of a request."""
-        prompt = self._prompt(request)
-        prepared = PreparedRequest(self.model, prompt, request.output_tokens, self.force_length)
+        messages = () if isinstance(request.prompt, str) else request.prompt or ()
+        prepared = PreparedRequest(
+            self.model,
+            "" if messages else self._prompt(request),
+            request.output_tokens,
+            self.force_length,
+            messages,
+        )
         fields = DIALECTS[self.dialect].body(self.api, prepared)
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -75,6 +82,8 @@ class Endpoint:
         return replace(self, salt="/".join([salt, *map(str, load)]))
 
     def _prompt(self, request: Request) -> list[int] | str:
+        if isinstance(request.prompt, str):
+            return request.prompt
         salt = self.salt or ""
         if self.prompt == "text" or self.api == "chat":
             return prompt_text(request, salt)

@@ -12,7 +12,7 @@ import html
 import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
@@ -37,19 +37,20 @@ def shown_headers() -> dict[str, str]:
     return dict.fromkeys(extra_headers(), HIDDEN)
 
 
-def redact(text: str) -> str:
-    """Return a text on one line, with every secret in it hidden."""
-    return " ".join(hide_secrets(text).split())
+def redact(text: str, more: Iterable[str] = ()) -> str:
+    """Return a text on one line, with every secret in it hidden, also those in ``more``."""
+    return " ".join(hide_secrets(text, more=more).split())
 
 
-def hide_secrets(text: str, most: int | None = None) -> str:
+def hide_secrets(text: str, most: int | None = None, more: Iterable[str] = ()) -> str:
     """Return a text with every secret in it hidden; at most the first ``most`` characters of it.
 
-    Only then is it cut, so that no part of a secret is left at its end.
+    Only then is it cut, so that no part of a secret is left at its end. ``more`` are secrets beside
+    the key and the headers of all requests, such as those of one request.
     """
     if most is not None:
         text = text[: most + _AHEAD]
-    return _hiding(tuple(secret_values())).hide(text)[:most]
+    return _hiding((*secret_values(), *more)).hide(text)[:most]
 
 
 class _Hiding:

@@ -54,6 +54,13 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Check true or false."""
+    if not isinstance(value, bool):
+        raise RowError(name, "neither true nor false", value)
+    return value
+
+
 def one_of(*choices: str) -> Check:
     """Return a check for one of a few strings."""
 

@@ -38,15 +38,19 @@ def _header(trace: Trace) -> dict[str, Any]:
         header["block_tokens"] = block_sizes.pop()
     if trace.clock_s is not None:
         header["clock_s"] = trace.clock_s
+    if not trace.timed:
+        header["timed"] = False
     if trace.notes:
         header["notes"] = trace.notes
     return header
 
 
 def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that differ from their defaults and from the header."""
+    """Return the fields that differ from their defaults and from the header, and no secrets."""
     record = {}
     for field in fields(Request):
+        if field.name == "headers":
+            continue
         value = getattr(request, field.name)
         said = field.name == "block_tokens" and field.name in header
         if not said and (field.default is MISSING or value != field.default):

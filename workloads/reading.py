@@ -1,6 +1,6 @@
 """Reading a trace in any known format, with errors that name the file, the line and the field."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -9,6 +9,7 @@ from workloads.errors import TraceError
 from workloads.files import open_text
 from workloads.generators.parents import without_failed
 from workloads.readers import weka
+from workloads.readers.dataset import is_dataset, read_dataset
 from workloads.readers.registry import READERS, Reader
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
@@ -18,6 +19,10 @@ from workloads.transform import spread_ties as spread
 MANY_TIES = 0.2
 """Above this share of equal neighbouring stamps a note warns of the ties."""
 
+
+_NO_HEADER_COLUMNS = (
+    "--header-columns: wants prompts (CSV, JSON), chats, conversations or a trace of servetwin"
+)
 
 SESSION_RATE_PER_S = 0.1
 """Default rate at which the sessions of a directory start, per second."""
@@ -32,28 +37,39 @@ def read_trace(
     format: str | None = None,
     session_rate_per_s: float = SESSION_RATE_PER_S,
     keep_failed: bool = False,
+    header_columns: Mapping[str, str] | None = None,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
     ``format`` is a registered reader (``workloads.readers.registry``) or ``path.py:Class``.
 
-    A directory is read as agentic sessions, one file each, which start at random (by ``seed``),
-    ``session_rate_per_s`` on average. Up to ``max_bad_rows`` malformed rows are skipped and listed
-    in the trace's notes. With ``spread_ties``, arrivals in one tick of a coarse clock are spread
-    over it by ``seed``. Failed rows are left out unless ``keep_failed``, rows out of order are
-    sorted (stably); both make a note.
+    Parquet and Arrow files, and a directory of them, are a dataset of prompts
+    (``workloads.readers.dataset``). Another directory is read as agentic sessions, one file each,
+    which start at random (by ``seed``), ``session_rate_per_s`` on average.
+
+    Up to ``max_bad_rows`` malformed rows are skipped and listed in the trace's notes. With
+    ``spread_ties``, arrivals in one tick of a coarse clock are spread over it by ``seed``. Failed
+    rows are left out unless ``keep_failed``, rows out of order are sorted (stably); both make a
+    note. ``header_columns`` are columns with HTTP headers, by the names of these
+    (``workloads.header_columns``).
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
     path, bad = Path(path), BadRows(max_bad_rows)
-    if path.is_dir():
+    if is_dataset(path):
+        if format is not None:
+            raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
+        trace = read_dataset(path, bad, header_columns or {})
+    elif path.is_dir():
         if format is not None and READERS.find(format) is not weka:
             raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
     else:
         with open_text(path) as lines:
-            rows = Rows(path, lines, bad)
+            rows = Rows(path, lines, bad, header_columns)
             trace = _reader(rows, format).read(rows)
+    if header_columns and trace.requests and not any(request.headers for request in trace):
+        raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed)
     if not trace.requests:
         raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *bad.notes]))
@@ -79,7 +95,7 @@ def _tidied(trace: Trace, keep_failed: bool) -> Trace:
     requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
     requests = _with_fitting_ids(requests, notes)
     requests = _sorted(requests, notes)
-    _warn_of_ties(requests, notes)
+    _warn_of_ties(requests, notes, timed=trace.timed)
     _warn_of_followers(requests, notes)
     return replace(trace, requests=tuple(requests), notes=tuple(notes))
 
@@ -115,9 +131,9 @@ def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
     return sorted(requests, key=lambda request: request.arrival_s)
 
 
-def _warn_of_ties(requests: list[Request], notes: list[str]) -> None:
+def _warn_of_ties(requests: list[Request], notes: list[str], *, timed: bool) -> None:
     ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
-    if requests and ties > MANY_TIES * (len(requests) - 1):
+    if timed and requests and ties > MANY_TIES * (len(requests) - 1):
         notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")
 
 

@@ -1,8 +1,10 @@
 """One request of a trace, in the canonical fields that every reader produces."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from workloads.prompt_fields import PromptContent
 
 RequestStatus = Literal["ok", "failed"]
 CANCELLED_BY_TEST = "cancelled_by_test"
@@ -44,6 +46,12 @@ class Request:
     status: RequestStatus = "ok"
     modal: Mapping[str, int] | None = None
     source_line: int | None = None
+    prompt: PromptContent | None = None
+    """What the client really says; without it a prompt is made of its length."""
+    answer: str | None = None
+    """The answer in the source: only its length counts."""
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    """HTTP headers of this request alone; they may be secrets and are never written."""
 
     @property
     def total_tokens(self) -> int:

@@ -1,12 +1,13 @@
 """The rows of a trace file, and the bad ones among them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workloads.errors import TraceError
+from workloads.json_array import numbered_rows
 
 _SHOWN_CHARACTERS = 60
 
@@ -53,14 +54,24 @@ class BadRows:
 class Rows:
     """The numbered, non-blank rows of a file; bad ones go to ``bad``.
 
-    Lines are counted from 1 in the decompressed file.
+    Lines are counted from 1 in the decompressed file. The elements of a JSON array are rows too
+    (``is_array``). ``header_columns`` are the columns that hold HTTP headers, by the names of these
+    (``workloads.header_columns``); the readers of prompts and of our own traces know them.
     """
 
-    def __init__(self, path: Path, lines: Iterable[str], bad: BadRows) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lines: Iterable[str],
+        bad: BadRows,
+        header_columns: Mapping[str, str] | None = None,
+    ) -> None:
         self.path = path
         self.source = path.name.split(".")[0] or path.name
+        self.header_columns = header_columns or {}
         self._bad = bad
-        numbered = ((line, text.strip()) for line, text in enumerate(lines, 1))
+        self.is_array, self._numbered = numbered_rows(lines)
+        numbered = ((line, text.strip()) for line, text in self._numbered)
         self._rows: Iterator[tuple[int, str]] = (row for row in numbered if row[1])
 
     def peek(self) -> tuple[int, str]:
@@ -78,7 +89,7 @@ class Rows:
         """Return the next row and its line number."""
         line, text = next(self._rows)
         try:
-            return line, _utf8(text)
+            return line, utf8(text)
         except RowError as error:
             raise self.failure(line, error) from None
 
@@ -87,16 +98,20 @@ class Rows:
         parsed = []
         for line, text in self._rows:
             try:
-                parsed.append(parse_row(line, _utf8(text)))
+                parsed.append(parse_row(line, utf8(text)))
             except RowError as error:
                 self.reject(line, error)
         return parsed
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Return the lines that are left as they are in the file, blank ones included."""
+        return self._numbered
 
     def whole(self) -> tuple[int, str]:
         """Return all rows as one text, for a file that is one record, and the line it starts at."""
         line, first = self.take()
         try:
-            return line, "\n".join([first, *(_utf8(text) for _, text in self._rows)])
+            return line, "\n".join([first, *(utf8(text) for _, text in self._rows)])
         except RowError as error:
             raise self.failure(line, error) from None
 
@@ -114,7 +129,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _utf8(text: str) -> str:
+def utf8(text: str) -> str:
+    """Return a text without change. Raises ``RowError`` where its bytes were not UTF-8."""
     if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
         raise RowError("row", "not UTF-8", text)
     return text

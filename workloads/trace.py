@@ -1,7 +1,7 @@
 """A trace: requests in the order of their arrival, and where they came from."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workloads.request import Request
 
@@ -11,13 +11,15 @@ class Trace:
     """Requests sorted by arrival (ties keep file order), with the name and notes of their source.
 
     ``clock_s`` is the resolution of the source's clock where it is coarse enough to make ties
-    (Mooncake: 3 s). ``notes`` say what was done to the rows, for the reports.
+    (Mooncake: 3 s). ``notes`` say what was done to the rows, for the reports. Without ``timed`` the
+    source has no times: all requests arrive at 0.
     """
 
     requests: tuple[Request, ...]
     source: str
     clock_s: float | None = None
     notes: tuple[str, ...] = field(default=())
+    timed: bool = True
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -39,4 +41,4 @@ class Trace:
 
     def replaced(self, requests: Sequence[Request], note: str) -> "Trace":
         """Return the trace with other requests and a note that gives the reason."""
-        return Trace(tuple(requests), self.source, self.clock_s, (*self.notes, note))
+        return replace(self, requests=tuple(requests), notes=(*self.notes, note))

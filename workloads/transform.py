@@ -12,6 +12,7 @@ import numpy as np
 from workloads.errors import TraceError
 from workloads.generators.arrivals import check_not_negative, check_positive
 from workloads.generators.parents import detach_orphans
+from workloads.generators.untimed import with_arrivals
 from workloads.request import Request
 from workloads.rows import counted
 from workloads.trace import Trace
@@ -38,9 +39,14 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
     return replace(trace, clock_s=clock_s).replaced(requests, f"rate scaled by {factor:g}")
 
 
-def at_rate(trace: Trace, rate_per_s: float) -> Trace:
-    """Scale the trace to a mean rate of ``rate_per_s``. Raises TraceError where it has no rate."""
+def at_rate(trace: Trace, rate_per_s: float, seed: int = 0) -> Trace:
+    """Scale the trace to a mean rate of ``rate_per_s``. Raises TraceError where it has no rate.
+
+    A trace without times gets those of a Poisson process, drawn by ``seed``.
+    """
     check_positive("rate", rate_per_s)
+    if not trace.timed:
+        return with_arrivals(trace, rate_per_s, seed)
     if not trace.rate_per_s:
         raise TraceError("a trace whose requests all arrive at once has no rate to scale")
     return scale_rate(trace, rate_per_s / trace.rate_per_s)

@@ -97,6 +97,7 @@ def loadtest(
             "--baseline: users that send until --duration send as many as the server is fast; give "
             "--limit N, so that both have the same requests"
         )
+    endpoint = endpoint.for_prompts(requests)
     probed = endpoint.probe(url)
     too_long = endpoint.on_too_long
     requests = within_context(requests, probed, too_long.value if too_long else None)

@@ -1,14 +1,17 @@
 """Options of a live endpoint: where it is and how requests are put to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
+from workloads.errors import LoadTestError
+
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
+    from workloads.trace import Trace
 
 
 class ApiChoice(StrEnum):
@@ -71,6 +74,22 @@ class EndpointOptions:
     """Accept every certificate; the report says so."""
     on_too_long: Annotated[TooLongChoice | None, Option()] = None
     """Requests longer than the server's context: leave them out or shorten them."""
+
+    def for_prompts(self, trace: "Trace") -> "EndpointOptions":
+        """Return the options with the API and the form that real prompts of a trace need.
+
+        Raises ``LoadTestError`` where other ones were chosen.
+        """
+        real = [request.prompt for request in trace if request.prompt is not None]
+        if not real:
+            return self
+        if self.prompt == PromptChoice.ids:
+            raise LoadTestError("--prompt ids: the trace has real prompts, which are sent as text")
+        if all(isinstance(prompt, str) for prompt in real):
+            return replace(self, prompt=PromptChoice.text)
+        if self.api not in (None, ApiChoice.chat):
+            raise LoadTestError(f"--api {self.api}: the trace has chats; leave it out, or use chat")
+        return replace(self, prompt=PromptChoice.text, api=ApiChoice.chat)
 
     def probe(self, url: str) -> "Endpoint":
         """Find out what answers at ``url``; raises ``LoadTestError`` where nothing usable does."""

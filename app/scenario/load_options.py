@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from workloads.generators.arrivals import ArrivalProcess
     from workloads.trace import Trace
 
+OWN_LENGTHS = (
+    "--prompt-tokens and --output-tokens are of a generated load, and --trace has its own lengths; "
+    "--prompt-scale and --output-scale change them"
+)
 ENDLESS_REQUESTS = 1000
 """Requests that users take in turn until the end, where no option says how many."""
 
@@ -46,7 +50,9 @@ class LoadChoice:
     prompt_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
     """Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ..."""
     output_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
-    """Generated outputs, alike."""
+    """Generated outputs, or those of real prompts, alike."""
+    header_columns: Annotated[str | None, Option(metavar="COLUMN=HEADER,...")] = None
+    """Columns of the trace with an HTTP header of each request; values are not stored."""
     think_time: Annotated[str | None, Option(metavar="S|DISTRIBUTION[:KEY=N,...]")] = None
     """Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1."""
     ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
@@ -129,13 +135,12 @@ class LoadChoice:
         yield from self._contradictions_of_the_source()
         if self.concurrency is None and (self.think_time is not None or self.ramp_up_s):
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
+        if self.path is None and self.header_columns:
+            yield "--header-columns are of a trace: give --trace as well"
         if self.path is None and (self.shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
             yield "--start, --end, --loop and scales are of a trace: give --trace as well"
-        if self.path is not None and (self.prompt_tokens or self.output_tokens):
-            yield (
-                "--prompt-tokens and --output-tokens are of a generated load, and --trace has its "
-                "own lengths; --prompt-scale and --output-scale change them"
-            )
+        if self.path is not None and self.prompt_tokens:
+            yield OWN_LENGTHS
         if self.concurrency is not None and self.closed_loop is False:
             yield "--open-loop and --concurrency exclude each other: users wait for their answers"
         if (self.rate_per_s, self.shape.rate_scale, self.time_scale).count(None) < 2:
@@ -162,13 +167,27 @@ class LoadChoice:
 
     def _read(self) -> "Trace":
         from loadtest.plan.repeats import looped
+        from workloads.header_columns import parse_header_columns
 
         assert self.path
         shape = self.shape
         if self.time_scale is not None:
             shape = replace(shape, rate_scale=1 / self.time_scale)
         options = TraceOptions(**asdict(shape), limit=self.limit, rate_per_s=self.rate_per_s)
-        return looped(replace(options, path=self.path, seed=self.seed).read(), self.loop)
+        columns = parse_header_columns(self.header_columns) if self.header_columns else None
+        options = replace(options, path=self.path, seed=self.seed, header_columns=columns)
+        return looped(self._with_outputs(options.read()), self.loop)
+
+    def _with_outputs(self, trace: "Trace") -> "Trace":
+        """Return real prompts with the output lengths of the options, where there are any."""
+        from workloads.generators.untimed import with_output_lengths
+
+        if self.output_tokens is None:
+            return trace
+        if any(request.prompt is None for request in trace):
+            raise LoadTestError(OWN_LENGTHS)
+        outputs = lengths_of(self.output_tokens, DEFAULT_OUTPUT, "--output-tokens").distribution()
+        return with_output_lengths(trace, outputs, self.output_tokens, self.seed)
 
     def _generated(self) -> "Trace":
         from workloads.generators.arrivals import ConstantArrivals

@@ -1,5 +1,6 @@
 """Options that say which part of a trace is taken, and how it is scaled."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -39,6 +40,8 @@ class TraceShape:
     """Scale output lengths."""
     rate_scale: Annotated[float | None, Option()] = None
     """2 = twice the arrival rate."""
+    tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
+    """Local tokenizer.json: exact lengths of real prompts."""
 
 
 WHOLE_TRACE = TraceShape()
@@ -57,6 +60,7 @@ class TraceOptions(TraceShape):
     """Error of the declared output lengths (queue_order=sjf)."""
     path: Path | None = None
     seed: int = 0
+    header_columns: Mapping[str, str] | None = None
 
     def read(self) -> "Trace":
         """Read the trace and transform it.
@@ -74,6 +78,7 @@ class TraceOptions(TraceShape):
             spread_ties=self.spread_ties,
             format=self.reader,
             session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
+            header_columns=self.header_columns,
         )
         return self.transform(trace)
 
@@ -89,6 +94,7 @@ class TraceOptions(TraceShape):
     def transform(self, trace: "Trace") -> "Trace":
         """Return the part of ``trace`` that the options choose, scaled as they say."""
         from workloads import transform
+        from workloads.tokenizer import LocalTokenizer
 
         if self.rate_scale is not None and self.rate_per_s is not None:
             raise TraceError("--rate and --rate-scale exclude each other; give one")
@@ -97,13 +103,17 @@ class TraceOptions(TraceShape):
             trace = transform.window(trace, self.start_s or 0.0, end_s)
         if self.limit is not None:
             trace = transform.limit(trace, self.limit)
+        if self.tokenizer is not None:
+            trace = LocalTokenizer(Path(self.tokenizer)).counted(trace)
+        if self.prompt_scale != 1.0 and any(request.prompt is not None for request in trace):
+            raise TraceError("--prompt-scale: real prompts have the lengths that they have")
         if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
             scales = {"prompt": self.prompt_scale, "output": self.output_scale}
             trace = transform.scale_tokens(trace, **scales)
         if self.rate_scale is not None:
             trace = transform.scale_rate(trace, self.rate_scale)
         if self.rate_per_s is not None:
-            trace = transform.at_rate(trace, self.rate_per_s)
+            trace = transform.at_rate(trace, self.rate_per_s, self.seed)
         if self.estimate_cv is not None:
             trace = transform.with_estimates(trace, self.estimate_cv, self.seed)
         return trace

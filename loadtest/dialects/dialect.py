@@ -10,12 +10,21 @@ Api = Literal["completions", "chat", "native"]
 
 
 class PreparedRequest(NamedTuple):
-    """A request with its prompt, token ids or text; ``force_length`` wants the exact length."""
+    """A request with its prompt: token ids, text, or on the chat API the messages of a chat.
+
+    ``force_length`` wants the exact length.
+    """
 
     model: str
     prompt: Sequence[int] | str
     output_tokens: int
     force_length: bool
+    messages: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def chat(self) -> list[Mapping[str, Any]]:
+        """The messages; without any, the prompt as one message of the user."""
+        return [*self.messages] or [{"role": "user", "content": self.prompt}]
 
 
 class ModelFacts(NamedTuple):

@@ -29,11 +29,10 @@ class OpenAI(Dialect):
         return _PATHS[api]
 
     def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
-        """Return a body with a prompt, or with one user message."""
-        chat = {"messages": [{"role": "user", "content": request.prompt}]}
+        """Return a body with a prompt, or with messages."""
         return {
             "model": request.model,
-            **(chat if api == "chat" else {"prompt": request.prompt}),
+            **({"messages": request.chat} if api == "chat" else {"prompt": request.prompt}),
             "max_tokens": request.output_tokens,
             **(self.exactly(request.output_tokens) if request.force_length else {}),
             "temperature": 0,

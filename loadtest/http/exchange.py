@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,9 +79,13 @@ async def run_exchange(
     exchange: Exchange,
     timeout_s: float,
     hangs_up: HangsUp | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Post ``body`` and record the answer, or the failure, into ``exchange``."""
-    request = client.build_request("POST", url, content=body)
+    """Post ``body`` and record the answer, or the failure, into ``exchange``.
+
+    ``headers`` are those of this request alone.
+    """
+    request = client.build_request("POST", url, content=body, headers=headers)
     try:
         async with asyncio.timeout(timeout_s):
             await _receive(client, request, exchange, hangs_up)

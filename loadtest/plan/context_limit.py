@@ -33,6 +33,10 @@ def within_context(trace: Trace, endpoint: Endpoint, on_too_long: OnTooLong | No
     if on_too_long == "drop":
         return clip_context(trace, limit)
     if on_too_long == "clip":
+        if any(request.prompt is not None for request in trace):
+            raise LoadTestError(
+                "--on-too-long clip: real prompts are not cut; drop leaves them out"
+            )
         note = f"{counted(too_long, 'request')} shortened to {limit:,} tokens"
         return trace.replaced([_clipped(request, limit) for request in trace], note)
     longest = max(request.total_tokens for request in trace)

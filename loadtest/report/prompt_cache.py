@@ -5,17 +5,22 @@ the server adds it to every prompt (a chat template), or because an earlier load
 makes TTFT shorter than new prompts have it, so a run where it happened is marked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from workloads.prompt_fields import texts_of
 from workloads.request import Request
 from workloads.trace import Trace
 
 TOLERANCE = 0.01
 """Share of the prompt tokens that may be cached for other reasons: a first token, a retry."""
+
+PIECE = 64
+"""Characters of a real prompt that are compared at once."""
 
 
 class CacheCounts(NamedTuple):
@@ -56,12 +61,22 @@ def shared_share(requests: list[Request]) -> float:
     """Return the share of the prompt tokens that a request before has, as a cache finds them."""
     known, shared_tokens = set[int](), 0
     for request in requests:
-        ids = request.prefix_block_ids
+        ids, block_tokens = _blocks(request)
         blocks = next((n for n, block in enumerate(ids) if block not in known), len(ids))
-        shared_tokens += min(blocks * (request.block_tokens or 0), request.prompt_tokens)
+        shared_tokens += min(round(blocks * block_tokens), request.prompt_tokens)
         known.update(ids[blocks:])
     prompt_tokens = sum(request.prompt_tokens for request in requests)
     return shared_tokens / prompt_tokens if prompt_tokens else 0.0
+
+
+def _blocks(request: Request) -> tuple[Sequence[int], float]:
+    """Return the chained ids of a prompt's blocks and their tokens; a real one's by its text."""
+    if request.prompt is None:
+        return request.prefix_block_ids, request.block_tokens or 0
+    text = "\n".join(texts_of(request.prompt))
+    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+    ids = list(accumulate(pieces, lambda before, piece: hash((before, piece)), initial=0))[1:]
+    return ids, request.prompt_tokens * PIECE / max(1, len(text))
 
 
 def prompt_cache_line(found: Mapping[str, Any], salt: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.schedule import ScheduledRequest
-from loadtest.redaction import hide_secrets
+from loadtest.redaction import hide_secrets, redact
 from loadtest.stream.stream_reader import TokenStream, read_stream
 
 Row = dict[str, Any]
@@ -36,8 +36,15 @@ def request_rows(
         stream = read(exchange)
         rows.append(_row(send, exchange, stream, zero_ns))
         if stream.failure:
-            first_messages.setdefault(stream.failure.kind, stream.failure.message)
+            _add_first_message(first_messages, send, stream.failure)
     return rows, first_messages
+
+
+def _add_first_message(messages: dict[str, str], send: ScheduledRequest, failure: Failure) -> None:
+    """Add the message of a kind of failure, without the headers of its request."""
+    if failure.kind not in messages:
+        own = send.request.headers
+        messages[failure.kind] = redact(failure.message, own.values()) if own else failure.message
 
 
 def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int) -> Row:

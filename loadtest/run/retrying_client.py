@@ -58,7 +58,10 @@ class RetryingClient:
     async def _attempt(self, send: ScheduledRequest, exchange: Exchange, timeout_s: float) -> None:
         tokens = send.hang_up.after_tokens if send.hang_up else None
         hangs_up = None if tokens is None else TokenWatch(tokens)
-        await run_exchange(self._client, self._url, send.body, exchange, timeout_s, hangs_up)
+        headers = send.request.headers
+        await run_exchange(
+            self._client, self._url, send.body, exchange, timeout_s, hangs_up, headers
+        )
         if exchange.left:
             assert send.hang_up
             exchange.failure = _hung_up(send.hang_up)

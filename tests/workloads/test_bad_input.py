@@ -117,7 +117,8 @@ NATIVE = [
     (
         "hello\n",
         "1: field 'row': no known trace format: wants the CSV header or the JSON objects of"
-        ' azure, burstgpt, vidur, weka, tracelab, bailian, mooncake, native ("hello")',
+        " sharegpt, chat, prompts, azure, burstgpt, vidur, weka, tracelab, bailian, mooncake,"
+        ' native ("hello")',
     ),
 ]
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.prompt_files import chats, sharegpt
 from workloads.errors import TraceError
 from workloads.native import write_trace
 from workloads.reading import read_trace
@@ -109,3 +110,11 @@ def test_a_trace_without_requests_is_not_written(tmp_path: Path) -> None:
 def test_nowhere_to_write(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be written: No such file or directory"):
         write_trace(TRACE, tmp_path / "none" / "t.jsonl")
+
+
+def test_real_prompts_come_back(tmp_path: Path) -> None:
+    for write in (sharegpt, chats):
+        trace = read_trace(write(tmp_path))
+        write_trace(trace, tmp_path / "again.jsonl")
+        again = read_trace(tmp_path / "again.jsonl")
+        assert (again.requests, again.timed) == (trace.requests, False)

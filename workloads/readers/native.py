@@ -1,10 +1,13 @@
 """The reader of our own JSON Lines; ``workloads.native`` writes them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from workloads import fields as check
 from workloads.generators.parents import without_broken_links
+from workloads.header_columns import request_headers, without_headers
 from workloads.native import SCHEMA
+from workloads.prompt_fields import prompt_content
 from workloads.request import Request
 from workloads.rows import RowError, Rows
 from workloads.trace import Trace
@@ -15,6 +18,7 @@ _HEADER_FIELDS: dict[str, check.Check] = {
     "block_tokens": check.integer(1),
     "clock_s": check.seconds,
     "notes": check.text_list,
+    "timed": check.boolean,
 }
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _FIELDS: dict[str, check.Check] = {
@@ -40,6 +44,8 @@ _FIELDS: dict[str, check.Check] = {
     "status": check.one_of("ok", "failed"),
     "modal": check.counts,
     "source_line": check.integer(1),
+    "prompt": prompt_content,
+    "answer": check.text,
 }
 
 
@@ -54,11 +60,13 @@ def read(rows: Rows) -> Trace:
     A file without a header is its own source: its line numbers become the ``source_line``.
     """
     header = _take_header(rows)
-    reader = _RecordReader(header or {}, rows.source, 1 if header is None else 2)
+    first_line = 1 if header is None else 2
+    reader = _RecordReader(header or {}, rows.source, first_line, rows.header_columns)
     parsed = rows.parse(reader.parse)
     requests = tuple(without_broken_links(rows, parsed, "parent_id"))
     notes = (*reader.header.get("notes", ()), *reader.notes)
-    return Trace(requests, reader.source, reader.header.get("clock_s"), notes)
+    clock_s, timed = reader.header.get("clock_s"), reader.header.get("timed", True)
+    return Trace(requests, reader.source, clock_s, notes, timed)
 
 
 def _take_header(rows: Rows) -> dict[str, Any] | None:
@@ -79,22 +87,30 @@ def _take_header(rows: Rows) -> dict[str, Any] | None:
 class _RecordReader:
     """Turns records into requests; remembers the ids and the unknown fields it has seen."""
 
-    def __init__(self, header: dict[str, Any], file_name: str, first_line: int) -> None:
+    def __init__(
+        self,
+        header: dict[str, Any],
+        file_name: str,
+        first_line: int,
+        header_columns: Mapping[str, str],
+    ) -> None:
         self.header = header
+        self._header_columns = header_columns
         self.source = header.get("source", file_name)
         self._first_line = first_line
         self._seen: set[str] = set()
         self._unknown: set[str] = set()
 
     def parse(self, line: int, row: str) -> tuple[int, Request]:
-        record = check.json_object(row)
+        whole = check.json_object(row)
+        record = without_headers(whole, self._header_columns)
         fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
         _check_together(fields)
         if fields["request_id"] in self._seen:
             raise RowError("request_id", "duplicate", fields["request_id"])
         self._seen.add(fields["request_id"])
         self._unknown.update(record.keys() - _FIELDS.keys())
-        return line, Request(**fields)
+        return line, Request(**fields, headers=request_headers(whole, self._header_columns))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ READERS: Registry[Reader] = Registry(
     "workloads.readers.registry:Reader",
     "",
     {
+        "sharegpt": "workloads.readers.sharegpt",
+        "chat": "workloads.readers.chat",
+        "prompts": "workloads.readers.prompts",
         "azure": "workloads.readers.azure",
         "burstgpt": "workloads.readers.burstgpt",
         "vidur": "workloads.readers.vidur",

@@ -92,3 +92,14 @@ def test_the_usage_is_asked_first_then_the_metrics(source: str) -> None:
 def test_a_load_without_answers_has_a_line() -> None:
     failed = rows(0).assign(status="failed")
     assert prompt_cache(failed, four(1))["cached_share"] is None
+
+
+def test_real_prompts_share_what_they_begin_with_alike() -> None:
+    system = "You are the assistant of a shop. " * 8  # 264 characters, four pieces of 64
+    requests = [
+        Request("a", 0.0, 100, 5, prompt=system + "Where is my order?"),
+        Request("b", 1.0, 100, 5, prompt=({"role": "user", "content": system + "Hi."},)),
+        Request("c", 2.0, 100, 5, prompt="Quite another one."),
+    ]
+    alike = 4 * 64 / len(system + "Hi.")
+    assert shared_share(requests) == pytest.approx(alike / 3, abs=0.01)

@@ -1,0 +1,153 @@
+"""Real prompts from files: what ``servetwin loadtest`` sends of them, and what it refuses."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.records.run import load_run
+from tests.support.command import Done, refused, servetwin
+from tests.support.dialect_servers import Kind, kinds, models, running
+from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, prompt_lines, sharegpt, table
+from workloads.native import write_trace
+from workloads.prompt_fields import estimated_tokens
+from workloads.request import Request
+from workloads.trace import Trace
+
+
+def asked(trace: Path, *options: object, kind: str = "vllm") -> tuple[Kind, Done]:
+    """What a server was asked, and what the command said."""
+    server = kinds()[kind]
+    with running(server) as url:
+        done = servetwin("loadtest", url, "--trace", trace, "--out", trace.parent / "run", *options)
+    return server, done
+
+
+def bodies(server: Kind, api: str) -> list[dict[str, Any]]:
+    assert {path for path, _ in server.asked} == {f"/v1/{api}"}
+    return sorted((body for _, body in server.asked), key=lambda body: body["max_tokens"])
+
+
+@pytest.mark.parametrize("write", [table, sharegpt, prompt_lines])
+def test_the_real_text_is_sent(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    server, done = asked(write(tmp_path))
+    assert done.code == 0, done.err
+    assert sorted(body["prompt"] for body in bodies(server, "completions")) == sorted(QUESTIONS)
+    assert "prompts as text" in done.err
+    assert "note: lengths estimated at 4 bytes a token; --tokenizer counts them" in done.out
+
+
+def test_outputs_are_as_long_as_the_file_says(tmp_path: Path) -> None:
+    lengths = [body["max_tokens"] for body in bodies(asked(table(tmp_path))[0], "completions")]
+    assert lengths == [5, 6, 7]
+    lengths = [body["max_tokens"] for body in bodies(asked(sharegpt(tmp_path))[0], "completions")]
+    assert lengths == sorted(estimated_tokens([answer]) for answer in ANSWERS)
+    server, _ = asked(prompt_lines(tmp_path), "--output-tokens", "9")
+    assert [body["max_tokens"] for body in bodies(server, "completions")] == [9, 9, 9]
+
+
+def test_a_text_is_one_message_on_the_chat_api(tmp_path: Path) -> None:
+    server, done = asked(table(tmp_path), "--api", "chat")
+    assert done.code == 0, done.err
+    said = [body["messages"] for body in bodies(server, "chat/completions")]
+    assert said == [[{"role": "user", "content": question}] for question in QUESTIONS]
+
+
+def test_chats_are_sent_as_they_are_to_the_chat_api(tmp_path: Path) -> None:
+    server, done = asked(chats(tmp_path))
+    assert done.code == 0, done.err
+    system = {"role": "system", "content": "Be brief."}
+    assert [body["messages"] for body in bodies(server, "chat/completions")] == [
+        [system, {"role": "user", "content": [{"type": "text", "text": question}]}]
+        for question in QUESTIONS
+    ]
+
+
+def test_a_rate_spreads_them_and_users_take_them_in_turn(tmp_path: Path) -> None:
+    _, done = asked(table(tmp_path), "--rate", "50")
+    assert "a Poisson process of 50/s (seed 0)" in done.out
+    scheduled_s = load_run(tmp_path / "run").requests["scheduled_s"]
+    assert scheduled_s.iloc[0] == 0.0
+    assert scheduled_s.is_monotonic_increasing
+    assert scheduled_s.iloc[-1] > 0
+    server, done = asked(table(tmp_path), "--concurrency", "1", "--out", tmp_path / "users")
+    assert done.code == 0, done.err
+    assert [body["prompt"] for _, body in server.asked] == QUESTIONS
+    again, _ = asked(tmp_path / "users" / "trace.jsonl", "--out", tmp_path / "again")
+    assert [body["prompt"] for _, body in again.asked] == QUESTIONS
+
+
+def test_headers_of_columns_are_sent_and_never_kept(tmp_path: Path) -> None:
+    server, done = asked(table(tmp_path), "--header-columns", "tenant=X-Tenant-Key")
+    assert done.code == 0, done.err
+    sent = {
+        body["prompt"]: headers["x-tenant-key"]
+        for (_, body), headers in zip(server.asked, server.headers, strict=True)
+    }
+    assert sent == dict(zip(QUESTIONS, ["red", "blue", "green"], strict=True))
+    kept = [path for path in (tmp_path / "run").iterdir() if b"blue" in path.read_bytes()]
+    assert kept == []
+
+
+def test_replay_takes_the_lengths(tmp_path: Path) -> None:
+    done = servetwin("replay", table(tmp_path), "--out", tmp_path / "run", "--replications", 0)
+    assert done.code == 0, done.err
+    assert "note: lengths estimated at 4 bytes a token; --tokenizer counts them" in done.out
+    rows = load_run(tmp_path / "run").requests
+    assert rows["output_tokens"].tolist() == [5, 6, 7]
+    assert rows["prompt_tokens"].tolist() == [estimated_tokens([text]) for text in QUESTIONS]
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "said"),
+    [
+        (table, ["--prompt", "ids"], "--prompt ids: the trace has real prompts, which are sent"),
+        (chats, ["--api", "completions"], "--api completions: the trace has chats; leave it out"),
+        (table, ["--prompt-scale", "2"], "--prompt-scale: real prompts have the lengths that"),
+        (table, ["--prompt-tokens", "9"], "--prompt-tokens and --output-tokens are of a generated"),
+        (table, ["--output-tokens", "x"], "--output-tokens: unknown 'x'"),
+        (table, ["--header-columns", "x=X-X"], "prompts.csv:2: field 'x': missing; --header-col"),
+        (table, ["--header-columns", "x=Host"], "--header-columns 'x=Host': Host is set by the"),
+        (table, ["--reader", "chat"], "prompts.csv:1: field 'row': not JSON"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    write: Callable[[Path], Path], options: list[str], said: str, tmp_path: Path
+) -> None:
+    trace = write(tmp_path)
+    with running(kinds()["vllm"]) as url:
+        line = refused("loadtest", url, "--trace", trace, "--out", tmp_path / "run", *options)
+    assert said in line
+
+
+def test_a_trace_of_lengths_keeps_them(tmp_path: Path) -> None:
+    write_trace(Trace((Request("r", 0.0, 3, 2),), "made"), tmp_path / "t.jsonl")
+    line = refused(
+        "loadtest", "http://127.0.0.1:9", "--trace", tmp_path / "t.jsonl", "--output-tokens", "9"
+    )
+    assert "--trace has its own lengths" in line
+
+
+def test_real_prompts_are_not_cut(tmp_path: Path) -> None:
+    long = tmp_path / "long.csv"
+    long.write_text(f"prompt,output_tokens\n{20_000 * 'a'},4\nshort,4\n")
+    server = kinds()["vllm"]
+    with running(server) as url:
+        start = ("loadtest", url, "--trace", long, "--out", tmp_path / "run", "--on-too-long")
+        assert "real prompts are not cut; drop leaves them out" in refused(*start, "clip")
+        assert servetwin(*start, "drop").code == 0
+    assert [body["prompt"] for _, body in server.asked] == ["short"]
+
+
+def test_a_header_that_the_server_repeats_is_hidden(tmp_path: Path) -> None:
+    def repeating(body: Mapping[str, Any]) -> list[bytes]:
+        return [b'data: {"error": "no tenant red, blue or green here"}\n\n']
+
+    with running(Kind(models("us"), {"/v1/completions": repeating})) as url:
+        done = servetwin(
+            "loadtest", url, "--trace", table(tmp_path), "--out", tmp_path / "run",
+            "--header-columns", "tenant=X-Tenant",
+        )  # fmt: skip
+    assert done.code == 1
+    assert "sse_error: no tenant ***, blue or green here" in done.out

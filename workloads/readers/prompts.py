@@ -1,0 +1,96 @@
+"""Prompts: JSON Lines, a JSON array or a CSV file with ``prompt`` or ``text``.
+
+Beside it may stand the output length, or an answer. Cells of the CSV file may be quoted, and then
+hold commas, quotes and line ends.
+"""
+
+import csv
+from collections.abc import Iterator
+
+from workloads import fields as check
+from workloads.prompt_fields import prompt_content
+from workloads.readers.prompt_records import (
+    PromptRecords,
+    Record,
+    Said,
+    answer_of,
+    first_of,
+    read_records,
+)
+from workloads.request import Request
+from workloads.rows import RowError, Rows, utf8
+from workloads.trace import Trace
+
+FIELDS = ("prompt", "text")
+_OF_TRACES = ("prompt_tokens", "arrival_s")
+"""Fields of our own traces, which may have a prompt too."""
+_LONGEST_CELL = 1 << 26
+
+
+def recognises(row: str) -> bool:
+    """Return whether the first row of a file has this format."""
+    names = check.keys(row) if row.startswith("{") else set(_header(row))
+    return not names.isdisjoint(FIELDS) and names.isdisjoint(_OF_TRACES)
+
+
+def read(rows: Rows) -> Trace:
+    """Read a request per prompt, in file order; all arrive at 0."""
+    _, first = rows.peek()
+    return read_records(rows, prompt_of) if first.startswith("{") else _read_csv(rows)
+
+
+def prompt_of(record: Record) -> Said:
+    """Return the prompt of a record, with its answer where there is one."""
+    found = first_of(record, FIELDS)
+    if found is None:
+        raise RowError(" or ".join(FIELDS), "missing", dict(record))
+    return Said(prompt_content(*found), answer_of(record))
+
+
+def _header(row: str) -> list[str]:
+    return [name.strip().strip('"') for name in row.split(",")]
+
+
+def _read_csv(rows: Rows) -> Trace:
+    line, header = rows.take()
+    names = _header(header)
+    if len(set(names)) < len(names):
+        raise rows.failure(line, RowError("row", "a column has the name of another", header))
+    records = PromptRecords(rows, prompt_of)
+    found: list[Request | None] = []
+    for at, cells in _cells(rows):
+        try:
+            found.append(records.request(at, _record(names, cells)))
+        except RowError as error:
+            rows.reject(at, error)
+    return records.trace(found)
+
+
+def _cells(rows: Rows) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each record and the line on which it begins."""
+    before_limit = csv.field_size_limit(_LONGEST_CELL)
+    began = last = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal began, last
+        for last, text in rows.lines():
+            began = began or last
+            yield text
+
+    try:
+        for cells in csv.reader(texts(), strict=True):
+            if cells:
+                yield began, cells
+            began = 0
+    except csv.Error as error:
+        raise rows.failure(began or last, RowError("row", f"not CSV: {error}", "")) from None
+    finally:
+        csv.field_size_limit(before_limit)
+
+
+def _record(names: list[str], cells: list[str]) -> dict[str, str]:
+    if len(cells) != len(names):
+        reason = f"has {len(cells)} cells where the header has {len(names)}"
+        raise RowError("row", reason, len(cells))
+    record = dict(zip(names, map(utf8, cells), strict=True))
+    return {name: cell for name, cell in record.items() if cell or name in FIELDS}
