@@ -11,7 +11,7 @@ from typer import Option
 
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json, Recorded, Seed
+from app.scenario.common_options import Json, Overwriting, Recorded, Seed
 from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
@@ -38,6 +38,7 @@ def calibrate(
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    overwriting: Overwriting,
     recorded: Recorded = None,
     until: Annotated[
         str,
@@ -73,27 +74,29 @@ def calibrate(
     if recorded is not None:
         require_recorded_alone({"url": url})
         servers = replace(served, model=model)
-        _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
+        with overwriting.claimed_profile(out):
+            _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
         return
     served.check_absent()
     policy.check_live(SETTINGS_OF_A_RECORDED_RUN)
-    more = [f"profile: {out}"]
-    if url is None:
-        engine = replace(engine, model=model or "base", seed=seed)
-        sent = (rounds, endpoint.prompt_salt)
-        profile, stopped = _bundled(engine, policy, *sent, name or out.stem), None
-        more.append(f"next: servetwin replay TRACE --profile {out}")
-    else:
-        from app.twin.black_box.burst_sender import Allowance
-        from app.twin.black_box.calibration import BlackBoxCalibrator
+    with overwriting.claimed_profile(out):
+        more = [f"profile: {out}"]
+        if url is None:
+            engine = replace(engine, model=model or "base", seed=seed)
+            sent = (rounds, endpoint.prompt_salt)
+            profile, stopped = _bundled(engine, policy, *sent, name or out.stem), None
+            more.append(f"next: servetwin replay TRACE --profile {out}")
+        else:
+            from app.twin.black_box.burst_sender import Allowance
+            from app.twin.black_box.calibration import BlackBoxCalibrator
 
-        probed = replace(endpoint, model=model).probe(url)
-        allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
-        calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
-        calibrator.identify(rounds)
-        profile, stopped = calibrator.profile(name or out.stem), calibrator.stopped
-        more = [*calibrator.limits.lines(), *more]
-    profile.save(out)
+            probed = replace(endpoint, model=model).probe(url)
+            allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
+            calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
+            calibrator.identify(rounds)
+            profile, stopped = calibrator.profile(name or out.stem), calibrator.stopped
+            more = [*calibrator.limits.lines(), *more]
+        profile.save(out)
     if json:
         typer.echo(profile.model_dump_json(by_alias=True))
     else:

@@ -6,8 +6,9 @@ from typing import Annotated
 from typer import Option
 
 from app.commands.verify import VerifyTask, finish, verify_policies
-from app.scenario.common_options import Json, Seed
+from app.scenario.common_options import Json, Overwriting, Seed
 from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.option_groups import takes_options
 from app.scenario.settings import policies_named
 from app.scenario.trace_options import TraceOptions
 from app.text.progress import report_progress
@@ -23,7 +24,9 @@ NEXT = (
 )
 
 
+@takes_options
 def demo(
+    overwriting: Overwriting,
     out: Annotated[Path, Option(help="Folder for the run folders.")] = Path("runs/demo"),
     seed: Seed = 0,
     json: Json = False,
@@ -36,12 +39,13 @@ def demo(
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
     configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
-    report_progress("two policies on the bundled engine; two to four minutes")
     plan = Plan(minutes=MINUTES, rounds=ROUNDS, seed=seed)
-    task = VerifyTask(trace, plan, out)
-    found = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
-    try:
-        finish(found, out, json)
-    finally:
-        for line in NEXT:
-            report_progress(line)
+    with overwriting.claimed(out) as claim:
+        report_progress("two policies on the bundled engine; two to four minutes")
+        task = VerifyTask(trace, plan, claim.begin())
+        found = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
+        try:
+            finish(found, out, json)
+        finally:
+            for line in NEXT:
+                report_progress(line)

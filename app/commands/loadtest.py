@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from app.commands.report import require_plotly, write_html
-from app.scenario.common_options import SLO, GateOptions, Json, RunFolder, Seed
+from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
 from app.scenario.load_options import LoadChoice
 from app.scenario.option_groups import takes_options
@@ -29,11 +29,14 @@ from app.text.saving import saved
 from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from loadtest.endpoint import Endpoint
     from loadtest.report.fail_conditions import Finding
     from loadtest.report.server_metrics import ServerWatch
     from loadtest.run.client import LoadOptions, OnProgress, Progress
     from sim.records.run import Run
+    from sim.records.run_claim import RunClaim
     from workloads.trace import Trace
 
 
@@ -43,6 +46,7 @@ def loadtest(
     load: LoadChoice,
     endpoint: EndpointOptions,
     gate: GateOptions,
+    overwriting: Overwriting,
     against: Annotated[
         Path | None, Option(help="Run folder of a prediction to compare with.")
     ] = None,
@@ -107,36 +111,37 @@ def loadtest(
     for each in (probed, other):
         if each:
             typer.echo(endpoint_line(each), err=True)
-    folder = _new_folder(out or Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
-    test = _LoadTest(requests, load, sending, folder, live)
-    if other:
-        test.in_turns(
-            probed,
-            other,
-            turns,
-            allowed,
-            json,
-            lambda run: judge_conditions(conditions, run, limits),
-        )
-        return
-    run, watch = test.of(probed)
-    with signals_deferred(), saved(run, folder) as kept:
-        typer.echo(_server_said(watch, run, kept), err=True)
-        found = compared(run, predicted) if predicted else None
-        judged = judge(baselines, {str(kept): run}, allowed) if baselines else None
-        findings = judge_conditions(conditions, run, limits)
-        if json:
-            typer.echo(as_json(run, limits, kept, findings, found, judged))
-        else:
-            typer.echo(as_text(run, limits, kept, found, judged))
-        if predicted and not json:
-            typer.echo("\n" + as_sent(predicted, run, requests))
-        if wrong := complaint(run, kept, findings, found, judged):
-            typer.echo(f"servetwin: {wrong[0]}", err=True)
-        if html:
-            write_html([kept, *([against] if against else [])], slo, html)
-        if wrong:
-            raise typer.Exit(wrong[1])
+    with _claimed(overwriting, out) as claim:
+        at = claim.begin()
+        test = _LoadTest(requests, load, sending, at, live)
+        if other:
+            test.in_turns(
+                probed,
+                other,
+                turns,
+                allowed,
+                json,
+                lambda run: judge_conditions(conditions, run, limits),
+            )
+            return
+        run, watch = test.of(probed)
+        with signals_deferred(), saved(run, at) as kept:
+            typer.echo(_server_said(watch, run, kept), err=True)
+            found = compared(run, predicted) if predicted else None
+            judged = judge(baselines, {str(kept): run}, allowed) if baselines else None
+            findings = judge_conditions(conditions, run, limits)
+            if json:
+                typer.echo(as_json(run, limits, kept, findings, found, judged))
+            else:
+                typer.echo(as_text(run, limits, kept, found, judged))
+            if predicted and not json:
+                typer.echo("\n" + as_sent(predicted, run, requests))
+            if wrong := complaint(run, kept, findings, found, judged):
+                typer.echo(f"servetwin: {wrong[0]}", err=True)
+            if html:
+                write_html([kept, *([against] if against else [])], slo, html)
+            if wrong:
+                raise typer.Exit(wrong[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,8 @@ class _LoadTest:
         sides: tuple[dict[str, Run], dict[str, Run]] = ({}, {})
         for turn in range(2 * turns + 1):
             side = turn % 2
-            at = _new_folder(self.folder / ("baseline", "run")[side] / str(turn // 2 + 1))
+            at = self.folder / ("baseline", "run")[side] / str(turn // 2 + 1)
+            at.mkdir(parents=True, exist_ok=True)
             run, watch = replace(self, folder=at).of((baseline, judged)[side].salted("turn", turn))
             with signals_deferred(), saved(run, at) as kept:
                 typer.echo(f"{kept}: {_server_said(watch, run, kept)}", err=True)
@@ -272,24 +278,21 @@ def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "R
     return predicted
 
 
-def _new_folder(folder: Path) -> Path:
-    """Make the run folder before anything is sent: an impossible place costs no load test."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LoadTestError(f"--out {folder}: cannot be made ({error.strerror})") from error
-    return folder
+def _claimed(overwriting: Overwriting, out: Path | None) -> "AbstractContextManager[RunClaim]":
+    """Claim the run folder before anything is sent; a new one is named by the time."""
+    from sim.records.run_claim import claimed_new_run
+
+    if out is not None:
+        return overwriting.claimed(out)
+    return claimed_new_run(Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
 
 
 def _keep(trace: "Trace | None", folder: Path) -> None:
     """Write a generated load beside the run, so that it can be simulated or sent again."""
     from workloads.native import write_trace
 
-    path = folder / "trace.jsonl"
-    if trace is None:
-        path.unlink(missing_ok=True)
-    else:
-        write_trace(trace, path)
+    if trace is not None:
+        write_trace(trace, folder / "trace.jsonl")
 
 
 def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions", show: "OnProgress") -> "Run":

@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from app.scenario.common_options import Json
+from app.scenario.common_options import Json, Overwriting
+from app.scenario.option_groups import takes_options
 
 
+@takes_options
 def loadtest_import(
     file: Annotated[
         Path, Argument(metavar="FILE", help="Results of a load tester, stamps, spans, CSV or JSON.")
     ],
     out: Annotated[Path, Option(help="Run folder to write.")],
+    overwriting: Overwriting,
     columns: Annotated[
         str | None,
         Option(
@@ -38,7 +41,7 @@ def loadtest_import(
 
     recording = read_recording(file, parse_mapping(columns) if columns else None)
     found = as_recorded_run(recording, file.name)
-    with saved(found, out) as folder:
+    with overwriting.claimed(out) as claim, saved(found, claim.begin()) as folder:
         summary = found.run.summary()
         if as_json:
             typer.echo(json.dumps({**summary, **found.run.scenario}))

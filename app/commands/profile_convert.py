@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json
+from app.scenario.common_options import Json, Overwriting
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.server_options import ServerOptions
 
@@ -17,6 +17,7 @@ from app.scenario.server_options import ServerOptions
 def profile_convert(
     servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    overwriting: Overwriting,
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
     as_json: Json = False,
 ) -> None:
@@ -31,8 +32,9 @@ def profile_convert(
         raise PolicyError("--model: say what to convert, with --hardware and a table")
     scenario = servers.base(link.link())
     hardware = servers.hardware or scenario.profile.name
-    profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
-    profile.save(out)
+    with overwriting.claimed_profile(out):
+        profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
+        profile.save(out)
     if as_json:
         typer.echo(
             json.dumps({"profile": str(out), "median_error": error.median, "p90": error.p90})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import TRACE, Json, RunFolder
+from app.scenario.common_options import TRACE, Json, Overwriting, RunFolder
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -27,6 +27,7 @@ AUTO_REPLICATIONS = 10
 @takes_options
 def replay(
     options: ScenarioOptions,
+    overwriting: Overwriting,
     trace: Annotated[Path | None, TRACE] = None,
     scenario: Annotated[
         Path | None, Option(metavar="FILE", help="What the dashboard saved; TRACE and options win.")
@@ -67,30 +68,32 @@ def replay(
         from app.text.comparison import print_comparison
 
         sides = [build_scenario(requests, base, policy, options.cluster, text) for text in compare]
-        print_comparison(requests, sides, compare, record, seed, replications, out, as_json)
+        with overwriting.claimed_if_asked(out) as claim:
+            print_comparison(requests, sides, compare, record, seed, replications, claim, as_json)
         return
     found = build_scenario(requests, base, policy, options.cluster)
-    with progress(f"simulating {found.name}", total=len(requests)) as advance:
-        run = run_once(
-            requests, found, seed=seed, macro=not step_by_step, keep_usage=kv_usage,
-            on_arrival=advance,
-        )  # fmt: skip
-    run.scenario = scenario_record(requests, found, record, seed)
-    run.meta = machine_facts()
-    with saved_if_asked(run, out) as folder:
-        summary = run.summary(file.slo.slo() if file else None)
-        count = _affordable(run, replications)
-        intervals = _intervals(requests, found, seed, count, both.redraw(found))
-        if folder and intervals:  # the run itself was kept before the replications
-            run.extra["intervals"] = intervals
-            run.save(folder)
-        if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
-            typer.echo(warning, err=True)
-        if as_json:
-            typer.echo(json.dumps({**summary, "intervals": intervals, **run.scenario}))
-        else:
-            kept = [f"run folder: {folder}"] if folder else []
-            typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
+    with overwriting.claimed_if_asked(out) as claim:
+        with progress(f"simulating {found.name}", total=len(requests)) as advance:
+            run = run_once(
+                requests, found, seed=seed, macro=not step_by_step, keep_usage=kv_usage,
+                on_arrival=advance,
+            )  # fmt: skip
+        run.scenario = scenario_record(requests, found, record, seed)
+        run.meta = machine_facts()
+        with saved_if_asked(run, claim.begin() if claim else None) as folder:
+            summary = run.summary(file.slo.slo() if file else None)
+            count = _affordable(run, replications)
+            intervals = _intervals(requests, found, seed, count, both.redraw(found))
+            if folder and intervals:  # the run itself was kept before the replications
+                run.extra["intervals"] = intervals
+                run.save(folder)
+            if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
+                typer.echo(warning, err=True)
+            if as_json:
+                typer.echo(json.dumps({**summary, "intervals": intervals, **run.scenario}))
+            else:
+                kept = [f"run folder: {folder}"] if folder else []
+                typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
 
 
 def _affordable(run: "Run", replications: int | None) -> int:

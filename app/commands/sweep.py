@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
+from app.scenario.common_options import SLO, Attainment, Json, Overwriting, Seed, TracePath
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -54,6 +55,7 @@ def sweep(
     slo: Annotated[str, SLO],
     options: ScenarioOptions,
     grid: Grid,
+    overwriting: Overwriting,
     attainment: Attainment = 0.99,
     seed: Seed = 0,
     json: Json = False,
@@ -64,6 +66,7 @@ def sweep(
     from app.text.sweep_report import as_json, report_lines
     from loadtest.report.slo import parse_slo
     from sim.experiments.sweep import GridConditions
+    from sim.records.file_claim import claimed_file
 
     axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
@@ -72,11 +75,14 @@ def sweep(
     options = options.with_trace(trace, seed)
     requests = options.trace.read()
     wanted = [{**values, RATE: rate} for values in varied for rate in levels]
-    found = SweepFile(grid.out, keys, wanted, identity(options, requests, limits, keys))
-    missing = [point for point in wanted if point not in found]
-    if done := len(wanted) - len(missing):
-        typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
-    _simulate(missing, options, GridConditions(requests, limits, seed), found, grid)
+    with claimed_file(grid.out) if grid.out else nullcontext():
+        found = SweepFile(
+            grid.out, keys, wanted, identity(options, requests, limits, keys), overwriting.overwrite
+        )
+        missing = [point for point in wanted if point not in found]
+        if done := len(wanted) - len(missing):
+            typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
+        _simulate(missing, options, GridConditions(requests, limits, seed), found, grid)
     frame = found.frame()
     if json:
         typer.echo(as_json(frame, keys, attainment))

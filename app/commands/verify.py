@@ -17,7 +17,7 @@ from app.commands.calibrate import (
 )
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json, Recorded, RunFolder, Seed
+from app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
 from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from app.twin.calibrator import Calibrator
     from app.twin.engines import LiveEngine
     from app.twin.verification import Plan, Verification
+    from loadtest.endpoint import Endpoint
     from policies.config import PolicyConfig
+    from sim.records.run_claim import RunClaim
     from sim.step_times.profile import Profile
     from workloads.trace import Trace
 
@@ -55,6 +57,7 @@ def verify(
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    overwriting: Overwriting,
     trace: Annotated[
         Path | None, typer.Option(help="Trace to predict; default the bundled sample.")
     ] = None,
@@ -117,7 +120,8 @@ def verify(
         given = {"url": url, "trace": trace, "policy": policy, "utilisation": utilisation}
         require_recorded_alone({**given, "resume": resume})
         servers = replace(served, model=model, profiles=(profile,) if profile else ())
-        _verify_recorded(recorded, servers, link, settings, seed, why, out, json)
+        with overwriting.claimed_if_asked(out) as claim:
+            _verify_recorded(recorded, servers, link, settings, seed, why, claim, json)
         return
     served.check_absent()
     settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
@@ -139,24 +143,31 @@ def verify(
     judged = load_profile(profile) if profile else None
     _require_loads_of_their_own(utilisation)
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
-    task = VerifyTask(requests, plan, out, judged, resume, endpoint.prompt_salt)
-    if url is None:
-        choice = replace(engine, model=model or "base", seed=seed)
-        finish(verify_policies(configs, choice, task), out, json)
-        return
-    probed = replace(endpoint, model=model).probe(url)
-    if not as_black_box and (live := _with_step_log(url)):
-        finish([_verify_engine(live, task)], out, json)
-        return
+    probed = replace(endpoint, model=model).probe(url) if url else None
+    with overwriting.claimed_if_asked(out, resume) as claim:
+        at = claim.begin() if claim else None
+        task = VerifyTask(requests, plan, at, judged, resume, endpoint.prompt_salt)
+        if url is None or probed is None:
+            choice = replace(engine, model=model or "base", seed=seed)
+            finish(verify_policies(configs, choice, task), at, json)
+        elif not as_black_box and (live := _with_step_log(url)):
+            finish([_verify_engine(live, task)], at, json)
+        else:
+            plan = replace(
+                plan, utilisations=utilisation or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS
+            )
+            finish([_verify_black_box(probed, limits, replace(task, plan=plan))], at, json)
+
+
+def _verify_black_box(
+    endpoint: "Endpoint", limits: BlackBoxOptions, task: "VerifyTask"
+) -> "Verification":
+    """Verify an endpoint by what its clients see alone."""
     from app.twin.black_box.burst_sender import Allowance
     from app.twin.black_box.calibration import BlackBoxCalibrator
 
-    plan = replace(
-        plan, utilisations=utilisation or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS
-    )
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
-    calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
-    finish([replace(task, plan=plan).run(calibrator)], out, json)
+    return task.run(BlackBoxCalibrator(endpoint, allowance, task.plan.seed, report_progress))
 
 
 def _verify_recorded(
@@ -166,7 +177,7 @@ def _verify_recorded(
     settings: PolicyOptions,
     seed: int,
     why: bool,
-    out: Path | None,
+    claim: "RunClaim | None",
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
@@ -184,7 +195,7 @@ def _verify_recorded(
     if why:
         with progress("simulations", total=MOST_SIMULATIONS) as advance:
             found = found.explained(recorded, seed, advance)
-    with saved_if_asked(found, out) as place:
+    with saved_if_asked(found, claim.begin() if claim else None) as place:
         if json:
             typer.echo(recorded_as_json(found))
         else:

@@ -1,6 +1,7 @@
 """Options that several commands share: single ones, and those of a gate."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -9,6 +10,7 @@ from typer import Argument, Option
 
 if TYPE_CHECKING:
     from loadtest.report.fail_conditions import FailCondition
+    from sim.records.run_claim import RunClaim
 
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
 TracePath = Annotated[Path, TRACE]
@@ -24,6 +26,32 @@ Recorded = Annotated[
     ),
 ]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Overwriting:
+    """What may become of the run that ``--out`` has."""
+
+    overwrite: Annotated[bool, Option("--overwrite")] = False
+    """Replace the run, or the file of ours, that --out has; other files stay."""
+
+    def claimed(self, folder: Path, resume: bool = False) -> "AbstractContextManager[RunClaim]":
+        """Claim a run folder before the work begins (``sim.records.run_claim.claimed_run``)."""
+        from sim.records.run_claim import claimed_run
+
+        return claimed_run(folder, overwrite=self.overwrite, resume=resume)
+
+    def claimed_if_asked(
+        self, folder: Path | None, resume: bool = False
+    ) -> "AbstractContextManager[RunClaim | None]":
+        """Do as ``claimed`` where there is a folder; else yield None."""
+        return nullcontext() if folder is None else self.claimed(folder, resume)
+
+    def claimed_profile(self, path: Path) -> AbstractContextManager[Path]:
+        """Claim the file of a profile before the work begins."""
+        from sim.records.file_claim import claimed_profile
+
+        return claimed_profile(path, overwrite=self.overwrite)
 
 
 @dataclass(frozen=True, slots=True)

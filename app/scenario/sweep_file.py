@@ -32,19 +32,25 @@ class SweepFile:
     """Rows by what they vary and their rate; in memory, and at ``path`` where there is one.
 
     ``wanted`` points, by key and rate, give the order; others that are in the file come after them.
-    ``identity`` (of ``identity``) tells this sweep's rows from those of another one. Raises
-    ``SweepError`` where ``path`` holds anything else.
+    ``identity`` (of ``identity``) tells this sweep's rows from those of another one, which
+    ``overwrite`` replaces. Raises ``SweepError`` where ``path`` holds anything else.
     """
 
     def __init__(
-        self, path: Path | None, keys: Sequence[str], wanted: Sequence[Point], identity: str
+        self,
+        path: Path | None,
+        keys: Sequence[str],
+        wanted: Sequence[Point],
+        identity: str,
+        overwrite: bool = False,
     ) -> None:
         if path is not None and path.suffix not in _SUFFIXES:
             raise SweepError(f"--out: {path.name}: wants the ending {' or '.join(_SUFFIXES)}")
         self._path = path
         self._keys = list(keys)
         self._identity = identity
-        rows: list[Any] = self._read(path).to_dict("records") if path and path.exists() else []
+        kept = self._read(path, overwrite) if path and path.exists() else None
+        rows: list[Any] = [] if kept is None or overwrite else kept.to_dict("records")
         self._rows: dict[tuple[str, ...], Row] = {self._place(row): row for row in rows}
         self._order = {self._place(point): number for number, point in enumerate(wanted)}
 
@@ -83,7 +89,7 @@ class SweepFile:
         except OSError as error:
             raise SweepError(f"{path}: cannot be written ({error.strerror})") from error
 
-    def _read(self, path: Path) -> pd.DataFrame:
+    def _read(self, path: Path, overwrite: bool) -> pd.DataFrame:
         texts = dict.fromkeys((*self._keys, PROBLEM, SWEEP), str)
         try:
             if path.suffix == ".csv":
@@ -94,10 +100,12 @@ class SweepFile:
                 frame = pd.read_parquet(path)
         except (OSError, ValueError) as error:
             raise SweepError(f"{path}: not a readable frame ({error})") from error
-        if set(frame.get(SWEEP, [""])) - {self._identity}:
+        if overwrite and SWEEP not in frame:
+            raise SweepError(f"{path}: is not of any sweep; name another --out")
+        if not overwrite and set(frame.get(SWEEP, [""])) - {self._identity}:
             raise SweepError(
                 f"{path}: is not of this sweep (another trace, server, SLO, seed or axes); "
-                "name another --out, or delete it"
+                "name another --out, or --overwrite it"
             )
         return frame
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,6 +16,7 @@ from sim.experiments.paired_comparison import MetricDifference, RunComparison, c
 from sim.experiments.predict import runs_over_seeds
 from sim.experiments.scenario import Scenario
 from sim.records.run import machine_facts
+from sim.records.run_claim import RunClaim
 from workloads.trace import Trace
 
 REPLICATIONS = 10
@@ -32,7 +32,7 @@ def print_comparison(
     servers: Mapping[str, object],
     seed: int,
     replications: int | None,
-    out: Path | None,
+    claim: RunClaim | None,
     as_json: bool,
 ) -> None:
     """Simulate both over the same seeds and print how B differs from A.
@@ -44,6 +44,7 @@ def print_comparison(
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
     rests = [of_side[0].extra["provenance"] for of_side in runs]
+    out = claim.begin() if claim else None
     with ExitStack() as kept:
         for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
             first.scenario = scenario_record(trace, side, servers, seed)

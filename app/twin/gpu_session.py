@@ -84,7 +84,7 @@ def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Ses
     engine = ("--device", device, "--dtype", dtype, *sizes)
     yield SessionPart("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
     for shape in shapes:
-        profile = ("--out", str(out / f"{shape}.json"), "--rounds", "2")
+        profile = ("--out", str(out / f"{shape}.json"), "--overwrite", "--rounds", "2")
         yield SessionPart(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
     for shape in shapes:
         for policy in POLICIES:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sim.records.own_files import CLAIM
 from sim.records.run import load_run
 from sim.records.run_folder import SUMMARY
 from tests.support.mock_endpoint import evenly
@@ -57,7 +58,7 @@ def command_on(disk: Path, leave_bytes: int, *arguments: object) -> OnFullDisk:
     fill(disk, leave_bytes)
     process = servetwin_process(*arguments, "--out", disk / "run", TMPDIR=str(disk.parent))
     out, err = process.communicate(timeout=60)
-    there = {path.name for path in (disk / "run").iterdir()}
+    there = {path.name for path in (disk / "run").glob("*")} - {CLAIM}
     for name in there & {"requests.parquet", "steps.parquet"}:
         pd.read_parquet(disk / "run" / name)
     return OnFullDisk(process.returncode, out, err.splitlines(), there)

@@ -15,6 +15,7 @@ from loadtest.endpoint import probe
 from loadtest.report import records
 from loadtest.report.comparison import EXIT_CODES
 from loadtest.run.client import run_load_test
+from sim.records.file_lock import ClaimError
 from sim.records.run import Run, load_run
 from tests.support.loadtest_server import (
     DONE,
@@ -250,7 +251,7 @@ def test_a_prediction_for_another_load_is_refused_before_anything_is_sent(
         ),
         (["--model", "gpt"], LoadTestError, "--model gpt: not served"),
         (["--api", "chat", "--prompt", "ids"], LoadTestError, "--prompt ids"),
-        (["--out", "{trace}/below"], LoadTestError, "cannot be made (Not a directory)"),
+        (["--out", "{trace}/below"], ClaimError, "cannot be made (Not a directory)"),
     ],
 )
 def test_bad_input_is_one_line_and_sends_nothing(

@@ -29,7 +29,7 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     at = ("verify", "--url", black_box_url, "--trace", trace)
     done = servetwin(*at, *options, "--utilisation", 0.5, "--out", tmp_path / "v")
     assert done.code in (0, 1, 3), done.err
-    (folder,) = (tmp_path / "v").iterdir()
+    (folder,) = (tmp_path / "v").glob("*/")
     verdict = json.loads((folder / "verdict.json").read_text())
     assert done.code == EXIT_CODES[verdict["outcome"]], done.err
     assert "calibrating as a black box" in done.err

@@ -100,10 +100,13 @@ def test_a_verification_that_is_saved_is_as_it_was(
     assert (tmp_path / "runs" / CONFIG.name / "verdict.json").exists()
 
 
-def test_a_comparison_that_cannot_be_saved_is_printed(no_folder: Path) -> None:
+def test_a_comparison_that_cannot_be_saved_is_printed(tmp_path: Path) -> None:
+    folder = load_test().save(tmp_path / "runs")
+    for side in "ab":
+        (folder / side).write_text("no folder can be made here")
     with sample_path() as sample:
         asked = ("replay", sample, "--limit", REQUESTS, "--compare", "vllm-v1", "sglang")
-        done = servetwin(*asked, "--replications", 1, "--out", no_folder)
+        done = servetwin(*asked, "--replications", 1, "--out", folder, "--overwrite")
     assert done.code == 1
     assert "B - A" in done.out
     lost = [line for line in done.err.splitlines() if line.startswith("servetwin: ")]

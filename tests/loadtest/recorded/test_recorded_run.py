@@ -55,9 +55,8 @@ def test_import_prints_the_latencies_and_what_lacks(stamps: Path, tmp_path: Path
     assert "measured.jsonl: stamps of the engine" in done.out
     assert "note: stamps inside the engine: no HTTP latency" in done.out
     assert "3 requests: 3 finished" in done.out
-    as_json = json.loads(
-        servetwin("loadtest", "import", stamps, "--out", tmp_path / "run", "--json").out
-    )
+    again = ("--out", tmp_path / "run", "--overwrite")
+    as_json = json.loads(servetwin("loadtest", "import", stamps, *again, "--json").out)
     assert as_json["ttft_s"]["mean"] == pytest.approx((0.25 + 0.5 + 0.125) / 3)
 
 

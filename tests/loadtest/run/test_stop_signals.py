@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.run.stop_signals import signals_deferred
+from sim.records.own_files import CLAIM
 from sim.records.run import Run, load_run
 from sim.records.run_folder import SUMMARY
 from tests.support.mock_endpoint import evenly
@@ -22,7 +23,7 @@ from workloads.native import write_trace
 pytestmark = pytest.mark.slow
 
 TOKENS = 10
-FILES = ["meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
+FILES = [CLAIM, "meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
 
 
 def gone_within_s() -> float:
