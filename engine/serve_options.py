@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.http.http_settings import HttpSettings
 from policies.config import PolicyConfig
 
 
@@ -13,7 +14,8 @@ class ServeOptions:
     """A model preset, its policies, where and how it computes, and where it listens.
 
     ``port`` 0 takes a free one; ``step_log`` is the file for the step log (None: no log);
-    ``drain_s`` is how long running requests may go on after a signal to stop.
+    ``drain_s`` is how long running requests may go on after a signal to stop. A core that dies in
+    a measurement ends the server, unless ``max_restarts`` says otherwise.
     """
 
     model: str = "base"
@@ -26,6 +28,18 @@ class ServeOptions:
     seed: int = 0
     step_log: Path | None = None
     drain_s: float = 30.0
+    max_restarts: int = 0
+    step_limit_s: float = 60.0
+
+    def http(self) -> HttpSettings:
+        """Return the part that the HTTP process needs."""
+        return HttpSettings(
+            self.host,
+            self.port,
+            self.drain_s,
+            step_limit_s=self.step_limit_s,
+            max_restarts=self.max_restarts,
+        )
 
     def as_json(self) -> str:
         """Return one line of JSON that ``from_json`` reads."""

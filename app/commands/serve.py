@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from app.scenario.common_options import Seed
-from app.scenario.engine_options import EngineChoice, require_engine
+from app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
 from app.scenario.mock_options import MockOptions, check_options
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class Served(NamedTuple):
-    """What is served: a model under policies, and what makes its core."""
+    """What is served: a model (as it is printed, and as clients name it) under policies."""
 
     model: str
+    name: str
     policies: str
     build: "BuildCore"
 
@@ -34,6 +35,7 @@ def serve(
     servers: Annotated[ServerOptions, Only("hardware", "techniques", "efficiency")],
     policy: PolicyOptions,
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
+    http: HttpOptions,
     model: Annotated[
         str | None, Option(help="Model preset; with --hardware, a model of the catalogue.")
     ] = None,
@@ -45,16 +47,13 @@ def serve(
             rich_help_panel=ServerOptions.PANEL,
         ),
     ] = None,
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
     step_log: Annotated[Path | None, Option(help="Step log to write (JSON Lines).")] = None,
-    drain_s: Annotated[float, Option(help="Grace for running requests.", min=0)] = 30.0,
     seed: Seed = 0,
 ) -> None:
     """Serve the bundled engine, a simulated one or a mock until Ctrl-C; running requests finish."""
     check_options(context, mock=mock.mock)
     if mock.mock:
-        replace(mock, model=model).serve(host, port)
+        replace(mock, model=model).serve(http.host, http.port)
         return
     engine = replace(engine, model=model or "base", seed=seed)
     if simulated or servers != ServerOptions():
@@ -71,7 +70,7 @@ def serve(
     def say_ready(url: str) -> None:
         typer.echo(f"serving {served.model} at {url}/v1 (Ctrl-C stops)")
 
-    serve_core(served.build, say_ready, host, port, drain_s)
+    serve_core(served.build, served.name, http.settings(), say_ready)
 
 
 def _bundled(policy: PolicyOptions, choice: EngineChoice, step_log: Path | None) -> Served:
@@ -85,7 +84,7 @@ def _bundled(policy: PolicyOptions, choice: EngineChoice, step_log: Path | None)
         choice.model, policies, threads=choice.threads, device=choice.device, dtype=choice.dtype,
         seed=choice.seed, step_log=step_log,
     )  # fmt: skip
-    return Served(choice.model, policies.name, bundled(chosen))
+    return Served(choice.model, choice.model, policies.name, bundled(chosen))
 
 
 def _simulated(
@@ -98,4 +97,4 @@ def _simulated(
             "--device, --dtype, --threads: say how torch computes, and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
-    return Served(f"a simulated {engine.model}", engine.policies.name, engine.build)
+    return Served(f"a simulated {engine.model}", engine.model, engine.policies.name, engine.build)

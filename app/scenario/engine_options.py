@@ -1,12 +1,15 @@
-"""Options of the bundled engine."""
+"""Options of the bundled engine, and of the HTTP API before it."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
 from workloads.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.http.http_settings import HttpSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,42 @@ class EngineChoice:
     threads: Annotated[int, Option(min=1)] = 1
     """Torch threads."""
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where a served engine listens, and what it allows its clients and its core."""
+
+    PANEL: ClassVar = "HTTP"
+
+    host: Annotated[str, Option()] = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Option(min=0, max=65535)] = 8000
+    """Port; 0 takes a free one."""
+    drain_s: Annotated[float, Option(min=0)] = 30.0
+    """Grace for running requests."""
+    max_body: Annotated[float, Option(min=0.001, max=1024, metavar="MIB")] = 8.0
+    """Largest body of a request, in MiB."""
+    step_limit: Annotated[float, Option(min=0.1, max=86400, metavar="S")] = 60.0
+    """Seconds after which a core that ends no step is stalled."""
+    max_restarts: Annotated[int, Option(min=0)] = 5
+    """Restarts of a core that died, within five minutes."""
+    allow_origin: Annotated[tuple[str, ...], Option(metavar="ORIGIN")] = ()
+    """Web pages that may call the API; default: all."""
+
+    def settings(self) -> "HttpSettings":
+        """Return the settings of the server."""
+        from engine.http.http_settings import HttpSettings
+
+        return HttpSettings(
+            self.host,
+            self.port,
+            self.drain_s,
+            max_body_bytes=round(self.max_body * (1 << 20)),
+            step_limit_s=self.step_limit,
+            max_restarts=self.max_restarts,
+            allow_origins=self.allow_origin or ("*",),
+        )
 
 
 def require_engine() -> None:

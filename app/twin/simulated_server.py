@@ -42,13 +42,12 @@ class SimulatedEngine:
     seed: int = 0
     step_log: Path | None = None
 
-    def build(self) -> tuple[EngineCore, dict[str, Any]]:
-        """Return the core and the facts about it; call it in the core's process.
+    def build(self, clock: CoreClock) -> tuple[EngineCore, dict[str, Any]]:
+        """Return the core on ``clock`` and the facts about it; call it in the core's process.
 
         Raises ``EngineError`` where the step log cannot be written.
         """
         scheduler = build_scheduler(self.policies)
-        clock = CoreClock()
         vocab_size = PRESETS[self.model].vocab_size if self.model in PRESETS else VOCAB_SIZE
         facts = core_facts(
             self.model, vocab_size, self.policies, scheduler.memory, self.runner, clock,

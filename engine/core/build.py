@@ -19,9 +19,12 @@ from policies.sequence import Sequence
 from workloads.errors import EngineError
 
 
-def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
+def build_core(
+    options: ServeOptions, clock: CoreClock | None = None
+) -> tuple[EngineCore, dict[str, Any]]:
     """Return the core that ``options`` describe, warmed up, and the facts about it.
 
+    ``clock`` is that of the core that died before it, where there was one.
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
@@ -41,7 +44,7 @@ def build_core(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
         threads=options.threads,
     )
     _warm_up(runner, memory)
-    clock = CoreClock()
+    clock = clock or CoreClock()
     facts = core_facts(
         model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
     )

@@ -9,7 +9,8 @@ class CoreClock:
     """Monotonic seconds since its creation, in ticks of 2**-30 s.
 
     Sums and differences of such stamps are exact floats (up to 97 days), so a simulator that adds
-    recorded durations to recorded times arrives at the recorded times.
+    recorded durations to recorded times arrives at the recorded times. It goes on in every process
+    of the machine that it is handed to.
     """
 
     def __init__(self) -> None:

@@ -1,23 +1,23 @@
-"""The HTTP process's end of the pipe: it sends requests and sorts events by request."""
+"""The HTTP process's view of the core: it sends requests and sorts events by request."""
 
 import asyncio
 import itertools
 import time
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
+from engine.core.core_link import CoreLink
 from engine.core.messages import (
     Abort,
     Add,
     Failed,
-    Message,
+    Ping,
+    Ready,
     Refused,
     RequestFailed,
-    Stop,
     TokenEvent,
     Update,
-)
+)  # fmt: skip
 from engine.core.metrics import Metrics, RequestTiming
 from engine.models.sampling_params import SamplingParams
 
@@ -25,54 +25,73 @@ from engine.models.sampling_params import SamplingParams
 class Ended(NamedTuple):
     """The end of a request without a last token, decided in the HTTP process."""
 
-    why: Literal["disconnected", "core died", "shutting down"]
+    why: Literal["disconnected", "core died", "core stalled", "shutting down"]
     message: str
 
 
 Event = TokenEvent | Refused | RequestFailed | Ended
 
+CoreState = Literal["starting", "ready", "stalled", "died"]
+
 
 class CoreClient:
     """Sends requests to the core process and hands each event to the request that waits for it.
 
-    A thread sends: while the core is inside a step it does not read the pipe, and a
-    long prompt must not stop the event loop. All else belongs to the event loop's thread.
+    Core processes come and go (``attach``): when one has died, all its requests are over.
     """
 
-    def __init__(self, connection: Connection, metrics: Metrics) -> None:
-        self.metrics = metrics
+    def __init__(self, model: str) -> None:
+        self.metrics = Metrics(model)
+        self.state: CoreState = "starting"
+        self.facts: Mapping[str, Any] = {}
+        """What the core says about itself; of the last one while another starts."""
         self.draining = False
+        self.ready = asyncio.Event()
         self.died = asyncio.Event()
         self.why_died = ""
-        self._connection = connection
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="to-core")
-        self._listening = True
-        self._requests: dict[str, CoreRequest] = {}
+        self.messages = 0
+        """How many the core has sent; it grows while the core is alive and asked."""
         self.idle = asyncio.Event()
         """Set while no request is unfinished."""
         self.idle.set()
+        self._link: CoreLink | None = None
+        self._requests: dict[str, CoreRequest] = {}
         self._ids = itertools.count(1)
 
-    def attach(self) -> None:
-        """Read the pipe on the running event loop."""
-        asyncio.get_running_loop().add_reader(self._connection.fileno(), self._receive)
+    def attach(self, link: CoreLink) -> None:
+        """Talk to a core that is starting, on the running event loop."""
+        self._link = link
+        self.expect()
+        link.attach(self._receive)
 
-    def detach(self) -> None:
-        """Stop reading the pipe."""
-        asyncio.get_running_loop().remove_reader(self._connection.fileno())
+    def expect(self) -> None:
+        """Say that a core will come."""
+        self.state = "starting"
+        self.died.clear()
 
-    def stop(self) -> None:
-        """Tell the core to end, after all that was sent before; to be called last."""
-        self._send(Stop())
-        self._listening = False
-        self._sender.shutdown()
+    def ping(self) -> None:
+        """Ask the core for a sign of life."""
+        if self._link is not None:
+            self._link.send(Ping())
+
+    def set_stalled(self, why: str | None) -> None:
+        """Say that the core does not move, and why, or that it does again.
+
+        Whoever waits for a core that does not move is answered.
+        """
+        if why and self.state == "ready":
+            self.state, self.why_died = "stalled", why
+            self.end_all(Ended("core stalled", why))
+        elif not why and self.state == "stalled":
+            self.state = "ready"
 
     def open(self, prefix: str, token_ids: list[int], params: SamplingParams) -> "CoreRequest":
         """Send a request to the core; to be used in a ``with`` block."""
+        assert self._link is not None, "only a core that is ready takes requests"
         request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids))
         self._requests[request.request_id] = request
         self.idle.clear()
-        self._send(Add(request.request_id, token_ids, params))
+        self._link.send(Add(request.request_id, token_ids, params))
         return request
 
     def close(self, request: "CoreRequest") -> None:
@@ -82,26 +101,25 @@ class CoreClient:
             self.idle.set()
         if not request.over:
             self.metrics.aborted()
-            self._send(Abort(request.request_id))
+            if self._link is not None:
+                self._link.send(Abort(request.request_id))
 
     def end_all(self, ended: Ended) -> None:
         """End every unfinished request with ``ended``."""
         for request in self._requests.values():
             request.put(ended)
 
-    def _send(self, message: Message) -> None:
-        if self._listening:
-            self._sender.submit(self._connection.send, message)
-
-    def _receive(self) -> None:
-        try:
-            message = self._connection.recv()
-        except (EOFError, OSError):
-            message = Failed("its process is gone")
-        if isinstance(message, Failed):
-            self._lose(message.message)
-        elif isinstance(message, Update):
-            self._dispatch(message)
+    def _receive(self, message: Any) -> None:
+        self.messages += 1
+        match message:
+            case Update():
+                self._dispatch(message)
+            case Ready(facts):
+                self.facts, self.state, self.why_died = facts, "ready", ""
+                self.metrics.core_started()
+                self.ready.set()
+            case Failed(why):
+                self._lose(why)
 
     def _dispatch(self, update: Update) -> None:
         now_s = time.monotonic()
@@ -117,9 +135,13 @@ class CoreClient:
         self.metrics.core(update.stats)
 
     def _lose(self, why: str) -> None:
-        self.detach()
-        self._listening = False
-        self.why_died = f"the engine core has died: {why}"
+        if self.state == "starting":
+            gone = why == "its process is gone"
+            self.why_died = "the engine core died while it was starting" if gone else why
+        else:
+            self.why_died = f"the engine core has died: {why}"
+        self.state = "died"
+        self.metrics.core_started()
         self.died.set()
         self.end_all(Ended("core died", self.why_died))
 

@@ -7,21 +7,25 @@ step raises. Signals are the parent's business.
 import multiprocessing
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
-from engine.core.messages import Failed, Message, Ready, one_line
+from engine.core.messages import Failed, Message, Ping, Pong, Ready, one_line
 from engine.core.step_log import StepLogFile
 from engine.models.model_config import model_preset
 from engine.serve_options import ServeOptions
-from workloads.errors import EngineError
 
-BuildCore = Callable[[], tuple[EngineCore, dict[str, Any]]]
-"""Makes the core and the facts about it, inside the core's process; it must be picklable."""
+BuildCore = Callable[[CoreClock], tuple[EngineCore, dict[str, Any]]]
+"""Makes the core and the facts about it, inside the core's process; it must be picklable.
+
+A core that is started again gets the clock of the first, so that its step log goes on.
+"""
 
 CoreProcess = multiprocessing.process.BaseProcess
 
@@ -35,37 +39,22 @@ def bundled(options: ServeOptions) -> BuildCore:
     return partial(_build_bundled, options)
 
 
-def start_process(build: BuildCore) -> tuple[CoreProcess, Connection, dict[str, Any]]:
-    """Start a core in a process; returns when it is ready.
-
-    Raises ``EngineError`` with the core's own reason when it cannot start.
-    """
+def start_process(build: BuildCore, clock: CoreClock) -> tuple[CoreProcess, Connection]:
+    """Start a core in a process; its first message is ``Ready``, or ``Failed`` with the reason."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=True)
-    process = context.Process(target=run_core, args=(theirs, build), name="servetwin-core")
+    process = context.Process(target=run_core, args=(theirs, build, clock), name="servetwin-core")
     process.start()
     theirs.close()
-    try:
-        answer = ours.recv()
-    except BaseException as error:
-        process.kill()
-        process.join()
-        if isinstance(error, EOFError):
-            raise EngineError("the engine core died while it was starting") from error
-        raise
-    if isinstance(answer, Failed):
-        process.join()
-        raise EngineError(answer.message)
-    assert isinstance(answer, Ready)
-    return process, ours, answer.facts
+    return process, ours
 
 
-def run_core(connection: Connection, build: BuildCore) -> None:
+def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None:
     """Run the core process: build the core, report its facts, serve until a ``Stop`` message."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        core, facts = build()
+        core, facts = build(clock)
     except Exception as error:
         _say(connection, Failed(one_line(error)))
         sys.exit(2)
@@ -83,25 +72,38 @@ def run_core(connection: Connection, build: BuildCore) -> None:
 
 
 class _PipeInbox:
-    """The pipe as the loop's inbox."""
+    """The pipe as the loop's inbox. It answers each ``Ping`` itself: the policies see none."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._messages: list[Message] = []
 
     def drain(self) -> list[Message]:
-        messages = []
         while self._connection.poll():
-            messages.append(self._connection.recv())
+            self._receive()
+        messages, self._messages = self._messages, []
         return messages
 
     def wait(self, seconds: float | None) -> None:
-        self._connection.poll(seconds)
+        until_s = None if seconds is None else time.monotonic() + seconds
+        while not self._messages:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if not self._connection.poll(left_s):
+                return
+            self._receive()
+
+    def _receive(self) -> None:
+        message: Message = self._connection.recv()
+        if isinstance(message, Ping):
+            self._connection.send(Pong())
+        else:
+            self._messages.append(message)
 
 
-def _build_bundled(options: ServeOptions) -> tuple[EngineCore, dict[str, Any]]:
+def _build_bundled(options: ServeOptions, clock: CoreClock) -> tuple[EngineCore, dict[str, Any]]:
     from engine.core.build import build_core  # torch is imported here, in the core's process
 
-    return build_core(options)
+    return build_core(options, clock)
 
 
 def _say(connection: Connection, message: Ready | Failed) -> None:

@@ -26,7 +26,11 @@ class Stop(NamedTuple):
     """The core shall end, whatever it is doing."""
 
 
-Message = Add | Abort | Stop
+class Ping(NamedTuple):
+    """The core shall say that it is alive; it does between two steps."""
+
+
+Message = Add | Abort | Stop | Ping
 
 
 class TokenEvent(NamedTuple):
@@ -83,6 +87,10 @@ class Update(NamedTuple):
 
     events: list[TokenEvent | Refused | RequestFailed]
     stats: CoreStats
+
+
+class Pong(NamedTuple):
+    """The answer to a ``Ping``."""
 
 
 class Ready(NamedTuple):

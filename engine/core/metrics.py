@@ -100,6 +100,11 @@ class Metrics:
         """Count a request that raised in the core."""
         self._success["error"].inc()
 
+    def core_started(self) -> None:
+        """Begin anew with a core that has no requests and whose totals are 0."""
+        self._core = CoreStats()
+        self.core(self._core)
+
     def core(self, stats: CoreStats) -> None:
         """Set the gauges from the state of the core."""
         before, self._core = self._core, stats

@@ -3,13 +3,15 @@
 The first line is a header (kind ``header``: engine, policies, KV memory, clock zero). Arrivals
 (kind ``arrival``) carry all that a scheduler sees of a new sequence, steps (kind ``step``) the
 columns of ``StepRecord``, both in the scheduler's order. A sequence that raised in a step has a row
-of its own after it (kind ``failure``). Times are seconds on the core's clock. So
+of its own after it (kind ``failure``). A core that was started again goes on with the log of the
+one that died, after a row of kind ``restart``. Times are seconds on the core's clock. So
 a simulator can be given exactly what the engine was given.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from policies.step_record import StepRecord
 from workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
+_LONGEST_HEADER_BYTES = 1 << 20
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
 _STEP_FIELDS = tuple(field.name for field in fields(StepRecord))
 
@@ -39,15 +42,23 @@ class StepLog(Protocol):
 
 
 class StepLogFile:
-    """JSON Lines, buffered; on disk when the engine idles and at least once a second."""
+    """JSON Lines, buffered; on disk when the engine idles and at least once a second.
+
+    A log whose header has the same clock is that of a core that died; it goes on.
+    """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self._flushed_s = 0.0
         try:
-            self._file = path.open("w", encoding="utf-8")
+            steps = _steps_so_far(path, header.get("clock_zero_s"))
+            self._file = path.open("w" if steps is None else "a", encoding="utf-8")
         except OSError as error:
             raise EngineError(f"step log {path}: {error.strerror}") from error
-        self._flushed_s = 0.0
-        self._write("header", header)
+        self._first_step = steps or 0
+        if steps is None:
+            self._write("header", header)
+        else:
+            self._write("restart", {"process_id": header["process_id"]})
         self.flush()
 
     def arrival(self, seq: Sequence) -> None:
@@ -56,14 +67,16 @@ class StepLogFile:
 
     def step(self, record: StepRecord) -> None:
         """Write the record."""
-        self._write("step", record.as_row())
+        self._write("step", {**record.as_row(), "step": self._first_step + record.step})
         if record.now_s - self._flushed_s >= _FLUSH_EVERY_S:
             self._flushed_s = record.now_s
             self.flush()
 
     def failure(self, step: int, request_id: str, reason: str) -> None:
         """Write which sequence failed in which step, and why."""
-        self._write("failure", {"step": step, "request_id": request_id, "reason": reason})
+        self._write(
+            "failure", {"step": self._first_step + step, "request_id": request_id, "reason": reason}
+        )
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""
@@ -114,6 +127,29 @@ def _parse(where: str, line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict) or "kind" not in row:
         raise EngineError(f"{where}: not a row of a step log")
     return row
+
+
+def _steps_so_far(path: Path, zero_s: float | None) -> int | None:
+    """Return the steps of a log whose clock has this zero; None for any other file.
+
+    A last line that was cut off is taken away.
+    """
+    if zero_s is None or not path.is_file():
+        return None
+    with path.open("rb+") as file:
+        try:
+            header = _parse(str(path), file.readline(_LONGEST_HEADER_BYTES))
+        except EngineError:
+            return None
+        if header.get("clock_zero_s") != zero_s:
+            return None
+        steps = 0
+        for line in file:
+            if line.endswith(b"\n"):
+                steps += line.startswith(b'{"kind":"step"')
+            else:
+                file.truncate(file.seek(-len(line), SEEK_END))
+    return steps
 
 
 def _record(where: str, row: Mapping[str, Any]) -> StepRecord:

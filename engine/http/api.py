@@ -1,12 +1,12 @@
 """The OpenAI-compatible HTTP API over a core."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -14,49 +14,45 @@ from starlette.routing import Route
 from engine.core.core_client import CoreClient
 from engine.http import api_errors
 from engine.http.answers import CHAT, COMPLETION
-from engine.http.generation import GenerationRoute, check_open
+from engine.http.generation import GenerationRoute
+from engine.http.health import check_ready, health_answer
+from engine.http.http_settings import HttpSettings
 from engine.http.protocol import ChatBody, CompletionBody
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
-    """Return the ASGI application over ``core``; ``facts`` are in the core's ``Ready`` message."""
-    model = {
-        "id": facts["model"],
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "servetwin",
-        "max_model_len": facts["max_model_len"],
-        "vocab_size": facts["vocab_size"],
-    }
+def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
+    """Return the ASGI application over ``core``."""
+    created = int(time.time())
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [_model_card(core, created)]})
+
+    async def model(request: Request) -> Response:
+        card, name = _model_card(core, created), request.path_params["name"]
+        if name != card["id"]:
+            raise api_errors.unknown_model(name, card["id"])
+        return JSONResponse(card)
 
     async def health(request: Request) -> Response:
-        check_open(core)
-        return JSONResponse({"status": "ok"})
+        return health_answer(core)
 
     async def metrics(request: Request) -> Response:
         return Response(core.metrics.exposition(), media_type=PROMETHEUS_TEXT)
 
     async def engine(request: Request) -> Response:
-        return JSONResponse(facts)
+        check_ready(core)
+        return JSONResponse(core.facts)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        core.attach()
-        yield
-        core.detach()
-
-    completions = GenerationRoute(core, facts, COMPLETION, CompletionBody)
-    chat = GenerationRoute(core, facts, CHAT, ChatBody)
+    completions = GenerationRoute(core, settings, COMPLETION, CompletionBody)
+    chat = GenerationRoute(core, settings, CHAT, ChatBody)
     return Starlette(
         routes=[
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models),
+            Route("/v1/models/{name:path}", model),
             Route("/health", health),
             Route("/metrics", metrics),
             Route("/servetwin/engine", engine),
@@ -67,5 +63,26 @@ def create_app(core: CoreClient, facts: Mapping[str, Any]) -> Starlette:
             ClientDisconnect: api_errors.answer_disconnect,
             Exception: api_errors.answer_bug,
         },
-        lifespan=lifespan,
+        middleware=[
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.allow_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                max_age=600,
+            )
+        ],
     )
+
+
+def _model_card(core: CoreClient, created: int) -> dict[str, Any]:
+    if not core.facts:
+        check_ready(core)
+    return {
+        "id": core.facts["model"],
+        "object": "model",
+        "created": created,
+        "owned_by": "servetwin",
+        "max_model_len": core.facts["max_model_len"],
+        "vocab_size": core.facts["vocab_size"],
+    }

@@ -28,6 +28,12 @@ class ApiError(Exception):
         return {"error": fields}
 
 
+def unknown_model(name: str, served: str) -> ApiError:
+    """Return the answer to a request for a model that is not served here."""
+    message = f"model: {name!r} is not served here; {served!r} is"
+    return ApiError(404, message, param="model", code="model_not_found")
+
+
 def answer_api_error(request: Request, error: Exception) -> Response:
     """Handle ``ApiError`` for Starlette."""
     assert isinstance(error, ApiError)

@@ -1,7 +1,7 @@
 """The two routes that generate: from a request's body to its answer, whole or streamed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from starlette.types import Receive, Scope, Send
 from engine.core.core_client import CoreClient, CoreRequest, Ended, Event
 from engine.core.messages import RequestFailed, TokenEvent
 from engine.http.answers import CHAT, DONE, Answer, Dialect, error_chunk, usage
-from engine.http.api_errors import ApiError
+from engine.http.api_errors import ApiError, unknown_model
+from engine.http.health import check_ready
+from engine.http.http_settings import HttpSettings
 from engine.http.protocol import GenerationBody, parse_body
 
 MAX_BODY_BYTES = 32 << 20
@@ -29,16 +31,16 @@ class GenerationRoute:
     """ASGI endpoint: one ``Dialect`` and the body that belongs to it."""
 
     core: CoreClient
-    facts: Mapping[str, Any]
+    settings: HttpSettings
     dialect: Dialect
     body_type: type[GenerationBody]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that goes away takes its request with it."""
-        check_open(self.core)
+        check_ready(self.core)
         body = parse_body(self.body_type, await read_body(Request(scope, receive)))
         self._check_model(body)
-        prompt_ids = body.prompt_ids(self.facts["vocab_size"])
+        prompt_ids = body.prompt_ids(self.core.facts["vocab_size"])
         params = body.sampling(self._default_max_tokens(len(prompt_ids)))
         with self.core.open(self.dialect.id_prefix, prompt_ids, params) as request:
             watcher = asyncio.create_task(_watch(receive, request))
@@ -54,7 +56,7 @@ class GenerationRoute:
     ) -> None:
         """Wait for the core's first word, so that a refusal can still be a status."""
         answer = Answer(
-            self.dialect, request.request_id, self.facts["model"], body.return_token_ids
+            self.dialect, request.request_id, self.core.facts["model"], body.return_token_ids
         )
         events = await request.take()
         _token(events[0])
@@ -65,24 +67,15 @@ class GenerationRoute:
             await JSONResponse(await _whole(request, events, answer))(scope, receive, send)
 
     def _check_model(self, body: GenerationBody) -> None:
-        served = self.facts["model"]
-        if body.model not in (None, served):
-            message = f"model: {body.model!r} is not served here; {served!r} is"
-            raise ApiError(404, message, param="model", code="model_not_found")
+        served = self.core.facts["model"]
+        if body.model is not None and body.model != served:
+            raise unknown_model(body.model, served)
 
     def _default_max_tokens(self, prompt_tokens: int) -> int:
         """Return at least 1: the scheduler decides whether the request fits."""
-        longest: int = min(self.facts["max_model_len"], self.facts["kv_tokens"])
+        longest: int = min(self.core.facts["max_model_len"], self.core.facts["kv_tokens"])
         left = longest - prompt_tokens
         return max(1, left if self.dialect is CHAT else min(COMPLETION_DEFAULT_MAX_TOKENS, left))
-
-
-def check_open(core: CoreClient) -> None:
-    """Raise ``ApiError`` (503) where the core has died or takes no new requests."""
-    if core.died.is_set():
-        raise ApiError(503, core.why_died)
-    if core.draining:
-        raise ApiError(503, "the server is shutting down")
 
 
 async def read_body(request: Request) -> bytes:

@@ -1,82 +1,99 @@
 """Serve a core: the core in its process, the API in this one, and an orderly end."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 
 import uvicorn
 
 from engine.core.core_client import CoreClient, Ended
-from engine.core.core_process import BuildCore, CoreProcess, bundled, start_process
-from engine.core.metrics import Metrics
+from engine.core.core_process import BuildCore, bundled
+from engine.core.supervisor import Supervisor
+from engine.core.watchdog import watch
 from engine.http.api import create_app
+from engine.http.guarded_protocol import GuardedProtocol
+from engine.http.http_settings import HttpSettings
 from engine.serve_options import ServeOptions
 from workloads.errors import EngineError
 from workloads.listening import listening_socket, url_of
 
 DEATH_LINGER_S = 1.0
-"""How long ``/health`` says 503 after the core has died, before the server ends."""
+"""How long ``/health`` says 503 after the core has died for good, before the server ends."""
 CLOSE_CONNECTIONS_S = 5
 """How long complete answers may take to leave, at the end."""
-STOP_CORE_S = 10.0
-"""How long the core may take over its last step."""
+ABORT_CONNECTIONS_S = 1.0
+"""The same after a second signal."""
 KEEP_ALIVE_S = 120
 """How long an idle connection stays open: longer than a load test's pauses."""
 
 
 def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
     """Serve the bundled engine (``serve_core``)."""
-    serve_core(bundled(options), on_ready, options.host, options.port, options.drain_s)
+    serve_core(bundled(options), options.model, options.http(), on_ready)
 
 
 def serve_core(
-    build: BuildCore, on_ready: Callable[[str], None], host: str, port: int, drain_s: float
+    build: BuildCore, model: str, settings: HttpSettings, on_ready: Callable[[str], None]
 ) -> None:
     """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are accepted.
 
     The first SIGTERM or SIGINT lets running requests finish (at most ``drain_s``) and refuses new
     ones; the second ends all at once. Call it in the main thread.
 
-    Raises ``EngineError`` when the server cannot start, or when its core has died.
+    Raises ``EngineError`` when the server cannot start, or when its core has died for good.
     """
-    with listening_socket(host, port, EngineError) as listener:
-        process, connection, facts = start_process(build)
-        with closing(connection), _ending(process):
-            core = CoreClient(connection, Metrics(facts["model"]))
-            config = uvicorn.Config(
-                create_app(core, facts),
-                access_log=False,
-                log_level="warning",
-                ws="none",
-                timeout_graceful_shutdown=CLOSE_CONNECTIONS_S,
-                timeout_keep_alive=KEEP_ALIVE_S,
-            )
-            server = _Server(config, core, drain_s, lambda: on_ready(url_of(listener)))
-            asyncio.run(server.serve(sockets=[listener]))
-            core.stop()
-    if core.died.is_set():
-        raise EngineError(f"{core.why_died} (exit code {process.exitcode})")
+    with listening_socket(settings.host, settings.port, EngineError) as listener:
+        core = CoreClient(model)
+        supervisor = Supervisor(build, core, settings.max_restarts)
+        config = uvicorn.Config(
+            create_app(core, settings),
+            http=GuardedProtocol,
+            access_log=False,
+            log_level="warning",
+            ws="none",
+            timeout_graceful_shutdown=CLOSE_CONNECTIONS_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        server = CoreServer(config, core, supervisor, settings, lambda: on_ready(url_of(listener)))
+        asyncio.run(server.serve(sockets=[listener]))
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn that ends as ``serve`` promises."""
+class CoreServer(uvicorn.Server):
+    """Uvicorn with a core behind it, which ends as ``serve_core`` promises."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         core: CoreClient,
-        drain_s: float,
-        on_started: Callable[[], None],
+        supervisor: Supervisor,
+        settings: HttpSettings,
+        on_ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._core = core
-        self._drain_s = drain_s
-        self._on_started = on_started
+        self._supervisor = supervisor
+        self._settings = settings
+        self._on_ready = on_ready
         self._tasks: list[asyncio.Task[None]] = []
+        self._error: EngineError | None = None
 
-    @contextmanager
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal comes or the core has died for good.
+
+        Raises ``EngineError`` in the latter case.
+        """
+        try:
+            await super().serve(sockets)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            self._supervisor.close()
+        if self._error:
+            raise self._error
+
+    @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle SIGINT and SIGTERM while the server runs."""
         loop = asyncio.get_running_loop()
@@ -85,38 +102,44 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Call ``on_started`` once requests are accepted, and watch the core."""
+        """Accept connections, start the core, and call ``on_ready`` once it takes requests."""
         await super().startup(sockets)
-        self._tasks.append(asyncio.create_task(self._end_with_core()))
-        self._on_started()
+        jobs = (self._keep_core(), watch(self._core, self._settings.step_limit_s), self._announce())
+        self._tasks += [asyncio.create_task(job) for job in jobs]
 
     def _on_signal(self) -> None:
-        if self._core.draining:
-            self.force_exit = self.should_exit = True
-            return
+        stop = self._end_now() if self._core.draining else self._drain()
         self._core.draining = True
-        self._tasks.append(asyncio.create_task(self._drain()))
+        self._tasks.append(asyncio.create_task(stop))
+
+    async def _announce(self) -> None:
+        await self._core.ready.wait()
+        self._on_ready()
+
+    async def _keep_core(self) -> None:
+        try:
+            await self._supervisor.run()
+        except EngineError as error:
+            self._error = error
+            if self._core.ready.is_set():
+                await asyncio.sleep(DEATH_LINGER_S)
+            self.should_exit = True
 
     async def _drain(self) -> None:
         try:
-            async with asyncio.timeout(self._drain_s):
+            async with asyncio.timeout(self._settings.drain_s):
                 await self._core.idle.wait()
         except TimeoutError:
-            self._core.end_all(Ended("shutting down", "the server is shutting down"))
+            self._tell_the_end()
         self.should_exit = True
 
-    async def _end_with_core(self) -> None:
-        await self._core.died.wait()
-        await asyncio.sleep(DEATH_LINGER_S)
+    async def _end_now(self) -> None:
+        """End all streams with an error event; cut off who does not read it."""
+        self._tell_the_end()
         self.should_exit = True
+        await asyncio.sleep(ABORT_CONNECTIONS_S)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
-
-@contextmanager
-def _ending(process: CoreProcess) -> Iterator[None]:
-    """End the core's process when the block is left, by force if needed."""
-    try:
-        yield
-        process.join(STOP_CORE_S)
-    finally:
-        process.kill()
-        process.join()
+    def _tell_the_end(self) -> None:
+        self._core.end_all(Ended("shutting down", "the server is shutting down"))

@@ -104,10 +104,11 @@ def answers(url: str, server: "subprocess.Popen[bytes]") -> bool:
     with httpx.Client(timeout=5, trust_env=False) as client:
         for _ in range(600):
             try:
-                return client.get(url).status_code == 200
+                if (status := client.get(url).status_code) != 503:  # while it starts
+                    return status == 200
             except httpx.TransportError:
                 assert server.poll() is None, "the server ended"
-                time.sleep(0.1)
+            time.sleep(0.1)
     return False
 
 

@@ -49,14 +49,16 @@ def _next(token_id: int) -> int:
     return token_id + 1 if token_id + 1 < POISON else EOS_ID
 
 
-def fake_core(config: PolicyConfig, step_s: float = 0.0) -> EngineCore:
+def fake_core(
+    config: PolicyConfig, step_s: float = 0.0, clock: CoreClock | None = None
+) -> EngineCore:
     """A core over a ``FakeExecutor``."""
     return EngineCore(
         build_scheduler(config),
         FakeExecutor(step_s),
         FakeState,
         prefix_cache=config.prefix_cache,
-        clock=CoreClock(),
+        clock=clock or CoreClock(),
     )
 
 
@@ -65,8 +67,10 @@ def build_fake(config: PolicyConfig, step_s: float = 0.0) -> BuildCore:
     return partial(_build, config, step_s)
 
 
-def _build(config: PolicyConfig, step_s: float) -> tuple[EngineCore, dict[str, Any]]:
-    core = fake_core(config, step_s)
+def _build(
+    config: PolicyConfig, step_s: float, clock: CoreClock
+) -> tuple[EngineCore, dict[str, Any]]:
+    core = fake_core(config, step_s, clock)
     facts = {
         "model": "fake",
         "vocab_size": VOCAB_SIZE,

@@ -1,10 +1,11 @@
 """The real HTTP API on a socket, over a core process with a fake executor."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -13,15 +14,20 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.core.core_client import CoreClient
-from engine.core.core_process import start_process
-from engine.core.metrics import Metrics
+from engine.core.core_process import BuildCore, CoreProcess
+from engine.core.supervisor import Supervisor
 from engine.http.api import create_app
+from engine.http.guarded_protocol import GuardedProtocol
+from engine.http.http_settings import HttpSettings
+from engine.http.serving import CoreServer
 from policies.config import PolicyConfig
 from tests.support.fake_engine import build_fake
+from workloads.errors import EngineError
 
 CONFIG = PolicyConfig(
     kv_tokens=256, block_tokens=4, max_model_len=300, max_seqs=4, prefix_cache=True
 )
+NO_RESTARTS = HttpSettings(max_restarts=0)
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 
@@ -37,25 +43,39 @@ def with_messages(*messages: Any) -> dict[str, Any]:
 class LiveServer:
     """Serves in a thread for as long as a ``with`` block lasts."""
 
-    def __init__(self, config: PolicyConfig, step_s: float = 0.0) -> None:
-        self._config = config
-        self._step_s = step_s
+    def __init__(
+        self,
+        config: PolicyConfig,
+        step_s: float = 0.0,
+        settings: HttpSettings = NO_RESTARTS,
+        build: BuildCore | None = None,
+    ) -> None:
+        self._build = build or build_fake(config, step_s)
+        self._settings = settings
 
     def __enter__(self) -> "LiveServer":
-        self.process, self._connection, facts = start_process(
-            build_fake(self._config, self._step_s)
-        )
-        self.core = CoreClient(self._connection, Metrics(facts["model"]))
+        self.core = CoreClient("fake")
+        self._supervisor = Supervisor(self._build, self.core, self._settings.max_restarts)
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._server = uvicorn.Server(
-            uvicorn.Config(create_app(self.core, facts), log_level="critical", access_log=False)
+        config = uvicorn.Config(
+            create_app(self.core, self._settings),
+            http=GuardedProtocol,
+            log_level="critical",
+            access_log=False,
         )
+        self._server = _Server(config, self.core, self._supervisor, self._settings, lambda: None)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         port = self._socket.getsockname()[1]
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20)
-        wait_until(lambda: self._server.started)
+        wait_until(self.core.ready.is_set)
         return self
+
+    @property
+    def process(self) -> CoreProcess:
+        """The process of the present core."""
+        assert self._supervisor.link is not None
+        return self._supervisor.link.process
 
     def __exit__(
         self,
@@ -66,10 +86,6 @@ class LiveServer:
         self.client.close()
         self._server.should_exit = True
         self._thread.join()
-        self.core.stop()
-        self.process.join()
-        self.process.close()
-        self._connection.close()
 
     def metrics(self) -> dict[str, float]:
         """Samples by name, with the reason where a sample has one."""
@@ -82,7 +98,17 @@ class LiveServer:
         }
 
     def _serve(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        with contextlib.suppress(EngineError):  # a core that a test has killed
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+class _Server(CoreServer):
+    """In a thread, where no signals come."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to pytest."""
+        yield
 
 
 def _reason(labels: dict[str, str]) -> list[str]:

@@ -27,7 +27,8 @@ def engine(policies: PolicyOptions | None = None, **server: Any) -> SimulatedEng
 def test_the_core_process_needs_no_torch() -> None:
     pickled = pickle.dumps(engine(profiles=["base-cpu"]).build)
     code = (
-        "import pickle, sys; core, facts = pickle.load(sys.stdin.buffer)();"
+        "import pickle, sys; from engine.core.clock import CoreClock;"
+        "core, facts = pickle.load(sys.stdin.buffer)(CoreClock());"
         "print(facts['model'], facts['vocab_size'], 'torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -109,3 +109,31 @@ def test_step_log_is_on_disk_once_a_second_under_load(tmp_path: Path) -> None:
         lines.append(len(path.read_text().splitlines()))
     log.close()
     assert lines == [1, 1, 4, 4]
+
+
+def test_a_core_that_is_started_again_goes_on_with_its_log(tmp_path: Path) -> None:
+    story, path = Story(policy(), FIVE), tmp_path / "steps.jsonl"
+    records, header = story.log.records, {"clock_zero_s": 4.5, "process_id": 1}
+    first = StepLogFile(path, header)
+    for record in records:
+        first.step(record)
+    first.close()
+    path.write_bytes(path.read_bytes()[:-5])  # killed while it wrote the last step
+    again = StepLogFile(path, {**header, "process_id": 2})
+    again.failure(0, "a", "ValueError: x")
+    again.step(records[0])
+    again.close()
+    assert read_step_log(path)[0] == header
+    numbered = [*records[:-1], replace(records[0], step=len(records) - 1)]
+    assert read_step_log(path)[1] == numbered
+    text = path.read_text()
+    assert '{"kind":"restart","process_id":2}\n{"kind":"failure","step":5,' in text
+
+
+@pytest.mark.parametrize("before", ['{"kind":"header","clock_zero_s":4.0}\n', "rubbish", "", "\0"])
+def test_a_log_of_another_core_is_written_anew(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(before)
+    header = {"clock_zero_s": 4.5, "process_id": 1}
+    StepLogFile(path, header).close()
+    assert read_step_log(path) == (header, [])

@@ -80,14 +80,83 @@ def wait_for_503(url: str) -> None:
         wait_until(lambda: client.get(url).status_code == 503)
 
 
-def test_a_second_signal_ends_at_once() -> None:
+def test_a_second_signal_ends_streams_with_an_error() -> None:
     with EngineServer(TINY) as server, long_stream(server.url) as events:
         server.process.send_signal(signal.SIGINT)
         wait_for_503(f"{server.url}/health")
         server.process.send_signal(signal.SIGINT)
-        with pytest.raises(httpx.RemoteProtocolError):
-            list(events)
+        *_, last = events
+        assert json.loads(last)["error"]["message"] == "the server is shutting down"
         assert server.process.wait(20) == 0
+        assert server.last_error() == "the engine ended with code 0"  # nothing on stderr
+
+
+def test_a_second_signal_cuts_off_a_client_that_does_not_read() -> None:
+    with EngineServer(TINY) as server:
+        url = httpx.URL(server.url)
+        with socket.create_connection((url.host, url.port or 80)) as deaf:
+            body = json.dumps(LONG | {"stream": True, "max_tokens": 2000})
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+            deaf.sendall(f"{head}\r\n\r\n{body}".encode())
+            deaf.recv(1)
+            server.process.send_signal(signal.SIGTERM)
+            wait_for_503(f"{server.url}/health")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(20) == 0
+        assert server.last_error() == "the engine ended with code 0"
+
+
+def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> None:
+    options = replace(TINY, max_restarts=1, step_log=tmp_path / "steps.jsonl")
+    with EngineServer(options) as server:
+        with long_stream(server.url) as events:
+            first_pid = core_pid(server.url)
+            os.kill(first_pid, signal.SIGKILL)
+            *_, last = events
+        assert "the engine core has died" in json.loads(last)["error"]["message"]
+        wait_until(lambda: get(f"{server.url}/health").json()["status"] == "starting")
+        message = get(f"{server.url}/health").json()["error"]["message"]
+        assert message.startswith("the engine core is starting; it is being started again (the")
+        assert get(f"{server.url}/servetwin/engine").status_code == 503
+        assert get(f"{server.url}/metrics").status_code == 200
+        assert get(f"{server.url}/v1/models").json()["data"][0]["id"] == "tiny"
+        wait_until(lambda: get(f"{server.url}/health").json()["status"] == "ready")
+        assert post(f"{server.url}/v1/completions", {"prompt": "a"}).status_code == 200
+        assert core_pid(server.url) != first_pid
+        os.kill(core_pid(server.url), signal.SIGKILL)
+        assert server.process.wait(20) == 2
+        assert server.last_error().endswith(
+            "(exit code -9); it was started again 1 times within 300 s, and --max-restarts allows "
+            "no more"
+        )
+    header, records = read_step_log(tmp_path / "steps.jsonl")
+    assert header["process_id"] == first_pid
+    assert [record.step for record in records] == list(range(len(records)))
+    assert sorted(record.now_s for record in records) == [record.now_s for record in records]
+    assert records[-1].entries[0][0].startswith("cmpl-2")
+
+
+def test_a_core_that_hangs_is_stalled_until_it_moves() -> None:
+    with EngineServer(replace(TINY, step_limit_s=0.5)) as server:
+        with long_stream(server.url) as events:
+            pid = core_pid(server.url)
+            os.kill(pid, signal.SIGSTOP)
+            *_, last = events
+        message = "the engine core has not ended a step for 0.5 s (--step-limit)"
+        assert json.loads(last)["error"]["message"] == message
+        answer = get(f"{server.url}/health")
+        assert (answer.status_code, answer.json()["status"]) == (503, "stalled")
+        assert post(f"{server.url}/v1/completions", LONG).status_code == 503
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: get(f"{server.url}/health").status_code == 200)
+        assert post(f"{server.url}/v1/completions", {"prompt": "a"}).status_code == 200
+        assert (
+            'vllm:kv_cache_usage_perc{model_name="tiny"} 0.0' in get(f"{server.url}/metrics").text
+        )
+
+
+def core_pid(url: str) -> int:
+    return int(get(f"{url}/servetwin/engine").json()["process_id"])
 
 
 def test_grace_is_limited() -> None:
@@ -100,8 +169,7 @@ def test_grace_is_limited() -> None:
 
 def test_a_killed_core_ends_the_server_with_an_error() -> None:
     with EngineServer(TINY) as server, long_stream(server.url) as events:
-        core_pid = get(f"{server.url}/servetwin/engine").json()["process_id"]
-        os.kill(core_pid, signal.SIGKILL)
+        os.kill(core_pid(server.url), signal.SIGKILL)
         *_, last = events
         assert "the engine core has died" in json.loads(last)["error"]["message"]
         assert get(f"{server.url}/health").status_code == 503
@@ -113,12 +181,12 @@ def test_a_killed_core_ends_the_server_with_an_error() -> None:
 
 def test_a_killed_server_takes_its_core_along() -> None:
     with EngineServer(TINY) as server:
-        core_pid = get(f"{server.url}/servetwin/engine").json()["process_id"]
-        assert is_alive(core_pid)
+        pid = core_pid(server.url)
+        assert is_alive(pid)
         server.process.kill()
         server.process.wait()
-        wait_until(lambda: not is_alive(core_pid))
-        assert not is_alive(core_pid)
+        wait_until(lambda: not is_alive(pid))
+        assert not is_alive(pid)
 
 
 def test_a_server_ends_when_its_parent_is_gone() -> None:

@@ -1,0 +1,67 @@
+"""Keep a core running: start its process, and start it again when it has died."""
+
+import asyncio
+import time
+
+from engine.core.clock import CoreClock
+from engine.core.core_client import CoreClient
+from engine.core.core_link import STOP_CORE_S, CoreLink
+from engine.core.core_process import BuildCore, start_process
+from workloads.errors import EngineError
+
+RESTART_WINDOW_S = 300.0
+"""Restarts longer ago than this count no more."""
+RESTART_PAUSE_S = 0.2
+"""Before the first restart; doubled before each further one within the window."""
+
+
+class Supervisor:
+    """Owns the core's process; at most ``max_restarts`` times in ``RESTART_WINDOW_S`` a new one.
+
+    A core that has never been ready is not started again: what is wrong with it stays wrong.
+    """
+
+    def __init__(self, build: BuildCore, client: CoreClient, max_restarts: int) -> None:
+        self.link: CoreLink | None = None
+        self._build = build
+        self._client = client
+        self._max_restarts = max_restarts
+        self._clock = CoreClock()
+        self._restarts_s: list[float] = []
+
+    async def run(self) -> None:
+        """Keep the core running until cancelled.
+
+        Raises ``EngineError`` when it could not start, or has died too often.
+        """
+        while True:
+            self.link = CoreLink(*start_process(self._build, self._clock))
+            self._client.attach(self.link)
+            await self._client.died.wait()
+            await asyncio.to_thread(self.link.close, 1.0)
+            self._check()
+            self._client.expect()
+            await asyncio.sleep(RESTART_PAUSE_S * 2 ** len(self._restarts_s))
+            self._restarts_s.append(time.monotonic())
+
+    def close(self) -> None:
+        """End the core: after its step, or by force. Call it last, on the event loop."""
+        if self.link is not None:
+            self.link.close(STOP_CORE_S if self._client.state == "ready" else 0.0)
+
+    def _check(self) -> None:
+        """Raise ``EngineError`` where the core may not be started again."""
+        why = self._client.why_died
+        if not self._client.ready.is_set():
+            raise EngineError(why)
+        assert self.link is not None
+        why += f" (exit code {self.link.process.exitcode})"
+        begin_s = time.monotonic() - RESTART_WINDOW_S
+        self._restarts_s = [at_s for at_s in self._restarts_s if at_s > begin_s]
+        if not self._max_restarts:
+            raise EngineError(why)
+        if len(self._restarts_s) >= self._max_restarts:
+            raise EngineError(
+                f"{why}; it was started again {len(self._restarts_s)} times within "
+                f"{RESTART_WINDOW_S:g} s, and --max-restarts allows no more"
+            )
