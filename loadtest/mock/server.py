@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from loadtest.mock.clock import Timeline
 from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
@@ -40,8 +41,7 @@ class MockConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # That of uvloop is no subclass.
         self._connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
