@@ -13,7 +13,7 @@ from workloads.key_values import key_value
 from workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
-_UNITS_S = {"ms": 1e-3, "s": 1.0}
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class LoadOptions:
     """How the requests of a load test are sent.
 
     ``timeout_s`` limits a whole request, ``connect_timeout_s`` its connection. The clock starts
-    ``lead_s`` after all workers are ready and ``warm_connections`` are open. ``give_up_after``
-    refused connections in a row end the test. ``processes`` share the load; None takes as many as
-    the peak rate needs (``loadtest.run.worker_pool``). ``proxy`` and ``http2`` use httpx's own
-    transport.
+    ``lead_s`` after all workers are ready and ``warm_connections`` are open. Where no request gets
+    a connection for ``give_up_after_s``, the test ends; None lets it go on. ``processes`` share the
+    load; None takes as many as the peak rate needs (``loadtest.run.worker_pool``). ``proxy`` and
+    ``http2`` use httpx's own transport.
 
     With ``closed_loop`` a follower is sent after the answer to its parent; None means: where the
     trace has followers. ``concurrency`` says that the trace is one of so many users
@@ -70,7 +70,7 @@ class LoadOptions:
     connect_timeout_s: float = 10.0
     lead_s: float = 0.2
     warm_connections: int = 1
-    give_up_after: int = 10
+    give_up_after_s: float | None = 10.0
     progress_every_s: float = 1.0
     processes: int | None = None
     proxy: str | None = field(default=None, repr=False)
@@ -90,6 +90,8 @@ class LoadOptions:
             raise LoadTestError(f"processes {self.processes}: at least one must send the load")
         if self.duration_s is not None and not 0 < self.duration_s < inf:
             raise LoadTestError(f"duration {self.duration_s:g} s: must be above 0")
+        if self.give_up_after_s is not None and not self.give_up_after_s > 0:
+            raise LoadTestError(f"give up after {self.give_up_after_s:g} s: must be above 0")
         if self.drain_s is not None and not 0 <= self.drain_s < inf:
             raise LoadTestError(f"drain {self.drain_s:g} s: must be 0 or more")
         if self.endless and (self.duration_s is None or self.concurrency is None):
@@ -133,6 +135,23 @@ def parse_cancellation(text: str) -> Cancellation:
     if parts.keys() != {"share", "after"}:
         raise LoadTestError(f"--cancel {text!r}: needs share and after; {_CANCEL_EXAMPLE}")
     return Cancellation(_share(parts["share"]), _hang_up(parts["after"]))
+
+
+def parse_give_up(text: str) -> float | None:
+    """Read how long a load test goes on without a connection: ``10s``, ``500ms``, or ``never``.
+
+    Returns seconds, None for never. Raises ``LoadTestError`` where it cannot be read.
+    """
+    if text.strip() == "never":
+        return None
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(ms|s|min)", text.strip())
+    seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
+    if not 0 < seconds < inf:
+        raise LoadTestError(
+            f"--give-up-after {text!r}: not a time above 0 with its unit (ms, s, min); "
+            "write for example 10s, or never"
+        )
+    return seconds
 
 
 def _part(part: str, text: str) -> tuple[str, str]:

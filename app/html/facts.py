@@ -12,6 +12,7 @@ from app.text.metric_labels import METRICS, slo_words
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
+from loadtest.report.outages import outage_lines
 from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from sim.records.metrics import SLO
 from sim.records.run import Run, RunKind
@@ -118,6 +119,8 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
     good = verdict == "client ok"
     because = f": the latencies hold the client's own ({limits})" if limits else ""
     yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
+    for line in outage_lines(delivery.get("outages", [])):
+        yield element("div", line, class_="bad")
     if stopped := delivery.get("stopped"):
         yield element("div", f"stopped early: {stopped}", class_="bad")
 

@@ -71,6 +71,8 @@ class LoadChoice:
     """Hang up on some: share=0.1,after=5tokens or after=200ms."""
     retries: Annotated[int, Option(min=0)] = 0
     """Send again after 429, 503 or no connection, so often."""
+    give_up_after: Annotated[str, Option(metavar="TIME|never")] = "10s"
+    """End the test after so long without any connection; ms, s or min."""
     closed_loop: ClosedLoop = None
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None
@@ -101,12 +103,13 @@ class LoadChoice:
 
     def options(self, **more: Any) -> "LoadOptions":
         """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
-        from loadtest.options import LoadOptions, parse_cancellation
+        from loadtest.options import LoadOptions, parse_cancellation, parse_give_up
 
         same = ("concurrency", "endless", "duration_s", "drain_s", "warm_up_s", "retries", "seed")
         return LoadOptions(
             closed_loop=True if self.concurrency else self.closed_loop,
             cancellation=parse_cancellation(self.cancel) if self.cancel else None,
+            give_up_after_s=parse_give_up(self.give_up_after),
             **{name: getattr(self, name) for name in same},
             **more,
         )

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loadtest.report.load_notes import load_notes, wrapped
+from loadtest.report.outages import outage_lines
 from loadtest.report.records import gaps_s
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
@@ -88,6 +89,7 @@ def _warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
         yield f"{lost} of {delivered['processes']} processes of the load test died"
     if resent := delivered.get("resent"):
         yield f"{resent} requests were sent twice: the server was closing their connection"
+    yield from outage_lines(delivered.get("outages", []))
     if cut_off := _cut_off(delivered):
         yield f"ENDED EARLY: {cut_off}; they are in none of the figures below"
     yield from delivered.get("token_doubts", [])

@@ -17,6 +17,7 @@ from loadtest.options import LoadOptions
 from loadtest.plan.context_limit import oversized
 from loadtest.plan.request_dependencies import begun_before
 from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s
+from loadtest.report.outages import outages
 from loadtest.report.records import delivered, requests_frame
 from loadtest.run.event_loop import quiet_gc, run_fast
 from loadtest.run.progress import OnProgress, Progress, progress_reports
@@ -44,7 +45,7 @@ def run_load_test(
     knows the prompts of an earlier load.
 
     Ctrl-C and SIGTERM stop sending, cancel what is in flight and return the records so far. An
-    endpoint that refuses ``give_up_after`` connections in a row stops the sending too
+    endpoint that refuses all connections for ``give_up_after_s`` stops the sending too
     (``extra["delivered"]`` has ``interrupted`` and ``stopped``). Raises ``LoadTestError`` for an
     empty trace.
     """
@@ -114,6 +115,7 @@ def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[
         "resent": sum(result.resent for result in results),
         "first_messages": dict(messages),
         "interrupted": any(result.interrupted for result in results),
+        "outages": outages(requests),
         "stopped": next((result.stopped for result in results if result.stopped), None),
     }
 

@@ -17,14 +17,19 @@ JudgeAnswer = Callable[[Exchange], TokenStream]
 """Reads the tokens of an answer that has ended."""
 
 
+RECONNECT_S = 0.1
+"""After a refused connection a user waits so long: a server that is gone is not flooded."""
+
+
 class Dispatcher:
     """Sends a schedule and keeps one ``Exchange`` per request, in the order they became known.
 
     Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
     that one late request makes no other late. A follower is due its delay after its parent's
     answer. Without that answer it is not sent, unless it is a user's next request
-    (``LoadOptions.concurrency``). After ``give_up_after`` refused connections in a row the endpoint
-    counts as gone, and the rest is not sent.
+    (``LoadOptions.concurrency``); a user without a connection waits ``RECONNECT_S`` before it.
+    Where every connection is refused for ``give_up_after_s``, the endpoint counts as gone, and the
+    rest is not sent.
     """
 
     def __init__(
@@ -39,7 +44,7 @@ class Dispatcher:
         self._schedule = schedule
         self._options = options
         self._end_s = inf if options.duration_s is None else options.duration_s
-        self._connect_failures = 0
+        self._refused_since_ns: int | None = None
         self._dispatcher: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -116,11 +121,21 @@ class Dispatcher:
         self._follow(send, exchange)
 
     def _watch_for_death(self, exchange: Exchange) -> None:
-        refused = exchange.failure is not None and exchange.failure.kind == "connect"
-        self._connect_failures = self._connect_failures + 1 if refused else 0
-        if self._connect_failures == self._options.give_up_after:
-            row = f"{self._options.give_up_after} refused connections in a row"
-            self._stop_sending(f"the endpoint was gone ({row})")
+        """Stop where no request has got a connection for too long.
+
+        An answer to a request that was sent before the first refusal says nothing of connections.
+        """
+        since_ns, sent_ns = self._refused_since_ns, exchange.sent_ns or 0
+        if not _is_refused(exchange):
+            if since_ns is not None and sent_ns > since_ns:
+                self._refused_since_ns = None
+            return
+        if since_ns is None:
+            self._refused_since_ns = sent_ns
+        elif self._options.give_up_after_s is not None:
+            limit_s = self._options.give_up_after_s
+            if sent_ns - since_ns >= limit_s * 1e9:
+                self._stop_sending(f"the endpoint was gone (no connection for {limit_s:g} s)")
 
     def _follow(self, parent: ScheduledRequest, exchange: Exchange) -> None:
         """Give the followers of a request that has ended their time, or orphan them."""
@@ -129,7 +144,8 @@ class Dispatcher:
         now_s = self._now_s()
         if followers := self._schedule.after(parent):
             if self._options.concurrency is not None or self._judge(exchange).failure is None:
-                self._wait([due(follower, now_s) for follower in followers])
+                ready_s = now_s + RECONNECT_S if _is_refused(exchange) else now_s
+                self._wait([due(follower, ready_s) for follower in followers])
             else:
                 self._orphan(parent, followers, now_s)
         self._drain_if_all_is_sent()
@@ -201,3 +217,7 @@ class Dispatcher:
             if task:
                 task.cancel()
         self._drain_if_all_is_sent()
+
+
+def _is_refused(exchange: Exchange) -> bool:
+    return exchange.failure is not None and exchange.failure.kind == "connect"

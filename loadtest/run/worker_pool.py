@@ -52,7 +52,7 @@ async def run_workers(
 ) -> tuple[ClockZero, list[WorkerResult]]:
     """Send ``trace`` from several processes; return the zero and each result, also lost ones.
 
-    The workers share ``give_up_after``. On the first SIGINT or SIGTERM every worker hands in what
+    On the first SIGINT or SIGTERM every worker hands in what
     it has. Raises the error that keeps a worker from starting.
     """
     closed_loop = options.follows(trace)
@@ -62,7 +62,6 @@ async def run_workers(
         options,
         processes=1,
         closed_loop=closed_loop,
-        give_up_after=math.ceil(options.give_up_after / processes),
         progress_every_s=options.progress_every_s / 2,
     )
     with stop_signals(lambda: _stop(workers)):

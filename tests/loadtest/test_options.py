@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from loadtest.options import Cancellation, HangUp, LoadOptions, parse_cancellation
+from loadtest.options import (
+    Cancellation,
+    HangUp,
+    LoadOptions,
+    parse_cancellation,
+    parse_give_up,
+)
 from workloads.errors import LoadTestError
 
 
@@ -39,6 +45,21 @@ def test_cancellation_that_cannot_be_read(text: str, message: str) -> None:
         parse_cancellation(text)
     assert message in str(caught.value)
     assert "write for example share=0.1,after=5tokens" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10s", 10.0), ("500ms", 0.5), (" 1.5 min ", 90.0), (".5s", 0.5), ("never", None)],
+)
+def test_give_up_as_people_write_it(text: str, seconds: float | None) -> None:
+    assert parse_give_up(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "0s", "-1s", "1h", "nan s", "nevr", f"{'9' * 400}s"])
+def test_give_up_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(LoadTestError, match="write for example 10s, or never") as caught:
+        parse_give_up(text)
+    assert str(caught.value).startswith(f"--give-up-after {text!r}: ")
 
 
 def test_the_share_is_drawn_by_request_and_by_nothing_else() -> None:

@@ -96,6 +96,11 @@ class ScriptedServer:
         assert self._server is not None
         self._server.close()
 
+    def restart(self, away_s: float) -> None:
+        """Called by the script: the next connections are refused, later ones are not."""
+        self.stop_listening()
+        self._loop.call_later(away_s, lambda: self._loop.create_task(self._open()))
+
     def kill(self) -> None:
         """As a killed process looks to its clients: nothing listens, connections break."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
@@ -114,7 +119,9 @@ class ScriptedServer:
             self._loop.close()
 
     async def _open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:

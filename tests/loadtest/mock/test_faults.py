@@ -263,9 +263,13 @@ def assert_true_ttft(run: Run, known: dict[str, Truth]) -> None:
 def test_refused_connections_end_the_test_and_are_counted() -> None:
     with mocked(plan("refuse:after=3", ttft_ms=5, itl_ms=1)) as (server,):
         trace = evenly(20, 20, 3)
-        requests, messages = load_all({"it": completions(server)}, trace, give_up_after=5)["it"]
+        requests, messages = load_all({"it": completions(server)}, trace, give_up_after_s=0.175)[
+            "it"
+        ]
     errors = requests["error"].value_counts().to_dict()
-    assert errors == {"connect": 5, "cancelled": 12}
+    refused_s = requests["sent_s"][requests["error"] == "connect"]
+    assert refused_s.iloc[-2] - refused_s.iloc[0] < 0.175 <= refused_s.iloc[-1] - refused_s.iloc[0]
+    assert errors == {"connect": len(refused_s), "cancelled": 17 - len(refused_s)}
     assert (requests["status"] == "finished").sum() == 3
     assert messages["connect"] == f"{server_name(server.url)}: Connection refused"
 

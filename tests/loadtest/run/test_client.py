@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 from loadtest.endpoint import probe
+from loadtest.plan.users import with_users
 from loadtest.report.records import EXTRA_COLUMNS
 from loadtest.run.client import LoadOptions, Progress, run_load_test
+from loadtest.run.dispatcher import RECONNECT_S
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, load_run
 from tests.support.loadtest_server import (
@@ -188,19 +190,50 @@ def test_a_dead_endpoint_ends_the_test_and_keeps_the_records() -> None:
             if server.port and len(server.arrivals) >= 3:
                 server.kill()
 
-        options = LoadOptions(give_up_after=4, progress_every_s=0.01)
+        options = LoadOptions(give_up_after_s=0.35, progress_every_s=0.01)
         run = run_load_test(probe(server.url), trace, options=options, on_progress=killing)
     counts = run.summary()["requests"]
     failures = outcome(run)["failures"]
     assert counts["finished"] >= 2
-    assert failures["connect"] == 4
+    refused_s = run.requests["sent_s"][run.requests["error"] == "connect"]
+    assert failures["connect"] == len(refused_s) >= 2
+    assert refused_s.iloc[-2] - refused_s.iloc[0] < 0.35 <= refused_s.iloc[-1] - refused_s.iloc[0]
     assert failures["cancelled"] == counts["cancelled"] >= 1
     assert counts["finished"] + sum(failures.values()) == len(trace)
     unsent = run.requests[run.requests["status"] == "cancelled"]
     assert unsent["sent_s"].isna().all()
-    reason = "the endpoint was gone (4 refused connections in a row)"
+    reason = "the endpoint was gone (no connection for 0.35 s)"
     assert outcome(run)["stopped"] == reason
     assert outcome(run)["first_messages"]["cancelled"] == f"not sent: {reason}"
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"processes": 2}, {"give_up_after_s": None}, {"concurrency": 4}], ids=str
+)
+def test_a_server_that_restarts_costs_the_requests_of_that_time(how: dict[str, Any]) -> None:
+    """Whatever the machine does: who was sent with a server there was answered."""
+    away = iter([0.3])
+    trace = trace_of(*(index * 0.01 for index in range(120)))
+    if "concurrency" in how:
+        trace = with_users(trace, 4, think=None, ramp_up_s=0.0, seed=0)
+
+    def restarting(body: dict[str, Any]) -> Reply:
+        if len(server.arrivals) >= 20:
+            for away_s in away:
+                server.restart(away_s)
+        return stream_of(2)
+
+    with ScriptedServer(restarting).running() as server:
+        run = run_load_test(probe(server.url), trace, options=LoadOptions(**how))
+    (gap,) = outcome(run)["outages"]
+    assert outcome(run)["stopped"] is None
+    assert gap["to_s"] is not None
+    lost = run.requests[run.requests["status"] != "finished"]
+    assert set(lost["error"]) == {"connect"}
+    assert gap["lost"] == len(lost) >= 1
+    assert lost["sent_s"].between(gap["from_s"], gap["to_s"], inclusive="left").all()
+    if "concurrency" in how:
+        assert len(lost) <= 4 * (1 + (gap["to_s"] - gap["from_s"]) / RECONNECT_S)
 
 
 def test_streams_in_flight_break_when_the_server_dies() -> None:

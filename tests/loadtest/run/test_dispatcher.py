@@ -139,7 +139,7 @@ def test_follow_ups_after_the_duration_are_counted_and_in_no_row() -> None:
 
 
 def test_an_interrupted_conversation_lists_what_was_never_sent() -> None:
-    """Nothing listens after the first two: the second refusal ends the test."""
+    """Nothing listens after the first two: the second refusal, 20 ms later, ends the test."""
     with ScriptedServer(lambda body: stream_of(1)).running() as server:
 
         def dying(body: dict[str, object]) -> Reply:
@@ -148,12 +148,14 @@ def test_an_interrupted_conversation_lists_what_was_never_sent() -> None:
             return stream_of(1)
 
         server.script = dying
-        run = run_load_test(probe(server.url), chats(3, 3), options=LoadOptions(give_up_after=2))
+        run = run_load_test(
+            probe(server.url), chats(3, 3), options=LoadOptions(give_up_after_s=0.001)
+        )
     rows = run.requests.set_index("request_id")
     assert rows["status"][["c0.0", "c1.0"]].tolist() == ["finished", "finished"]
     assert rows["error"][["c0.1", "c1.1"]].tolist() == ["connect", "connect"]
     assert rows["error"][["c0.2", "c1.2"]].tolist() == ["orphaned", "cancelled"]
-    assert outcome(run)["stopped"] == "the endpoint was gone (2 refused connections in a row)"
+    assert outcome(run)["stopped"] == "the endpoint was gone (no connection for 0.001 s)"
 
 
 def test_the_warm_up_is_sent_and_in_no_figure() -> None:
