@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from loadtest.run.client import LoadOptions, OnProgress, Progress
     from sim.records.run import Run
     from sim.records.run_claim import RunClaim
+    from workloads.tokenizer import LocalTokenizer
     from workloads.trace import Trace
 
 
@@ -94,6 +95,7 @@ def loadtest(
     conditions = gate.fail_conditions(slo)
     load = replace(load, seed=seed)
     sending = load.options(timeout_s=timeout, processes=processes)
+    tokenizer = load.tokenizer()
     requests = load.trace()
     _require_one_judge(against, gate, baseline_url, html)
     if load.endless and (gate.baseline or baseline_url):
@@ -113,7 +115,7 @@ def loadtest(
             typer.echo(endpoint_line(each), err=True)
     with _claimed(overwriting, out) as claim:
         at = claim.begin()
-        test = _LoadTest(requests, load, sending, at, live)
+        test = _LoadTest(requests, load, sending, at, live, tokenizer)
         if other:
             test.in_turns(
                 probed,
@@ -153,6 +155,7 @@ class _LoadTest:
     sending: "LoadOptions"
     folder: Path
     live: Path | None
+    tokenizer: "LocalTokenizer | None"
 
     def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
         """Send the load to an endpoint, with a generated one kept in the folder."""
@@ -166,9 +169,18 @@ class _LoadTest:
             run = _run(endpoint, self.trace, self.sending, show)
         run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
         run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
-        if note := prompt_lengths_note(run.requests, self.trace):
+        if note := prompt_lengths_note(run.requests, *self._counted(endpoint, run)):
             run.scenario["notes"].append(note)
         return run, watch
+
+    def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
+        """Return the trace as the client's tokenizer counts what was sent, and its name."""
+        from loadtest.report.counted_prompts import counted_prompts
+
+        if self.tokenizer is None:
+            return self.trace, None
+        sent = replace(endpoint, salt=run.scenario["endpoint"]["salt"])
+        return counted_prompts(self.trace, sent, self.tokenizer), self.tokenizer.name
 
     def in_turns(
         self,

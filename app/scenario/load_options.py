@@ -18,6 +18,7 @@ from workloads.generators.processes import ARRIVALS
 if TYPE_CHECKING:
     from loadtest.options import LoadOptions
     from workloads.generators.arrivals import ArrivalProcess
+    from workloads.tokenizer import LocalTokenizer
     from workloads.trace import Trace
 
 OWN_LENGTHS = (
@@ -114,6 +115,12 @@ class LoadChoice:
             **more,
         )
 
+    def tokenizer(self) -> "LocalTokenizer | None":
+        """Return the tokenizer that counts prompts; raises ``TraceError`` where it is none."""
+        from workloads.tokenizer import LocalTokenizer
+
+        return LocalTokenizer(Path(self.shape.tokenizer)) if self.shape.tokenizer else None
+
     def trace(self) -> "Trace":
         """Read or generate the requests to send.
 
@@ -140,7 +147,8 @@ class LoadChoice:
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
         if self.path is None and self.header_columns:
             yield "--header-columns are of a trace: give --trace as well"
-        if self.path is None and (self.shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
+        shape = replace(self.shape, tokenizer=None)
+        if self.path is None and (shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
             yield "--start, --end, --loop and scales are of a trace: give --trace as well"
         if self.path is not None and self.prompt_tokens:
             yield OWN_LENGTHS

@@ -41,7 +41,7 @@ class TraceShape:
     rate_scale: Annotated[float | None, Option()] = None
     """2 = twice the arrival rate."""
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
-    """Local tokenizer.json: exact lengths of real prompts."""
+    """Local tokenizer.json, for exact lengths of prompts."""
 
 
 WHOLE_TRACE = TraceShape()

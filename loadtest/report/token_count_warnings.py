@@ -61,8 +61,13 @@ def _ms(durations_s: pd.Series) -> str:
     return f"{1e3 * durations_s.median():.3g} ms (median)"
 
 
-def prompt_lengths_note(requests: pd.DataFrame, trace: Trace) -> str | None:
+def prompt_lengths_note(
+    requests: pd.DataFrame, trace: Trace, counted_by: str | None = None
+) -> str | None:
     """Return a line where the server counts other prompt lengths; None where they agree.
+
+    ``counted_by`` names the tokenizer that counted the prompts of the trace; then a line says so
+    where they agree, too.
 
     A prompt of text has one common word per token of the trace; how many tokens the server's
     tokenizer makes of it is known from the usage only. Servers also add tokens: a first one, a chat
@@ -73,12 +78,15 @@ def prompt_lengths_note(requests: pd.DataFrame, trace: Trace) -> str | None:
     finished = finished[finished["request_id"].isin(wanted_of)]  # users may have sent more
     wanted = finished["request_id"].map(wanted_of).to_numpy(dtype=float)
     counted = finished["prompt_tokens"].to_numpy(dtype=float)
-    if not len(finished) or (wanted == counted).all():
+    if not len(finished):
         return None
+    ours = f"{counted_by} counts" if counted_by else "the trace has"
+    if (wanted == counted).all():
+        return f"the server counts the prompt tokens that {ours}" if counted_by else None
     off = 100 * (counted / wanted - 1)
     low, high = np.percentile(off, [5, 95])
     return (
-        f"the server counts {counted.sum():,.0f} prompt tokens where the trace has "
+        f"the server counts {counted.sum():,.0f} prompt tokens where {ours} "
         f"{wanted.sum():,.0f} ({100 * (counted.sum() / wanted.sum() - 1):+.1f} %; "
         f"p5 to p95 of the requests {low:+.1f} % to {high:+.1f} %)"
     )

@@ -10,9 +10,11 @@ from sim.records.run import load_run
 from tests.support.command import Done, refused, servetwin
 from tests.support.dialect_servers import Kind, kinds, models, running
 from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, prompt_lines, sharegpt, table
+from tests.support.small_tokenizer import small_tokenizer
 from workloads.native import write_trace
 from workloads.prompt_fields import estimated_tokens
 from workloads.request import Request
+from workloads.tokenizer import LocalTokenizer
 from workloads.trace import Trace
 
 
@@ -151,3 +153,45 @@ def test_a_header_that_the_server_repeats_is_hidden(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.code == 1
     assert "sse_error: no tenant ***, blue or green here" in done.out
+
+
+def test_the_client_and_the_server_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server counts words; the tokenizer also counts signs, and a token at the begin."""
+    monkeypatch.chdir(tmp_path)  # a short name, which no line end cuts
+    tokenizer = small_tokenizer(Path())
+    _, done = asked(table(tmp_path), "--tokenizer", tokenizer)
+    assert done.code == 0, done.err
+    ours = LocalTokenizer(tokenizer).lengths(QUESTIONS, special=True)
+    theirs = [len(question.split()) for question in QUESTIONS]
+    said = " ".join(done.out.split())
+    assert (
+        f"the server counts {sum(theirs)} prompt tokens where {tokenizer} counts {sum(ours)}"
+    ) in said
+    assert "lengths estimated" not in said
+
+
+def test_made_words_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokenizer = small_tokenizer(Path())
+    made = Trace((Request("a", 0.0, 30, 2), Request("b", 0.0, 10, 2)), "made")
+    write_trace(made, tmp_path / "t.jsonl")
+    options = ("--tokenizer", tokenizer, "--prompt")
+    _, done = asked(tmp_path / "t.jsonl", *options, "text")
+    assert "the server counts 40 prompt tokens where" in done.out
+    assert "counts 42 (" in " ".join(done.out.split()), "one more for the begin of each"
+    _, done = asked(tmp_path / "t.jsonl", *options, "ids", "--out", tmp_path / "ids")
+    said = " ".join(done.out.split())
+    assert f"the server counts the prompt tokens that {tokenizer} counts" in said
+
+
+def test_a_generated_load_takes_a_tokenizer(tmp_path: Path) -> None:
+    with running(kinds()["vllm"]) as url:
+        start = ("loadtest", url, "--arrivals", "constant", "--rate", 50, "--limit", 3)
+        line = refused(*start, "--tokenizer", tmp_path / "none")
+        assert f"--tokenizer {tmp_path / 'none'}: no such file" in line
+        done = servetwin(
+            *start, "--out", tmp_path / "run", "--prompt", "text",
+            "--tokenizer", small_tokenizer(tmp_path),
+        )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "prompt tokens where" in done.out

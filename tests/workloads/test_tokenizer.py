@@ -1,0 +1,79 @@
+"""Exact lengths by a local tokenizer."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, lines, sharegpt, written
+from tests.support.small_tokenizer import small_tokenizer
+from workloads.errors import TraceError
+from workloads.readers.prompt_records import ESTIMATED
+from workloads.reading import read_trace
+from workloads.request import Request
+from workloads.tokenizer import LocalTokenizer
+from workloads.trace import Trace
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> LocalTokenizer:
+    return LocalTokenizer(small_tokenizer(tmp_path))
+
+
+def test_texts_count_with_the_first_token_and_answers_without(
+    tokenizer: LocalTokenizer, tmp_path: Path
+) -> None:
+    trace = read_trace(sharegpt(tmp_path))
+    counted = tokenizer.counted(trace)
+    assert [r.prompt_tokens for r in counted] == tokenizer.lengths(QUESTIONS, special=True)
+    assert [r.prompt_tokens for r in counted] == [1 + 13, 1 + 14, 1 + 11]
+    assert [r.output_tokens for r in counted] == tokenizer.lengths(ANSWERS, special=False)
+    assert [r.prompt for r in counted] == QUESTIONS
+    assert ESTIMATED in trace.notes
+    assert ESTIMATED not in counted.notes
+    assert counted.notes[-1] == f"lengths counted by {tmp_path / 'tokenizer.json'}"
+
+
+def test_chats_count_their_contents(tokenizer: LocalTokenizer, tmp_path: Path) -> None:
+    counted = tokenizer.counted(read_trace(chats(tmp_path)))
+    assert [r.prompt_tokens for r in counted] == [3 + 13, 3 + 14, 3 + 11]
+    assert [r.output_tokens for r in counted] == [5, 6, 7]
+
+
+def test_many_texts_of_both_kinds_keep_their_order(
+    tokenizer: LocalTokenizer, tmp_path: Path
+) -> None:
+    rows = [
+        {"prompt": [{"role": "user", "content": "a " * n}] if n % 3 else "a " * n}
+        for n in range(1, 700)
+    ]
+    counted = tokenizer.counted(read_trace(written(tmp_path / "x", lines(*rows))))
+    assert [r.prompt_tokens for r in counted] == [n + (n % 3 == 0) for n in range(1, 700)]
+
+
+def test_lengths_without_a_text_stay(tokenizer: LocalTokenizer) -> None:
+    requests = (Request("a", 0.0, 77, 5), Request("b", 1.0, 77, 5, prompt="why"))
+    counted = tokenizer.counted(Trace(requests, "mixed"))
+    assert [r.prompt_tokens for r in counted] == [77, 2]
+
+
+def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
+    small_tokenizer(tmp_path)
+    assert LocalTokenizer(tmp_path).lengths(["the"], special=False) == [1]
+
+
+def test_what_is_no_tokenizer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
+    bad = written(tmp_path / "bad.json", '{"model": {}}')
+    for path, said in [
+        (bad, "not a tokenizer ("),
+        (tmp_path / "none.json", "no such file; give a tokenizer.json or its folder"),
+        (tmp_path, "no such file; give a tokenizer.json or its folder"),
+    ]:
+        with pytest.raises(TraceError, match=r"^--tokenizer ") as refused:
+            LocalTokenizer(path)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(TraceError, match=r"wants the package tokenizers: pip install 'servetwin\["):
+        LocalTokenizer(bad)
