@@ -15,7 +15,7 @@ import streamlit as st
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.uploads import uploads
 from app.dashboard.widgets import keep_newest, or_stop
-from app.scenario.scenario_file import Limits, ScenarioFile, Workload
+from app.scenario.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
 from sim.experiments.predict import run_once, summaries_over_seeds
 from sim.experiments.scenario import Scenario
 from sim.records.run import Run
@@ -52,7 +52,10 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
     require_all_offered(file)
     given = uploads().get(file.workload.source)
     digest, trace = (given.digest, given.trace) if given else ("", None)
-    found = _simulated(_without_slo(file), digest, trace)
+    try:
+        found = _simulated(_without_slo(file), digest, trace)
+    except ArithmeticError as error:
+        raise ScenarioError(f"a setting is too large or too small to simulate ({error})") from error
     return SimulatedScenario(file, digest, *found, found[-1].summary(file.slo.slo()))
 
 

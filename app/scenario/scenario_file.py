@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
 
 import yaml
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
 from app.scenario.server_options import ServerOptions
@@ -279,7 +286,9 @@ def _setting_problem(section: str, key: str, value: Any) -> str | None:
 
 @cache
 def _known_settings(section: str) -> dict[str, TypeAdapter[Any]]:
-    return {key: TypeAdapter(kind) for key, kind in get_type_hints(_SETTINGS[section]).items()}
+    finite = ConfigDict(allow_inf_nan=False)
+    kinds = get_type_hints(_SETTINGS[section]).items()
+    return {key: TypeAdapter(kind, config=finite) for key, kind in kinds}
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -1,5 +1,6 @@
 """From names to a setup on data sheets: model, hardware, techniques, efficiencies."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -53,5 +54,5 @@ def _require(name: str, value: Any) -> None:
         number = float(value)
     except (TypeError, ValueError):
         raise PolicyError(f"efficiency: {name}: {value!r} is not a number") from None
-    if not (0 < number <= 1 if at_most_1 else least <= number):
+    if not (0 < number <= 1 if at_most_1 else least <= number < math.inf):
         raise PolicyError(f"efficiency: {name}: {number:g} is not possible; it must be {right}")

@@ -50,6 +50,10 @@ class Control:
             return str(error.errors()[0]["msg"]).lower()
         return None
 
+    def parsed(self, text: str) -> Any:
+        """Return the value that a text without a ``problem`` stands for."""
+        return _adapter(self.kind).validate_python(text)
+
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:

@@ -3,21 +3,31 @@
 Streamlit drops what its widgets cannot take, so the link is read before they are drawn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import streamlit as st
 from pydantic import Field
 
-from app.dashboard.formatting import plain
-from app.dashboard.scenario.controls import CONTROLS, Control, as_controls, workload_names
+from app.dashboard.formatting import escaped, plain
+from app.dashboard.scenario.controls import (
+    CONTROLS,
+    DATA_SHEET,
+    Control,
+    as_controls,
+    from_controls,
+    workload_names,
+)
 from app.dashboard.scenario.sidebar import show_scenario
 from app.dashboard.scenario.uploads import uploads
 from app.scenario.scenario_file import ScenarioFile
-from workloads.errors import did_you_mean
+from workloads.errors import ServetwinError, did_you_mean
 
 _PROBLEMS = "link_problems"
+_MOST_CHARACTERS = 2_000
+"""Of one value of a link."""
+_TEXTS = ("techniques", "efficiency", "set")
 
 PAGE_CONTROLS: dict[str, Control] = {
     "compare_policies": Control(list[str], many=True),
@@ -48,30 +58,40 @@ PAGE_CONTROLS: dict[str, Control] = {
 
 
 def complain_of_link() -> None:
-    """Say what of the link cannot be used, once per session, and offer the default scenario."""
+    """Take what cannot be used out of the link, say what that was, and offer the default scenario.
+
+    Once per session, before the controls are drawn: Streamlit itself fails on some values.
+    """
     if _PROBLEMS not in st.session_state:
         parameters = {key: st.query_params.get_all(key) for key in st.query_params}
-        st.session_state[_PROBLEMS] = list(problems(parameters, workload_names(uploads())))
-    found: list[str] = st.session_state[_PROBLEMS]
-    if found:
-        listed = "\n".join(f"- {problem}" for problem in found)
+        found = problems(parameters, workload_names(uploads()))
+        st.session_state[_PROBLEMS] = list(found.values())
+        if found:
+            for key in found:
+                del st.query_params[key]
+            st.rerun()
+    if found_before := st.session_state[_PROBLEMS]:
+        listed = "\n".join(f"- {problem}" for problem in found_before)
         st.warning(f"**Part of this link cannot be used.** The default stands there.\n\n{listed}")
         with st.container(horizontal=True):
             st.button("Use the default scenario", on_click=_use_default)
             st.button("Keep the rest", on_click=_forget)
 
 
-def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with each parameter of a link that no control can take."""
+def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> dict[str, str]:
+    """Return what is wrong with each parameter of a link that no control can take, by its key."""
+    found: dict[str, str] = {}
     for key, values in parameters.items():
         control = CONTROLS.get(key) or PAGE_CONTROLS.get(key)
         if control is None:
             hint = did_you_mean(key, [*CONTROLS, *PAGE_CONTROLS], "it is left out")
-            yield f"`{plain(key)}`: no such setting; {hint}"
+            found[key] = f"`{plain(key)}`: no such setting; {hint}"
         elif key == "workload" and values[-1] not in workloads:
-            yield f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
+            found[key] = f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
         elif problem := _problem(control, values):
-            yield f"`{key}`: {problem}"
+            found[key] = f"`{key}`: {problem}"
+    good = {key: values for key, values in parameters.items() if key not in found}
+    return {**found, **_problems_of_texts(good)}
 
 
 def query_of(scenario: ScenarioFile, **page: str) -> str:
@@ -86,10 +106,45 @@ def query_of(scenario: ScenarioFile, **page: str) -> str:
 
 
 def _problem(control: Control, values: Sequence[str]) -> str | None:
+    longest = max(map(len, values), default=0)
+    if longest > _MOST_CHARACTERS:
+        return f"{longest:,} characters; at most {_MOST_CHARACTERS:,}"
+    if len(values) > 1 and not control.many:
+        return f"'{plain(', '.join(values))}': given {len(values)} times; once is right"
     if any(values):
         said = control.problem(list(values) if control.many else values[-1])
         if said:
             return f"'{plain(', '.join(values))}': {said}"
+    return None
+
+
+def _problems_of_texts(parameters: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what is wrong with each text that sets several things at a time."""
+    texts = {key: values for key, values in parameters.items() if key in _TEXTS and any(values)}
+    if not texts:
+        return {}
+    chosen = {
+        key: CONTROLS[key].parsed(values[-1])
+        for key, values in parameters.items()
+        if key in CONTROLS and key not in _TEXTS and any(values)
+    }
+    base = {**as_controls(ScenarioFile()), **chosen}
+    if _scenario_problem(base):  # the page says so itself
+        base = as_controls(ScenarioFile())
+    found = {}
+    for key, values in texts.items():
+        text = list(values) if CONTROLS[key].many else values[-1]
+        over = {} if key == "set" else {"server": DATA_SHEET}
+        if said := _scenario_problem({**base, **over, key: text}):
+            found[key] = f"`{key}`: '{plain(', '.join(values))}': {escaped(said)}"
+    return found
+
+
+def _scenario_problem(controls: Mapping[str, Any]) -> str | None:
+    try:
+        from_controls(controls).settled()
+    except ServetwinError as error:
+        return str(error)
     return None
 
 

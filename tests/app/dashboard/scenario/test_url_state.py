@@ -5,6 +5,7 @@ from urllib.parse import parse_qs
 import pytest
 from hypothesis import given
 
+from app.dashboard.formatting import plain
 from app.dashboard.scenario.controls import CONTROLS, as_controls
 from app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
@@ -30,11 +31,23 @@ WORKLOADS = ("generated", "sample", "own.csv")
         ("own_rate", ["perhaps"], "`own_rate`: 'perhaps': input should be a valid boolean"),
         ("workload", ["gone.csv"], "`workload`: the trace 'gone.csv' is not here; upload it"),
         ("server", ["[x](http://evil)"], "`server`: '?x??http:??evil?': input should be"),
+        ("rate", ["1e309"], "`rate`: '1e309': input should be less than or equal to 200"),
+        ("rate", ["1", "2"], "`rate`: '1, 2': given 2 times; once is right"),
+        ("batching", ["x" * 10_000], "`batching`: 10,000 characters; at most 2,000"),
+        ("techniques", ["x" * 10_000], "`techniques`: 10,000 characters; at most 2,000"),
+        ("techniques", ["weight-int3"], "`techniques`: 'weight-int3': technique"),
+        ("efficiency", ["compute=nan"], "`efficiency`: 'compute=nan': efficiency"),
+        ("efficiency", ["overhead_s=1e309"], "`efficiency`: 'overhead_s=1e309': efficiency"),
+        ("set", ["watermark=1e309"], "`set`: 'watermark=1e309': the scenario"),
+        ("set", ["watermark=nan"], "`set`: 'watermark=nan': the scenario"),
+        ("set", ["eyJxdWV1ZV9vcmRlciI6"], "`set`: 'eyJxdWV1ZV9vcmRlciI6': more settings"),
+        ("timeline_window", ["1", "inf?"], "`timeline_window`: '1, inf?': input should be"),
     ],
 )
 def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: str) -> None:
-    (found,) = problems({key: values}, WORKLOADS)
-    assert found.startswith(problem)
+    found = problems({key: values}, WORKLOADS)
+    assert found.keys() == {key}
+    assert found[key].startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +57,14 @@ def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: 
         {"workload": ["own.csv"], "own_rate": ["true"]},
         {"techniques": ["weight-int4", "tensor-parallel:ways=2"], "server": ["data sheet"]},
         {"ttft_ms": [""], "e2e_ms": ["2000"]},
+        {"set": ["queue_order=sjf watermark=0.01"], "seed": ["7"]},
+        {"set": ["draft_rows=3"], "batching": ["speculative"], "max_seqs": ["8"]},
         {"compare_policies": ["this scenario", "sglang"]},
         {},
     ],
 )
 def test_a_good_link_has_no_problem(link: dict[str, list[str]]) -> None:
-    assert list(problems(link, WORKLOADS)) == []
+    assert problems(link, WORKLOADS) == {}
 
 
 def test_pages_do_not_shadow_the_scenario() -> None:
@@ -59,7 +74,7 @@ def test_pages_do_not_shadow_the_scenario() -> None:
 @given(scenarios())
 def test_the_query_of_a_scenario_holds_what_differs(scenario: ScenarioFile) -> None:
     found = parse_qs(query_of(scenario), keep_blank_values=True)
-    assert list(problems(found, WORKLOADS)) == []
+    assert problems(found, WORKLOADS) == {}
     defaults = as_controls(ScenarioFile())
     assert found.keys() == {k for k, v in as_controls(scenario).items() if v != defaults[k]}
 
@@ -82,3 +97,39 @@ def test_the_page_says_what_of_the_link_it_leaves_out_until_it_is_told_to_forget
     assert not at.warning
     assert at.session_state["requests"] == 2000
     assert not at.exception
+
+
+BROKEN = {
+    "rate": "1e309", "requests": "1e309", "seed": "-1e309", "max_seqs": "nan", "kv_tokens": "1e309",
+    "cv": "nan", "ttft_ms": "-inf", "prompt_tokens": "9" * 10_000, "replicas": "0x10",
+    "output_cv": "\uff11\uff12", "own_rate": "maybe", "workload": "../../etc/passwd",
+    "arrivals": "\0", "batching": "x" * 10_000, "router": "%ff", "preset": "eyJwcmVzZXQi=",
+    "set": "watermark=1e309", "techniques": "%%%", "efficiency": "overhead_s=1e309",
+    "policies_rates": "x" * 10_000, "policies_share": "nan", "unheard_of": "1", "<b>*": "",
+}  # fmt: skip
+"""A value for each kind of control, none of which it can take."""
+
+
+@pytest.mark.parametrize("key", BROKEN)
+def test_a_faulty_value_falls_back_to_the_default_and_the_page_names_it(key: str) -> None:
+    at = page_test("policies")
+    at.query_params[key] = BROKEN[key]
+    at.query_params["kv"] = "contiguous"
+    at.run()
+    assert not at.exception
+    assert plain(key) in at.warning[0].value
+    assert at.warning[0].value.count("\n- ") == 1
+    assert key not in at.query_params
+    defaults = as_controls(ScenarioFile())
+    shown = {name: at.session_state[name] for name in defaults if name in at.session_state}
+    assert shown == {name: defaults[name] for name in shown} | {"kv": "contiguous"}
+
+
+def test_all_faulty_values_of_one_link_are_named() -> None:
+    at = page_test("policies")
+    at.query_params.update(BROKEN)
+    at.query_params["rate"] = ["7", "8"]
+    at.run()
+    assert not at.exception
+    assert at.warning[0].value.count("\n- ") == len(BROKEN)
+    assert not at.query_params
