@@ -7,13 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from typer import Option
 
+from app.dashboard.network import OPEN_WARNING, is_loopback
 from app.scenario.dashboard_options import Additions
 from app.scenario.option_groups import takes_options
 from workloads.errors import ServetwinError
 
-MAIN = Path(__file__).parents[1] / "dashboard" / "main.py"
+SERVER = Path(__file__).parents[1] / "dashboard" / "server.py"
 
 
 @takes_options
@@ -37,9 +39,18 @@ def dashboard(
         load_profile(str(path))
     profiles = tuple(path.resolve() for path in added.profiles)
     added = replace(added, profiles=profiles, runs=added.runs.resolve())
+    if not is_loopback(host):
+        typer.echo(f"warning: {OPEN_WARNING}; --host 127.0.0.1 keeps it here", err=True)
     command = python_command(
-        "-m", "streamlit", "run", str(MAIN),
+        "-m", "streamlit", "run", str(SERVER),
         "--server.port", str(port), "--server.address", host,
-        "--server.headless", str(headless).lower(), "--", added.as_argument(),
+        "--server.headless", str(headless).lower(), *_shown_address(host), "--",
+        added.as_argument(),
     )  # fmt: skip
     os.execve(sys.executable, command, python_environment())
+
+
+def _shown_address(host: str) -> tuple[str, ...]:
+    """Return options by which Streamlit asks no other server for the addresses of this one."""
+    everywhere = host in ("0.0.0.0", "::")
+    return ("--browser.serverAddress", "localhost") if everywhere else ()

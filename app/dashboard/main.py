@@ -5,6 +5,7 @@ import streamlit as st
 from app.dashboard.compare.page import page as compare
 from app.dashboard.frontier.page import page as frontier
 from app.dashboard.load_test.page import page as load_test
+from app.dashboard.network import OPEN_WARNING, is_loopback
 from app.dashboard.policies.page import page as policies
 from app.dashboard.runs.page import page as runs
 from app.dashboard.scenario.sidebar import scenario_at_the_side
@@ -17,6 +18,8 @@ from app.dashboard.what_if.page import page as what_if
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 complain_of_link()
 scenario_at_the_side()
+if not is_loopback(st.get_option("server.address") or ""):
+    st.sidebar.warning(f"Open to the network: {OPEN_WARNING}.", icon=":material/public:")
 st.navigation(
     [
         st.Page(what_if, title="What if", url_path="what-if", default=True),

@@ -61,8 +61,8 @@ class ServedDashboard:
 
 
 @contextlib.contextmanager
-def served_dashboard(folder: Path) -> Iterator[ServedDashboard]:
-    """Serve the dashboard on a free local port; its runs lie under ``folder``."""
+def served_dashboard(folder: Path, *options: str) -> Iterator[ServedDashboard]:
+    """Serve the dashboard on a free local port; its runs and its log lie under ``folder``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -70,7 +70,7 @@ def served_dashboard(folder: Path) -> Iterator[ServedDashboard]:
     runs.mkdir()
     command = [
         sys.executable, "-m", "app.cli", "dashboard", "--port", str(port), "--headless",
-        "--runs", str(runs),
+        "--runs", str(runs), *options,
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     with (folder / "log.txt").open("w") as log:
