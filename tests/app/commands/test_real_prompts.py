@@ -22,7 +22,8 @@ def asked(trace: Path, *options: object, kind: str = "vllm") -> tuple[Kind, Done
     """What a server was asked, and what the command said."""
     server = kinds()[kind]
     with running(server) as url:
-        done = servetwin("loadtest", url, "--trace", trace, "--out", trace.parent / "run", *options)
+        start = ("loadtest", url, "--trace", trace, "--overwrite", "--out", trace.parent / "run")
+        done = servetwin(*start, *options)
     return server, done
 
 
