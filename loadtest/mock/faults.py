@@ -108,9 +108,13 @@ class Cut(EveryNth, name="cut"):
 
 
 class ErrorObject(EveryNth, name="error"):
-    """An error object comes after ``after`` tokens, then the connection closes."""
+    """An error object comes after ``after`` tokens, then the connection closes.
+
+    With ``named`` it is one by the name of its event alone.
+    """
 
     after: Tokens = 8
+    named: bool = False
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
         """Cut the answer and append the error."""
@@ -121,22 +125,28 @@ class ErrorObject(EveryNth, name="error"):
         for event in _until(answer, self.after):
             at_s = event.at_s
             yield event
-        failure = {"object": "error", **error("the mock is set to fail", "server_error")}
-        yield TimedWrite(at_s, sse(encode(failure), StreamStyle()))
+        failure = error("the mock is set to fail", "server_error")
+        name = b"event: error\n" if self.named else b""
+        data = failure["error"] if self.named else {"object": "error", **failure}
+        yield TimedWrite(at_s, name + sse(encode(data), StreamStyle()))
 
 
 class Status(EveryNth, name="status"):
-    """An HTTP status other than 200, at once; ``retry_after_s`` adds the header Retry-After."""
+    """An HTTP status other than 200, at once, with a ``message``.
+
+    ``retry_after_s`` adds the header Retry-After.
+    """
 
     code: Annotated[int, Field(ge=400, le=599)] = 500
     retry_after_s: Tokens | None = None
+    message: str | None = None
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
         """Replace the answer with an error object."""
         wait = self.retry_after_s
         headers = {} if wait is None else {"Retry-After": str(wait)}
         kind = "rate_limit_exceeded" if self.code == 429 else "server_error"
-        failure = error(f"the mock is set to answer {self.code}", kind)
+        failure = error(self.message or f"the mock is set to answer {self.code}", kind)
         return json_answer(self.code, failure, headers)
 
 
@@ -267,7 +277,7 @@ class CRLF(Fault, name="crlf"):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Set the line ends."""
-        return style._replace(crlf=True)
+        return style._replace(line_end="\r\n")
 
 
 class Split(Fault, name="split"):

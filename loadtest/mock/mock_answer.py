@@ -42,13 +42,18 @@ class TimedWrite(NamedTuple):
 
 
 class StreamStyle(NamedTuple):
-    """The form of server-sent events: which fields, comments and line ends they have."""
+    """The form of an answer: which fields, comments and line ends its events have.
+
+    ``usage_says`` replaces the count of output tokens. ``whole`` is one JSON object, no stream.
+    """
 
     usage: Literal["asked", "never", "each"] = "asked"
+    usage_says: int | None = None
     token_ids: bool = False
     comments: bool = False
-    crlf: bool = False
+    line_end: str = "\n"
     done: bool = True
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]
     said = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
     body = _head(request, model, "chat.completion" if request.chat else "text_completion")
     body["choices"] = [{"index": 0, **said, "finish_reason": last.finish}]
-    body["usage"] = _usage(request, tokens)
+    body["usage"] = _usage(request, tokens, StreamStyle())
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
 
 
@@ -101,7 +106,7 @@ def encode(body: Any) -> str:
 
 
 def _lines(text: str, style: StreamStyle) -> bytes:
-    return (text.replace("\n", "\r\n") if style.crlf else text).encode()
+    return text.replace("\n", style.line_end).encode()
 
 
 def stream_events(
@@ -115,11 +120,11 @@ def stream_events(
         yield TimedWrite(at_s, _lines(_COMMENT, style))
     for piece in pieces:
         at_s, made = piece.at_s, made + piece.tokens
-        usage = f',"usage":{encode(_usage(request, made))}' if style.usage == "each" else ""
+        usage = f',"usage":{encode(_usage(request, made, style))}' if style.usage == "each" else ""
         choice = encode(_choice(request, piece, style))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[{choice}]{usage}}}', style), piece.tokens)
     if request.include_usage and style.usage == "asked":
-        usage = encode(_usage(request, made))
+        usage = encode(_usage(request, made, style))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[],"usage":{usage}}}', style))
     if style.done:
         yield TimedWrite(at_s, sse("[DONE]", style))
@@ -135,6 +140,7 @@ def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dic
     return {"index": 0, **said, **ids, "finish_reason": piece.finish}
 
 
-def _usage(request: ParsedRequest, made: int) -> dict[str, int]:
+def _usage(request: ParsedRequest, made: int, style: StreamStyle) -> dict[str, int]:
     prompt = request.prompt_tokens
+    made = made if style.usage_says is None else style.usage_says
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}

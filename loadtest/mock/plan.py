@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from loadtest.mock.faults import FAULTS, Fault, Freeze, NotNegative, Refuse
+from loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
 from loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
@@ -19,6 +19,7 @@ from loadtest.mock.mock_answer import (
     whole_answer,
 )
 from loadtest.mock.parsed_request import ParsedRequest
+from loadtest.mock.stream_faults import FAULTS
 from sim.shapes.frozen_model import Count, FrozenModel
 from workloads.errors import MockError, did_you_mean
 from workloads.key_values import key_values
@@ -57,7 +58,7 @@ class MockPlan(FrozenModel):
         pieces, style = self._pieces(request), StreamStyle()
         for fault in hits:
             pieces, style = fault.pieces(pieces, request), fault.style(style)
-        if request.stream:
+        if request.stream and not style.whole:
             answer = MockAnswer(events=stream_events(request, self.model, pieces, style))
         else:
             answer = whole_answer(request, self.model, pieces)

@@ -142,6 +142,8 @@ def _row(one: RecordedRequest, zero_s: float) -> Row:
         "response_id": None,
         "attempts": 1,
         "cached_told": one.cached_tokens is not None,
+        "usage_doubt": None,
+        "buffered": False,
     }
 
 

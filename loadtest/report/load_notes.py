@@ -13,10 +13,15 @@ CLOSED_LOOP = (
     "open loop (coordinated omission); --arrivals measures an open loop"
 )
 
+OUT_OF_VOCABULARY = r"vocab|token.?ids?\b.*(range|invalid|bound)|invalid token.?id"
+PROMPT_TEXT = "the server does not know these token ids: try --prompt text"
 _HINTS = (
     # kind of failure, words in its first message, what to try
     ("no_token", r"begins '\s*<", "a web page came instead of a stream; check the URL and proxies"),
     ("no_token", "", "the stream has no text in a known field; try another --dialect or --api"),
+    ("http_4xx", OUT_OF_VOCABULARY, PROMPT_TEXT),
+    ("http_5xx", OUT_OF_VOCABULARY, PROMPT_TEXT),
+    ("sse_error", OUT_OF_VOCABULARY, PROMPT_TEXT),
     ("http_4xx", r"min_tokens|ignore_eos|unrecogni|extra", "try --no-force-length"),
     ("http_4xx", r"HTTP 40[13]", "set the API key: OPENAI_API_KEY, --api-key-env or --header"),
     ("http_4xx", r"HTTP 40[45]", "nothing is served at that path; try another --api or --dialect"),
@@ -60,6 +65,8 @@ def _notes(run: Run) -> Iterator[str]:
             yield warning
     if count := delivered.get("too_late"):
         yield f"{counted(count, 'follow-up')} not sent: due after the duration"
+    if (advice := hint(delivered["first_messages"])) == PROMPT_TEXT:
+        yield f"hint: {advice}"
 
 
 def hint(first_messages: Mapping[str, str]) -> str | None:

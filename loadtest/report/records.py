@@ -24,6 +24,8 @@ EXTRA_MEANINGS = {
     "response_id": "the server's own name of the answer",
     "attempts": "how often it was sent; latencies count from when it was first due",
     "cached_told": "whether the server gave cached_tokens; else they are 0",
+    "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
+    "buffered": "whether the answer came in one piece (loadtest.stream.buffered_answer)",
     "warm_up": "whether it was due in the warm-up, and so is in no summary",
 }
 """The columns of a load test beside ``REQUEST_COLUMNS``."""

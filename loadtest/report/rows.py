@@ -11,7 +11,9 @@ import numpy as np
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.schedule import ScheduledRequest
 from loadtest.redaction import hide_secrets, redact
+from loadtest.stream.buffered_answer import is_buffered
 from loadtest.stream.stream_reader import TokenStream, read_stream
+from loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 
 Row = dict[str, Any]
 
@@ -34,7 +36,8 @@ def request_rows(
         if exchange.sent_ns is None and exchange.failure is None:
             exchange.failure = Failure("cancelled", f"not sent: {unsent}")
         stream = read(exchange)
-        rows.append(_row(send, exchange, stream, zero_ns))
+        doubt = drop_doubted_usage(stream, send.request.output_tokens)
+        rows.append(_row(send, exchange, stream, zero_ns, doubt))
         if stream.failure:
             _add_first_message(first_messages, send, stream.failure)
     return rows, first_messages
@@ -47,7 +50,13 @@ def _add_first_message(messages: dict[str, str], send: ScheduledRequest, failure
         messages[failure.kind] = redact(failure.message, own.values()) if own else failure.message
 
 
-def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int) -> Row:
+def _row(
+    send: ScheduledRequest,
+    exchange: Exchange,
+    stream: TokenStream,
+    zero_ns: int,
+    doubt: Doubt | None,
+) -> Row:
     chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
     prompt_tokens = stream.prompt_tokens
     return {
@@ -75,6 +84,8 @@ def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_n
         "response_id": hide_secrets(stream.response_id),
         "attempts": exchange.attempts,
         "cached_told": stream.cached_told,
+        "usage_doubt": doubt,
+        "buffered": is_buffered(stream, exchange.sent_ns),
     }
 
 

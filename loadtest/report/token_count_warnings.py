@@ -5,8 +5,19 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from loadtest.stream.buffered_answer import LEAST_TOKENS
 from workloads.trace import Trace
 
+SEVERAL = 1.5
+"""Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
+too, and the others are tokens that decode to no text."""
+OUTPUT_DOUBTS = {
+    "negative": "below 0",
+    "fewer": "below the chunks with text",
+    "more": "more than was asked for and their text can hold",
+}
+BUFFERED_SHARE = 0.05
+"""Of the answers that are long enough to tell; fewer may have come while the client was busy."""
 EARLY_SHARE = 0.05
 """A first event without text is early when text comes later by more than this share of TTFT."""
 
@@ -19,13 +30,17 @@ def token_count_warnings(requests: pd.DataFrame) -> list[str]:
     if "tokens_from" not in requests:
         return []
     finished = requests[requests["status"] == "finished"]
-    return [*_count_warnings(finished), *_first_token_warnings(finished)]
+    if "usage_doubt" not in finished:  # as in run folders of older versions
+        finished = finished.assign(usage_doubt=None, buffered=False)
+    warnings = (_count_warnings, _usage_warnings, _buffer_warnings, _first_token_warnings)
+    return [line for warn in warnings for line in warn(finished)]
 
 
 def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
     chunks = finished["chunk_s"].map(len)
-    guessed = finished["tokens_from"] == "events"
-    several = ~guessed & ~finished["first_chunk_told"] & (finished["output_tokens"] > chunks)
+    guessed = (finished["tokens_from"] == "events") & ~finished["usage_doubt"].isin(OUTPUT_DOUBTS)
+    several = finished["output_tokens"] >= SEVERAL * chunks
+    several &= (finished["tokens_from"] != "events") & ~finished["first_chunk_told"] & (chunks > 0)
     if count := int(guessed.sum()):
         yield (
             f"TOKENS GUESSED for {count} requests: without usage, each chunk is counted as one "
@@ -36,6 +51,35 @@ def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
         yield (
             f"TPOT TOO SHORT for {count} requests: their chunks hold {per_chunk:.3g} tokens on "
             "average, the server does not say how many the first one holds, and one is assumed"
+        )
+
+
+def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield a warning about counts of the server that cannot be true."""
+    doubts = finished["usage_doubt"].dropna().value_counts()
+    output = [f"{why} ({doubts[name]})" for name, why in OUTPUT_DOUBTS.items() if name in doubts]
+    if output:
+        count = int(doubts.reindex(list(OUTPUT_DOUBTS)).sum())
+        yield (
+            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of output "
+            f"tokens is {', '.join(output)}; each chunk is counted as one token instead"
+        )
+    if count := int(doubts.reindex(["prompt", "cached"]).sum()):
+        yield (
+            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of prompt "
+            "or cached tokens is below 0 or too large; the trace is believed instead"
+        )
+
+
+def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield a warning about answers that came in one piece."""
+    buffered = finished["buffered"].astype(bool)
+    judged = int((buffered | (finished["output_tokens"] >= LEAST_TOKENS)).sum())
+    if (count := int(buffered.sum())) and count >= BUFFERED_SHARE * judged:
+        yield (
+            f"ANSWER BUFFERED for {count} of {len(finished)} requests: all their tokens came at "
+            "once, so TTFT is the time of the whole answer and TPOT says nothing; look for a proxy "
+            "that compresses or collects answers, or a server that ignores stream"
         )
 
 

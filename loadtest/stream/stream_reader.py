@@ -11,7 +11,7 @@ import httpx
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.http.recorded_reads import ReadSpan, RecordedReads
 from loadtest.redaction import hide_secrets, redact
-from loadtest.stream.event_framing import FramedEvent, Framing, framing_of
+from loadtest.stream.event_framing import FramedEvent, Framing, JsonLines, framing_of, without_mark
 from loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
@@ -37,6 +37,7 @@ class StreamReader:
         self.stream = TokenStream()
         self._framing: Framing | None = None
         self._start = b""
+        self._held = b""
         self._stamp_ns = 0
         self.pieces = 0
         self._ended = False
@@ -49,7 +50,7 @@ class StreamReader:
         reads = self._exchange.reads
         if not isinstance(reads, RecordedReads) or _encoding(self._exchange):
             return 0
-        span = reads.span(self.pieces, most)
+        span = reads.span(self.pieces, most if self._framing else 1)
         self.pieces += len(span.ends)
         for part in span.pieces() if b"\r" in span.data else [span]:
             self._take(part)
@@ -66,6 +67,7 @@ class StreamReader:
             self._take_decoded()
         if self._framing:
             self._take_events(self._framing.end(), ReadSpan(b"", [self._stamp_ns], [0]))
+        self.stream.is_lines = isinstance(self._framing, JsonLines)
         settle(self.stream)
         self.stream.failure = self.stream.failure or self._failure()
         return self.stream
@@ -80,12 +82,21 @@ class StreamReader:
     def _take(self, span: ReadSpan) -> None:
         if not span.data:
             return
-        if self._framing is None:
-            self._framing = framing_of(span.data)
         if len(self._start) < _START_BYTES:
             self._start += span.data[: _START_BYTES - len(self._start)]
         self._stamp_ns = span.stamps_ns[-1]
-        self._take_events(self._framing.feed(span.data), span)
+        data = self._begun(span.data) if self._framing is None else span.data
+        if self._framing:
+            self._take_events(self._framing.feed(data), span)
+
+    def _begun(self, data: bytes) -> bytes:
+        """Choose the framing once it shows, and return the bytes that are to be read then."""
+        self._held += data
+        self._framing = framing_of(self._held)
+        if self._framing is None:
+            return b""
+        start, self._held = without_mark(self._held), b""
+        return start
 
     def _take_events(self, events: Iterator[FramedEvent], span: ReadSpan) -> None:
         """Take events, each with the stamp of the piece in which it ends."""

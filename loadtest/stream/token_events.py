@@ -3,11 +3,13 @@
 An event is a token event when
 
 - a channel of the choice holds generated text: ``text``, or in ``delta`` (or ``message``)
-  ``content``, ``reasoning``, ``reasoning_content``, ``tool_calls``;
+  ``content``, ``refusal``, ``reasoning``, ``reasoning_content``, ``tool_calls``;
 - or it is a completions event with an empty ``text`` and without ``finish_reason``: servers that
   send one event per token send these for tokens without text of their own (half a character, a
-  special token). On the chat API an empty delta is a role or a keep-alive and never counts. Where
-  the usage shows that such an event was a keep-alive in completions too, it is dropped again.
+  special token). Where the usage shows that such an event was a keep-alive, it is dropped again;
+- or it is a chat event without text that the server's counts show to be a token: the usage in it,
+  or a usage at the end that exceeds the other events by exactly the number of events without text.
+  Else such a delta is a role or a keep-alive and does not count.
 
 The event with ``finish_reason`` is often empty. It counts as the last token only when the usage
 has one token more than the other events hold.
@@ -32,18 +34,22 @@ from loadtest.dialects.native_event import NativeEvent
 from loadtest.dialects.registry import read_native
 from loadtest.http.exchange import Failure, error_message
 from loadtest.redaction import hide_secrets, redact
+from loadtest.stream.event_framing import ErrorData
 
 _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 SHOWN = 80
 """Characters of an unreadable event that its failure shows."""
-_TEXTS = ("content", "reasoning", "reasoning_content")
+_TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
+_CHARACTER_BYTES = 4
+"""Bytes of a character in UTF-8 at most."""
 
 
 class EventPattern(NamedTuple):
-    """The bytes before and after the text of an event with one token."""
+    """The bytes before and after the text of an event with one token, and how many they are."""
 
     before: bytes
     after: bytes
+    frame_bytes: int
 
     def fits(self, payload: bytes) -> bool:
         """Return whether another event differs in its text alone."""
@@ -63,7 +69,8 @@ def pattern_of(payload: bytes, event: Mapping[str, Any]) -> EventPattern | None:
     if not quoted or payload.count(quoted) != 1:
         return None
     start = payload.index(quoted) + 1
-    return EventPattern(payload[:start], payload[start + len(quoted) - 2 :])
+    frame_bytes = len(payload) - len(quoted) + 2
+    return EventPattern(payload[:start], payload[start + len(quoted) - 2 :], frame_bytes)
 
 
 def _texts(event: Mapping[str, Any]) -> list[Any]:
@@ -81,9 +88,11 @@ class TokenStream:
 
     ``reported`` says for each event whether the server gave its number of tokens, ``thoughts``
     whether it held reasoning and no answer. ``silent`` lists the events without text that may be no
-    tokens, ``counted`` is the sum of all tokens as they came. ``first_event_ns`` is the stamp of
-    the first event that a client could take for a token, ``finish_ns`` that of an empty event with
-    a finish reason.
+    tokens, ``unspoken`` (place and stamp) those that may be tokens and are not counted. ``counted``
+    is the sum of all tokens as they came, ``text_bytes`` the most bytes that their texts may have.
+    ``first_event_ns`` is the stamp of the first event that a client could take for a token,
+    ``finish_ns`` that of an empty event with a finish reason. ``is_lines`` says that the answer was
+    lines of JSON, not server-sent events.
     """
 
     stamps_ns: list[int] = field(default_factory=list)
@@ -91,7 +100,10 @@ class TokenStream:
     reported: list[bool] = field(default_factory=list)
     thoughts: list[bool] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)
+    unspoken: list[tuple[int, int]] = field(default_factory=list)
     counted: int = 0
+    text_bytes: int = field(default=0, compare=False)
+    is_lines: bool = False
     usage: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
     done: bool = False
@@ -158,12 +170,12 @@ class TokenStream:
     def _cached_tokens(self) -> int | None:
         details = self.usage.get("prompt_tokens_details")
         found = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        return found if isinstance(found, int) else None
+        return found if type(found) is int else None
 
     def usage_count(self, name: str) -> int | None:
         """Return a count of the usage; None where it is missing or no whole number."""
         count = self.usage.get(name)
-        return count if isinstance(count, int) else None
+        return count if type(count) is int else None
 
 
 def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
@@ -171,8 +183,14 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
     if payload == b"[DONE]":
         stream.done = True
         return
-    if stream.pattern and stream.pattern.fits(payload):
-        _count(stream, stamp_ns, 1, reported=False, thought=stream.thoughts[-1])
+    pattern = stream.pattern
+    if pattern and pattern.fits(payload):
+        stream.stamps_ns.append(stamp_ns)  # As in ``_count``: most events come here.
+        stream.tokens.append(1)
+        stream.reported.append(False)
+        stream.thoughts.append(stream.thoughts[-1])
+        stream.counted += 1
+        stream.text_bytes += len(payload) - pattern.frame_bytes
         return
     stream.pattern = None
     text = payload.decode(errors="replace")
@@ -180,7 +198,10 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
         event = json.loads(text)
     except (ValueError, RecursionError):
         event = None
-    if not isinstance(event, dict):
+    if isinstance(payload, ErrorData):
+        message = error_message(text if event is None else event)
+        stream.failure = Failure("sse_error", redact(message))
+    elif not isinstance(event, dict):
         stream.failure = Failure("broken_stream", _not_an_object(text))
     elif event.get("error") or event.get("object") == "error":
         stream.failure = Failure("sse_error", redact(error_message(event)))
@@ -200,6 +221,7 @@ def _not_an_object(text: str) -> str:
 def settle(stream: TokenStream) -> None:
     """Decide which events without text are tokens, at the end of a stream, by its usage."""
     made = stream.usage_count("completion_tokens")
+    _count_unspoken(stream, made)
     if made == stream.counted - len(stream.silent):
         # keep-alives: the events with text hold all tokens that the server counted
         for index in reversed(stream.silent):
@@ -210,6 +232,23 @@ def settle(stream: TokenStream) -> None:
         _count(stream, stream.finish_ns, 1, reported=True)
     if made == stream.counted:
         stream.silent.clear()
+
+
+def _count_unspoken(stream: TokenStream, made: int | None) -> None:
+    """Count the events without text as tokens where there are as many as the usage has more."""
+    if made is None or not stream.unspoken:
+        return
+    ends = int(stream.finish_ns is not None)
+    if not 0 <= made - stream.counted - len(stream.unspoken) <= ends:
+        return
+    for index, stamp_ns in reversed(stream.unspoken):
+        stream.stamps_ns.insert(index, stamp_ns)
+        stream.tokens.insert(index, 1)
+        stream.reported.insert(index, True)
+        stream.thoughts.insert(index, False)
+    stream.silent = []
+    stream.counted += len(stream.unspoken)
+    stream.unspoken = []
 
 
 def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
@@ -256,15 +295,19 @@ def _take_choice(
     blank = text == "" and not ends and told_tokens != 0
     delta = choice.get("delta") or choice.get("message")
     channels = delta if isinstance(delta, dict) else {}
-    answer = text or channels.get("content") or channels.get("tool_calls")
+    calls = channels.get("tool_calls")
+    answer = text or channels.get("content") or channels.get("refusal") or calls
     thought = channels.get("reasoning") or channels.get("reasoning_content")
-    if answer or thought or blank:
+    if answer or thought or blank or (reported and not ends):
+        stream.text_bytes += _CHARACTER_BYTES * len(str(answer or "") + str(thought or ""))
         if blank and not reported:
             stream.silent.append(len(stream.tokens))
         thinks = bool(thought and not answer)
         _count(stream, stamp_ns, reported or 1, reported=reported > 0, thought=thinks)
     elif ends:
         stream.finish_ns = stamp_ns
+    elif channels.keys() <= {"content"}:
+        stream.unspoken.append((len(stream.tokens), stamp_ns))
 
 
 def _count(

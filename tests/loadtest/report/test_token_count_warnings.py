@@ -135,3 +135,45 @@ def test_without_thoughts_there_is_none() -> None:
         run = run_load_test(chat(server), evenly(2, 50, 4))
     assert run.requests["ttfo_s"].tolist() == run.requests["ttft_sent_s"].tolist()
     assert "TTFO, ms" not in render_report(run)
+
+
+def judged(answers: int, buffered: int, tokens: int = 16) -> list[str]:
+    """What is said of so many answers of one chunk."""
+    frame = requests(*[(300, 300, 300)] * answers).assign(output_tokens=tokens, usage_doubt=None)
+    return token_count_warnings(
+        frame.assign(buffered=[True] * buffered + [False] * (answers - buffered))
+    )
+
+
+def test_few_answers_in_one_piece_are_no_buffer() -> None:
+    """A busy client may read a short answer at once; a proxy does so with all."""
+    assert judged(100, 4) == []
+    (line,) = judged(100, 5)
+    assert line.startswith("ANSWER BUFFERED for 5 of 100 requests: ")
+    assert judged(100, 0, tokens=2) == []
+    assert len(judged(100, 1, tokens=2)) == 1  # an object instead of a stream; the rest is short
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tokens", "said"),
+    [(10, 14, []), (10, 15, ["TPOT TOO SHORT for 1 requests: their chunks hold 1.5 tokens"])],
+)
+def test_tokens_without_text_make_no_tpot_too_short(
+    chunks: int, tokens: int, said: list[str]
+) -> None:
+    frame = requests((300, 300, 300)).assign(output_tokens=tokens, first_chunk_told=False)
+    found = token_count_warnings(frame.assign(chunk_s=pd.Series([tuple(range(chunks))])))
+    assert [line[: len(start)] for line, start in zip(found, said, strict=True)] == said
+
+
+def test_doubts_are_counted_by_their_reason() -> None:
+    doubts = ["negative", "fewer", "fewer", "prompt", "cached", None]
+    frame = requests(*[(300, 300, 300)] * 6).assign(
+        usage_doubt=pd.Series(doubts), buffered=False, tokens_from=["events"] * 3 + ["usage"] * 3
+    )
+    assert token_count_warnings(frame) == [
+        "USAGE DOUBTED for 3 of 6 requests: the server's count of output tokens is below 0 (1), "
+        "below the chunks with text (2); each chunk is counted as one token instead",
+        "USAGE DOUBTED for 2 of 6 requests: the server's count of prompt or cached tokens is below "
+        "0 or too large; the trace is believed instead",
+    ]

@@ -29,8 +29,13 @@ def crlf(data: bytes) -> bytes:
     return data.replace(b"\n", b"\r\n")
 
 
+def cr(data: bytes) -> bytes:
+    return data.replace(b"\n", b"\r")
+
+
 THREE = (text("a"), text("b"), text("c", "length"))
 EURO = text("€")
+BOM = b"\xef\xbb\xbf"
 CUT = EURO.index("€".encode()) + 1
 WHOLE = {
     "plain": Shape((*THREE, usage(3), DONE), [1, 2, 3], 3),
@@ -46,6 +51,26 @@ WHOLE = {
     ),
     "CRLF cut in the middle": Shape(
         (crlf(THREE[0])[:-1], b"\n" + crlf(THREE[1]) + crlf(THREE[2]), DONE), [2, 2, 2], 3
+    ),
+    "CR line ends": Shape(tuple(map(cr, (*THREE, usage(3), DONE))), [1, 2, 3], 3),
+    "CR, the second half of a line end in the next read": Shape(
+        (cr(THREE[0]) + b"\r", b"\n" + cr(THREE[1]), cr(THREE[2]) + DONE), [1, 2, 3], 3
+    ),
+    "byte order mark": Shape((BOM + THREE[0] + THREE[1], THREE[2] + DONE), [1, 1, 2], 3),
+    "byte order mark, cut": Shape(
+        (BOM[:1], BOM[1:2], BOM[2:], THREE[0], THREE[1] + THREE[2]), [4, 5, 5], 3
+    ),
+    "byte order mark and JSON": Shape(
+        (BOM, b"\n ", b'{"choices": [{"text": "a b", "finish_reason": "stop"}]}'), [3], 1
+    ),
+    "JSON over several lines": Shape(
+        (
+            b'{\n  "choices": [\n    {"message": {"content": "a b"}, "finish_reason": "stop"}\n',
+            b'  ],\n  "usage": {\n    "completion_tokens": 2\n  }\n}\n',
+        ),
+        [2],
+        2,
+        2,
     ),
     "several events per read": Shape(
         (THREE[0] + THREE[1], THREE[2] + usage(3) + DONE), [1, 1, 2], 3
@@ -117,6 +142,35 @@ WHOLE = {
     "reasoning_content": Shape(
         (delta(reasoning_content="a"), delta(content="b"), delta("stop"), DONE), [1, 2], 2
     ),
+    "refusal": Shape((delta(refusal="a"), delta(refusal="b"), delta("stop"), DONE), [1, 2], 2),
+    "tokens without text by the usage of chat": Shape(
+        (
+            delta(role="assistant", content=""),
+            delta(content=""),
+            delta(content="a"),
+            delta(content=""),
+            delta("stop", content="b"),
+            usage(4),
+            DONE,
+        ),
+        [2, 3, 4, 5],
+        4,
+    ),
+    "tokens without text, the last one with the end": Shape(
+        (delta(content="a"), delta(content=""), delta("length"), usage(3), DONE), [1, 2, 3], 3
+    ),
+    "token without text by its own usage": Shape(
+        (
+            event(choices=[{"delta": {"content": ""}}], usage={"completion_tokens": 1}),
+            event(choices=[{"delta": {"content": "a"}}], usage={"completion_tokens": 2}),
+            DONE,
+        ),
+        [1, 2],
+        2,
+    ),
+    "more tokens than events with text and without": Shape(
+        (delta(content=""), delta(content="a"), delta("stop"), usage(9), DONE), [2], 9, 9
+    ),
     "tool call": Shape(
         (delta(role="assistant"), delta(tool_calls=[{"index": 0}]), delta("tool_calls"), DONE),
         [2],
@@ -177,6 +231,16 @@ BROKEN = {
         (event(object="error", message="bad"),),
         [],
         Failure("sse_error", "bad"),
+    ),
+    "error by its name": (
+        (THREE[0], b'event: error\ndata: {"message": "no room", "type": "x"}\n\n'),
+        [1],
+        Failure("sse_error", "no room"),
+    ),
+    "error by its name, no JSON": (
+        (b"data: overloaded\nevent:error\n\n", DONE),
+        [],
+        Failure("sse_error", "overloaded"),
     ),
     "garbage event": (
         (THREE[0], b"data: {nonsense\n\n"),

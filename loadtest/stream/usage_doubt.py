@@ -1,0 +1,60 @@
+"""Whether the token counts of a server can be true, and what is believed where they cannot.
+
+The output tokens are doubted where they are negative, fewer than the events that surely hold one,
+or more than was asked for and than the text of the events can hold (a byte is a token at least).
+The events are believed then. The prompt tokens are doubted where they are negative or beyond any
+context, and those in the cache where they are negative or more than the prompt: the trace is
+believed then.
+"""
+
+from typing import Literal
+
+from loadtest.stream.token_events import TokenStream
+
+Doubt = Literal["negative", "fewer", "more", "prompt", "cached"]
+
+MOST_PROMPT_TOKENS = 10**9
+
+
+def drop_doubted_usage(stream: TokenStream, asked_tokens: int) -> Doubt | None:
+    """Drop the counts of the usage that cannot be true; return what is wrong with the first."""
+    doubts = [*_doubts_of_output(stream, asked_tokens), *_doubts_of_prompt(stream)]
+    return doubts[0] if doubts else None
+
+
+def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
+    most = max(asked_tokens, most_tokens(stream))
+    if sum(stream.tokens) > most:  # A usage with each event says so; one token each is sure.
+        stream.tokens = [1] * len(stream.tokens)
+        stream.reported = [False] * len(stream.tokens)
+    made = stream.usage_count("completion_tokens")
+    if made is None or sure_tokens(stream) <= made <= most:
+        return []
+    stream.usage = {name: n for name, n in stream.usage.items() if name != "completion_tokens"}
+    return ["negative" if made < 0 else "fewer" if made < most else "more"]
+
+
+def sure_tokens(stream: TokenStream) -> int:
+    """Return how many events surely hold a token."""
+    return len(stream.tokens) - len(stream.silent)
+
+
+def most_tokens(stream: TokenStream) -> int:
+    """Return the most tokens that the events can hold: one a byte, and those without text."""
+    without_text = len(stream.tokens) + len(stream.unspoken) + (stream.finish_ns is not None)
+    return stream.text_bytes + without_text
+
+
+def _doubts_of_prompt(stream: TokenStream) -> list[Doubt]:
+    doubts: list[Doubt] = []
+    prompt_tokens = stream.prompt_tokens
+    if prompt_tokens is not None and not 0 <= prompt_tokens <= MOST_PROMPT_TOKENS:
+        stream.usage = {name: n for name, n in stream.usage.items() if name != "prompt_tokens"}
+        doubts.append("prompt")
+        prompt_tokens = None
+    most = MOST_PROMPT_TOKENS if prompt_tokens is None else prompt_tokens
+    if not 0 <= stream.cached_tokens <= most:
+        dropped = "prompt_tokens_details"
+        stream.usage = {name: n for name, n in stream.usage.items() if name != dropped}
+        doubts.append("cached")
+    return doubts

@@ -1,0 +1,121 @@
+"""What proxies and careless servers do to streams: counted right or doubted, by both transports."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from loadtest.http import http_client
+from loadtest.report.load_notes import PROMPT_TEXT, hint
+from loadtest.report.report import render_report
+from loadtest.report.token_count_warnings import token_count_warnings
+from loadtest.run.client import run_load_test
+from tests.support.mock_endpoint import Loaded, chat, completions, evenly, load_all, mocked, plan
+
+COUNT, TOKENS = 4, 20
+ERROR = "the mock is set to fail"
+FEWER = (
+    "USAGE DOUBTED for 4 of 4 requests: the server's count of output tokens is below the chunks "
+    "with text (4); each chunk is counted as one token instead"
+)
+BUFFERED = (
+    "ANSWER BUFFERED for 4 of 4 requests: all their tokens came at once, so TTFT is the time of "
+    "the whole answer and TPOT says nothing; look for a proxy that compresses or collects "
+    "answers, or a server that ignores stream"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Faults, the chunks of each answer, the failure of all requests, and the doubts of the run."""
+
+    faults: tuple[str, ...]
+    chunks: int = TOKENS
+    api: str = "chat"
+    failure: str | None = None
+    doubts: list[str] = field(default_factory=list)
+
+
+ROWS = {
+    "plain": Row(()),
+    "byte order mark, CR": Row(("bom", "cr")),
+    "completions, byte order mark, CR, comments": Row(("bom", "cr", "comments"), api="completions"),
+    "refusal": Row(("refusal",)),
+    "tokens without text": Row(("undecoded",)),
+    "tokens without text, usage each time": Row(("undecoded", "usage:send=each")),
+    "tokens without text nor event": Row(("undecoded:sent=false",), chunks=14),
+    "tokens without text, completions": Row(("undecoded",), api="completions"),
+    "error by its name": Row(("error:named=true",), chunks=8, failure=f"sse_error: {ERROR}"),
+    "redirect": Row(
+        ("redirect:to=/v1/elsewhere?key=s3cret",),
+        chunks=0,
+        failure="http_3xx: HTTP 307: redirects to {url}/v1/elsewhere",
+    ),
+    "out of the vocabulary": Row(
+        ("status:code=400,message=Token id 70000 is out of vocabulary",),
+        chunks=0,
+        failure="http_4xx: HTTP 400: Token id 70000 is out of vocabulary",
+    ),
+    "usage below 0": Row(
+        ("usage-says:tokens=-7",), doubts=[FEWER.replace("below the chunks with text", "below 0")]
+    ),
+    "usage too small": Row(("usage-says:tokens=3",), doubts=[FEWER]),
+    "usage of nothing": Row(("usage-says:tokens=0",), doubts=[FEWER]),
+    "usage too large": Row(
+        ("usage-says:tokens=100000000000000000000",),
+        doubts=[
+            FEWER.replace(
+                "below the chunks with text", "more than was asked for and their text can hold"
+            )
+        ],
+    ),
+    "buffered": Row(("buffered",), doubts=[BUFFERED]),
+    "buffered and compressed": Row(("buffered:kind=gzip",), doubts=[BUFFERED]),
+    "one object": Row(("buffered:kind=json",), chunks=1, doubts=[BUFFERED]),
+    "one object, completions": Row(
+        ("buffered:kind=json",), chunks=1, api="completions", doubts=[BUFFERED]
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=["own", "httpx"])
+def loaded(request: pytest.FixtureRequest) -> dict[str, tuple[Loaded, str]]:
+    """By row: what was measured, and the URL of the server."""
+    plans = [plan(*row.faults, ttft_ms=60, itl_ms=10) for row in ROWS.values()]
+    with mocked(*plans) as servers, pytest.MonkeyPatch.context() as patch:
+        if request.param == "httpx":
+            patch.setattr(http_client, "httpx_reason", lambda *_, **__: "a test")
+        endpoints = {
+            name: (chat if row.api == "chat" else completions)(server)
+            for (name, row), server in zip(ROWS.items(), servers, strict=True)
+        }
+        runs = load_all(endpoints, evenly(COUNT, 10, TOKENS), apart_s=0.01)
+        urls = {name: server.url for name, server in zip(ROWS, servers, strict=True)}
+    return {name: (runs[name], urls[name]) for name in ROWS}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_request_is_counted_as_it_was(
+    loaded: dict[str, tuple[Loaded, str]], name: str
+) -> None:
+    (requests, messages), url = loaded[name]
+    row = ROWS[name]
+    failures = [f"{kind}: {message}" for kind, message in messages.items()]
+    assert failures == ([row.failure.format(url=url)] if row.failure else [])
+    assert requests["chunk_s"].map(len).tolist() == [row.chunks] * COUNT
+    wanted = row.chunks if row.failure else TOKENS
+    assert requests["output_tokens"].tolist() == [wanted] * COUNT
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.failure is None])
+def test_what_cannot_be_believed_is_doubted_and_nothing_else(
+    loaded: dict[str, tuple[Loaded, str]], name: str
+) -> None:
+    (requests, _), _ = loaded[name]
+    assert token_count_warnings(requests) == ROWS[name].doubts
+
+
+def test_ids_out_of_the_vocabulary_have_a_hint() -> None:
+    with mocked(plan("status:code=400,every=2,message=token id out of vocabulary")) as (server,):
+        run = run_load_test(completions(server), evenly(2, 20, 2))
+    assert hint(run.extra["delivered"]["first_messages"]) == PROMPT_TEXT
+    assert f"hint: {PROMPT_TEXT}" in render_report(run)
