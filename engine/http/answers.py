@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,22 +27,26 @@ CHAT = Dialect("chatcmpl", "chat.completion", "chat.completion.chunk", '"delta":
 
 
 class Answer:
-    """The answer to one request, whole or in chunks."""
+    """The answer to one prompt of a request, whole or in chunks."""
 
-    def __init__(self, dialect: Dialect, request_id: str, model: str, token_ids: bool) -> None:
+    def __init__(
+        self, dialect: Dialect, request_id: str, model: str, token_ids: bool, index: int = 0
+    ) -> None:
         self._dialect = dialect
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
         self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
-        self._before_text = f'{self._chunk_head}"choices":[{{"index":0,{dialect.before_text}'
+        self._index = index
+        self._before_text = f'{self._chunk_head}"choices":[{{"index":{index},{dialect.before_text}'
         self._after_text = f'{dialect.after_text},"logprobs":null,"finish_reason":'
 
     def opening(self) -> str:
         """Return the first chunk of a stream, before any token."""
         if self._dialect is not CHAT:
             return ""
-        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        return f'{self._chunk_head}"choices":[{_dumps(choice | {"finish_reason": None})}]}}\n\n'
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return f'{self._chunk_head}"choices":[{_dumps(choice)}]}}\n\n'
 
     def chunk(self, event: TokenEvent) -> str:
         """Return the chunk of one token."""
@@ -55,10 +59,10 @@ class Answer:
         """Return the chunk with the token counts, after the last token."""
         return f'{self._chunk_head}"choices":[],"usage":{_dumps(usage)}}}\n\n'
 
-    def whole(self, events: Sequence[TokenEvent], usage: dict[str, Any]) -> dict[str, Any]:
-        """Return the body of an answer that is not streamed."""
+    def choice(self, events: Sequence[TokenEvent]) -> dict[str, Any]:
+        """Return the output of an answer that is not streamed."""
         text = "".join(event.text for event in events)
-        choice: dict[str, Any] = {"index": 0}
+        choice: dict[str, Any] = {"index": self._index}
         if self._dialect is CHAT:
             choice["message"] = {"role": "assistant", "content": text}
         else:
@@ -66,17 +70,26 @@ class Answer:
         choice |= {"logprobs": None, "finish_reason": events[-1].finish_reason}
         if self._with_token_ids:
             choice["token_ids"] = [event.token_id for event in events]
+        return choice
+
+    def whole(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
+        """Return the body of an answer that is not streamed: the outputs of all its prompts."""
         head = {"object": self._dialect.answer_object, **self._head}
-        return head | {"choices": [choice], "usage": usage}
+        return head | {"choices": choices, "usage": usage}
 
 
-def usage(prompt_tokens: int, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
-    """Return OpenAI's usage object for an output."""
+def usage(outputs: Iterable[tuple[int, Sequence[TokenEvent]]]) -> dict[str, Any]:
+    """Return OpenAI's usage object for the prompt tokens and the output of every prompt."""
+    prompt_tokens = completion_tokens = cached_tokens = 0
+    for prompt, tokens in outputs:
+        prompt_tokens += prompt
+        completion_tokens += len(tokens)
+        cached_tokens += tokens[-1].cached_tokens
     return {
         "prompt_tokens": prompt_tokens,
-        "completion_tokens": len(tokens),
-        "total_tokens": prompt_tokens + len(tokens),
-        "prompt_tokens_details": {"cached_tokens": tokens[-1].cached_tokens},
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
 
 

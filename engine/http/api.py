@@ -1,6 +1,8 @@
 """The OpenAI-compatible HTTP API over a core."""
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,6 +16,8 @@ from starlette.routing import Route
 from engine.core.core_client import CoreClient
 from engine.http import api_errors
 from engine.http.answers import CHAT, COMPLETION
+from engine.http.body_parser import BodyParser
+from engine.http.body_reader import BodyReader
 from engine.http.generation import GenerationRoute
 from engine.http.health import check_ready, health_answer
 from engine.http.http_settings import HttpSettings
@@ -45,8 +49,14 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
         check_ready(core)
         return JSONResponse(core.facts)
 
-    completions = GenerationRoute(core, settings, COMPLETION, CompletionBody)
-    chat = GenerationRoute(core, settings, CHAT, ChatBody)
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        with closing(parser):
+            yield
+
+    reader, parser = BodyReader(settings.max_body_bytes), BodyParser()
+    completions = GenerationRoute(core, reader, parser, COMPLETION, CompletionBody)
+    chat = GenerationRoute(core, reader, parser, CHAT, ChatBody)
     return Starlette(
         routes=[
             Route("/v1/completions", completions, methods=["POST"]),
@@ -63,6 +73,7 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
             ClientDisconnect: api_errors.answer_disconnect,
             Exception: api_errors.answer_bug,
         },
+        lifespan=lifespan,
         middleware=[
             Middleware(
                 CORSMiddleware,

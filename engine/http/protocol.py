@@ -1,38 +1,33 @@
 """Request bodies of the API: OpenAI's fields, and which of them the engine implements.
 
 Unknown fields are ignored, as OpenAI-compatible servers do; a null means that the field is absent.
-Fields that are known but not implemented must have the value that changes nothing.
+Fields that would change the answer and are not implemented must have the value that changes
+nothing. Validation ends at the first item of a list that is wrong: a body may hold a million.
 """
 
+import json
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
+from engine.http.unsupported_fields import check_supported
 from engine.models import tokenizer
 from engine.models.sampling_params import SamplingParams, temperature_problem
 
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    **dict.fromkeys(("n", "best_of", "top_p", "repetition_penalty"), (1,)),
-    **dict.fromkeys(("top_logprobs", "min_p", "presence_penalty", "frequency_penalty"), (0,)),
-    **dict.fromkeys(("logprobs", "echo"), (False,)),
-    **dict.fromkeys(("tools", "functions"), ([],)),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "top_k": (-1, 0),
-    "logit_bias": ({},),
-}
 _EXPECTED = {
-    "prompt": "must be a string, a list of token ids, or a list with exactly one of these",
+    "prompt": "must be a string, a list of token ids, or a list of either",
     "stop": "must be a non-empty string or a list of at most 4 of them",
     "stream_options": 'must be an object, such as {"include_usage": true}',
     "messages": "must be a non-empty list of {role, content} with a known role and text content",
 }
 
+COMPLETION_DEFAULT_MAX_TOKENS = 16
+
 StopString = Annotated[str, Field(min_length=1)]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
 
 
 class _Body(BaseModel):
@@ -62,11 +57,15 @@ class GenerationBody(_Body, ABC):
     return_token_ids: bool = False
 
     @abstractmethod
-    def prompt_ids(self, vocab_size: int) -> list[int]:
-        """Return the prompt as token ids.
+    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
+        """Return the token ids of every prompt.
 
         Raises ``ApiError`` for a prompt that the model cannot take.
         """
+
+    @abstractmethod
+    def default_max_tokens(self, left: int) -> int:
+        """Return the length of an output without ``max_tokens``; ``left`` tokens would fit."""
 
     def sampling(self, default_max_tokens: int) -> SamplingParams:
         """Return the sampling parameters.
@@ -92,19 +91,24 @@ class GenerationBody(_Body, ABC):
 class CompletionBody(GenerationBody):
     """Body of ``POST /v1/completions``."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: (
+        str
+        | TokenIds
+        | Annotated[list[str], Field(fail_fast=True)]
+        | Annotated[list[TokenIds], Field(fail_fast=True)]
+    )
 
-    def prompt_ids(self, vocab_size: int) -> list[int]:
-        """Return the prompt's bytes as tokens, or the given ids."""
-        prompt = _only(self.prompt)
-        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        if not ids:
-            raise ApiError(400, "prompt: is empty", param="prompt")
-        if min(ids) < 0 or max(ids) >= vocab_size:
-            wrong = next(token for token in ids if not 0 <= token < vocab_size)
-            message = f"prompt: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
-            raise ApiError(400, message, param="prompt")
-        return ids
+    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
+        """Return each prompt's bytes as tokens, or the given ids."""
+        prompts = _each(self.prompt)
+        found = [tokenizer.encode(one) if isinstance(one, str) else one for one in prompts]
+        for ids in found:
+            _check_ids(ids, vocab_size)
+        return found
+
+    def default_max_tokens(self, left: int) -> int:
+        """Return OpenAI's short default."""
+        return min(COMPLETION_DEFAULT_MAX_TOKENS, left)
 
 
 class TextPart(_Body):
@@ -117,25 +121,38 @@ class TextPart(_Body):
 class ChatMessage(_Body):
     """One turn of a chat."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    """What an assistant called; in the prompt as JSON."""
+
+    @model_validator(mode="after")
+    def _check_content(self) -> "ChatMessage":
+        if self.content is None and self.role != "assistant":
+            raise ValueError("only an assistant's message may have no content")
+        return self
 
     def text(self) -> str:
         """Return the content as one string."""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
+        calls = json.dumps(self.tool_calls) if self.tool_calls else ""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content) + calls
+        return (self.content or "") + calls
 
 
 class ChatBody(GenerationBody):
     """Body of ``POST /v1/chat/completions``."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
 
-    def prompt_ids(self, vocab_size: int) -> list[int]:
+    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
         """Return the messages in a plain template that ends with the assistant's role."""
         turns = [f"{message.role}: {message.text()}\n" for message in self.messages]
-        return tokenizer.encode("".join(turns) + "assistant:")
+        return [tokenizer.encode("".join(turns) + "assistant:")]
+
+    def default_max_tokens(self, left: int) -> int:
+        """Return all that would fit."""
+        return left
 
 
 BodyT = TypeVar("BodyT", bound=GenerationBody)
@@ -147,7 +164,7 @@ def parse_body(kind: type[BodyT], raw: bytes) -> BodyT:
     Raises ``ApiError`` (400) that names the first field that is wrong.
     """
     fields = _fields(raw)
-    _check_neutral(fields)
+    check_supported(fields)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -168,20 +185,19 @@ def _fields(raw: bytes) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _check_neutral(fields: dict[str, Any]) -> None:
-    for name, neutral in _NEUTRAL.items():
-        if name in fields and fields[name] not in neutral:
-            raise ApiError(
-                400, f"{name}: this server supports only {neutral[0]!r}", param=name,
-                code="unsupported_parameter",
-            )  # fmt: skip
+def _each(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | list[list[int]]:
+    """Return a prompt or a list of prompts as a list of prompts."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt or isinstance(prompt[0], int):
+        return [cast("list[int]", prompt)]
+    return prompt
 
 
-def _only(prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[int]:
-    """Return the one prompt of a list of prompts."""
-    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
-        return cast("str | list[int]", prompt)
-    if len(prompt) > 1:
-        message = f"prompt: {len(prompt)} prompts in one request are not supported; send one each"
+def _check_ids(ids: list[int], vocab_size: int) -> None:
+    if not ids:
+        raise ApiError(400, "prompt: is empty", param="prompt")
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        wrong = next(token for token in ids if not 0 <= token < vocab_size)
+        message = f"prompt: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
         raise ApiError(400, message, param="prompt")
-    return prompt[0]

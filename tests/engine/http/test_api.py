@@ -147,6 +147,7 @@ def test_chat_as_a_stream(server: LiveServer) -> None:
         ({"max_tokens": 2, "stop": None, "seed": None}, "BC", 2, "length"),
         ({"max_tokens": 2, "n": 1, "echo": False}, "BC", 2, "length"),
         ({"max_tokens": 2, "user": "me", "unknown": [1]}, "BC", 2, "length"),
+        ({"max_tokens": 2, "bad_words": [], "guided_json": None}, "BC", 2, "length"),
         ({"prompt": [65] * 252}, "BCDE", 4, "length"),
         ({"prompt": [65] * 256}, "B", 1, "length"),  # the last token is never stored
         ({"max_tokens": 3, "temperature": 1, "seed": 5}, "BCD", 3, "length"),

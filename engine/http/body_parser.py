@@ -1,0 +1,106 @@
+"""Parse bodies: small ones at once, large ones in a process of their own.
+
+A body of some megabytes keeps an interpreter busy for a good part of a second, whatever thread it
+is parsed in. What comes back is small: a prompt that fits the model, or an error.
+"""
+
+import asyncio
+import multiprocessing
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from engine.http.api_errors import ApiError
+from engine.http.body_reader import LARGE_BODY_BYTES
+from engine.http.generation_request import GenerationRequest, ModelLimits, read_request
+from engine.http.protocol import GenerationBody
+
+PARSE_LIMIT_S = 20.0
+"""After so long the process is ended and the body refused."""
+
+
+class BodyParser:
+    """Turns bodies into requests. Its process starts with the first large body."""
+
+    def __init__(self) -> None:
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix="to-parser")
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """The process that parses large bodies; None before the first one."""
+        return self._process.pid if self._process else None
+
+    async def parse(
+        self, kind: type[GenerationBody], raw: bytes, limits: ModelLimits
+    ) -> GenerationRequest:
+        """Return what a body asks for. Raises ``ApiError`` (400, 404) for what is wrong with it."""
+        if len(raw) <= LARGE_BODY_BYTES:
+            return read_request(kind, raw, limits)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._caller, self._call, kind, raw, limits)
+        if isinstance(answer, GenerationRequest):
+            return answer
+        raise ApiError(*answer)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+        self._caller.shutdown()
+        self._end()
+
+    def _call(
+        self, kind: type[GenerationBody], raw: bytes, limits: ModelLimits
+    ) -> "GenerationRequest | _ErrorFields":
+        """Let the process parse; runs in the one thread that talks to it."""
+        if self._process is None:
+            self._start()
+        assert self._connection is not None
+        try:
+            self._connection.send((kind, limits))
+            self._connection.send_bytes(raw)
+            if self._connection.poll(PARSE_LIMIT_S):
+                answer: GenerationRequest | _ErrorFields = self._connection.recv()
+                return answer
+            reason = f"took more than {PARSE_LIMIT_S:g} s to parse"
+        except (EOFError, OSError):
+            reason = "could not be parsed: its process has died"
+        self._end()
+        return 400, f"the body {reason}", None, "invalid_json"
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe(duplex=True)
+        self._process = context.Process(target=_serve, args=(theirs,), name="servetwin-parser")
+        self._process.start()
+        theirs.close()
+
+    def _end(self) -> None:
+        if self._process is not None and self._connection is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._process = self._connection = None
+
+
+_ErrorFields = tuple[int, str, str | None, str | None]
+"""Status, message, param and code of an ``ApiError``."""
+
+
+def _serve(connection: Connection) -> None:
+    """Parse what comes through the pipe until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        try:
+            kind, limits = connection.recv()
+            raw = connection.recv_bytes()
+        except (EOFError, OSError):
+            return  # the server has ended
+        try:
+            connection.send(read_request(kind, raw, limits))
+        except ApiError as error:
+            connection.send((error.status, error.message, error.param, error.code))

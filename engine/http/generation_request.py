@@ -1,0 +1,58 @@
+"""What a body asks for, checked against the model: token ids, parameters, and the answer's form."""
+
+from dataclasses import dataclass
+
+from engine.http.api_errors import ApiError, unknown_model
+from engine.http.protocol import GenerationBody, parse_body
+from engine.models.sampling_params import SamplingParams
+
+MAX_PROMPTS = 128
+"""Prompts in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What requests are checked against before they reach the core."""
+
+    model: str
+    vocab_size: int
+    longest_tokens: int
+    """Tokens, prompt and output, that the model and the KV memory can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One output for each prompt."""
+
+    prompts: list[tuple[list[int], SamplingParams]]
+    stream: bool
+    include_usage: bool
+    return_token_ids: bool
+
+
+def read_request(kind: type[GenerationBody], raw: bytes, limits: ModelLimits) -> GenerationRequest:
+    """Return what a body asks for. Raises ``ApiError`` that names the first field that is wrong."""
+    body = parse_body(kind, raw)
+    if body.model is not None and body.model != limits.model:
+        raise unknown_model(body.model, limits.model)
+    prompts = body.prompt_ids(limits.vocab_size)
+    if len(prompts) > MAX_PROMPTS:
+        message = f"prompt: {len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
+        raise ApiError(400, message, param="prompt")
+    return GenerationRequest(
+        [(ids, _params(body, len(ids), limits)) for ids in prompts],
+        body.stream,
+        body.stream_options.include_usage,
+        body.return_token_ids,
+    )
+
+
+def _params(body: GenerationBody, prompt_tokens: int, limits: ModelLimits) -> SamplingParams:
+    """Return the parameters of one output; the scheduler decides whether it fits in the end."""
+    left = limits.longest_tokens - prompt_tokens
+    if left < 0:
+        message = (
+            f"{prompt_tokens} prompt tokens are more than the {limits.longest_tokens} that fit"
+        )
+        raise ApiError(400, message, code="context_length_exceeded")
+    return body.sampling(max(1, body.default_max_tokens(left)))

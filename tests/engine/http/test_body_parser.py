@@ -1,0 +1,83 @@
+"""Large bodies are parsed in another process, with the answers that small ones get."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from engine.http import body_parser
+from engine.http.api_errors import ApiError
+from engine.http.body_parser import BodyParser
+from engine.http.body_reader import LARGE_BODY_BYTES
+from engine.http.generation_request import GenerationRequest, ModelLimits
+from engine.http.protocol import ChatBody, CompletionBody, GenerationBody
+
+LIMITS = ModelLimits("fake", 1000, 300_000)
+CASES: list[tuple[type[GenerationBody], dict[str, Any]]] = [
+    (CompletionBody, {"prompt": "a" * 100}),
+    (CompletionBody, {"prompt": [[5] * 9, [7]], "max_tokens": 4, "stream": True, "seed": 3}),
+    (CompletionBody, {"prompt": [True] * 99}),
+    (CompletionBody, {"prompt": [5] * 99 + [1000]}),
+    (CompletionBody, {"prompt": "a", "model": "other"}),
+    (CompletionBody, {"prompt": "a", "guided_json": {}}),
+    (ChatBody, {"messages": [{"role": "user", "content": "hi"}]}),
+    (ChatBody, {"messages": [{}] * 99}),
+]
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[BodyParser]:
+    with closing(BodyParser()) as parser:
+        yield parser
+
+
+def parsed(parser: BodyParser, kind: type[GenerationBody], raw: bytes) -> object:
+    """The request, or the error's fields."""
+    try:
+        return asyncio.run(parser.parse(kind, raw, LIMITS))
+    except ApiError as error:
+        return error.status, error.message, error.param, error.code
+
+
+@pytest.mark.parametrize(("kind", "body"), CASES)
+def test_both_ways_give_the_same(
+    parser: BodyParser, kind: type[GenerationBody], body: dict[str, Any]
+) -> None:
+    raw = json.dumps(body).encode()
+    here, there = parsed(parser, kind, raw), parsed(parser, kind, raw.ljust(LARGE_BODY_BYTES + 1))
+    assert here == there
+
+
+def test_small_bodies_need_no_process() -> None:
+    with closing(BodyParser()) as parser:
+        assert isinstance(parsed(parser, CompletionBody, b'{"prompt":"a"}'), GenerationRequest)
+        assert parser.process_id is None
+
+
+LARGE = b'{"prompt":"a"}'.ljust(LARGE_BODY_BYTES + 1)
+
+
+def test_a_process_that_dies_fails_one_body() -> None:
+    with closing(BodyParser()) as parser:
+        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
+        assert parser.process_id is not None
+        os.kill(parser.process_id, signal.SIGKILL)
+        assert parsed(parser, CompletionBody, LARGE) == (
+            400, "the body could not be parsed: its process has died", None, "invalid_json",
+        )  # fmt: skip
+        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
+
+
+def test_a_body_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(BodyParser()) as parser:
+        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
+        assert parser.process_id is not None
+        os.kill(parser.process_id, signal.SIGSTOP)
+        monkeypatch.setattr(body_parser, "PARSE_LIMIT_S", 0.2)
+        found = parsed(parser, CompletionBody, LARGE)
+        assert found == (400, "the body took more than 0.2 s to parse", None, "invalid_json")
