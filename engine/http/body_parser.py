@@ -6,6 +6,7 @@ is parsed in. What comes back is small: a prompt that fits the model, or an erro
 
 import asyncio
 import multiprocessing
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -16,6 +17,8 @@ from engine.http.body_reader import LARGE_BODY_BYTES
 from engine.http.generation_request import GenerationRequest, ModelLimits, read_request
 from engine.http.protocol import GenerationBody
 
+_NICENESS = 5
+"""So that parsing gives way to the event loop and the core."""
 PARSE_LIMIT_S = 20.0
 """After so long the process is ended and the body refused."""
 
@@ -34,7 +37,7 @@ class BodyParser:
         return self._process.pid if self._process else None
 
     async def parse(
-        self, kind: type[GenerationBody], raw: bytes, limits: ModelLimits
+        self, kind: type[GenerationBody], raw: bytearray, limits: ModelLimits
     ) -> GenerationRequest:
         """Return what a body asks for. Raises ``ApiError`` (400, 404) for what is wrong with it."""
         if len(raw) <= LARGE_BODY_BYTES:
@@ -53,7 +56,7 @@ class BodyParser:
         self._end()
 
     def _call(
-        self, kind: type[GenerationBody], raw: bytes, limits: ModelLimits
+        self, kind: type[GenerationBody], raw: bytearray, limits: ModelLimits
     ) -> "GenerationRequest | _ErrorFields":
         """Let the process parse; runs in the one thread that talks to it."""
         if self._process is None:
@@ -94,6 +97,7 @@ def _serve(connection: Connection) -> None:
     """Parse what comes through the pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(_NICENESS)
     while True:
         try:
             kind, limits = connection.recv()

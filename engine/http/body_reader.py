@@ -10,7 +10,7 @@ from engine.http.api_errors import ApiError
 
 LARGE_BODY_BYTES = 64 << 10
 """Larger bodies are parsed in another process, and only so many are held at a time."""
-LARGE_BODIES = 32
+LARGE_BODIES = 16
 RECEIVE_LIMIT_S = 60.0
 """How long a body may take to arrive."""
 DISCARD_LIMIT_S = 10.0
@@ -26,7 +26,7 @@ class BodyReader:
         self._large_bodies = asyncio.Semaphore(LARGE_BODIES)
 
     @asynccontextmanager
-    async def received(self, request: Request) -> AsyncIterator[bytes]:
+    async def received(self, request: Request) -> AsyncIterator[bytearray]:
         """Receive a body; one of the large ones is held only for as long as the block lasts.
 
         Raises ``ApiError``: 413 for a body that is too large, 408 for one that takes too long, in
@@ -44,7 +44,7 @@ class BodyReader:
                     body = await self._receive(chunks, held)
             except TimeoutError:
                 raise _too_slow() from None
-            yield bytes(body)
+            yield body
 
     async def _receive(self, chunks: AsyncIterator[bytes], held: AsyncExitStack) -> bytearray:
         body = bytearray()

@@ -30,7 +30,9 @@ class GenerationRequest:
     return_token_ids: bool
 
 
-def read_request(kind: type[GenerationBody], raw: bytes, limits: ModelLimits) -> GenerationRequest:
+def read_request(
+    kind: type[GenerationBody], raw: bytes | bytearray, limits: ModelLimits
+) -> GenerationRequest:
     """Return what a body asks for. Raises ``ApiError`` that names the first field that is wrong."""
     body = parse_body(kind, raw)
     if body.model is not None and body.model != limits.model:

@@ -158,7 +158,7 @@ class ChatBody(GenerationBody):
 BodyT = TypeVar("BodyT", bound=GenerationBody)
 
 
-def parse_body(kind: type[BodyT], raw: bytes) -> BodyT:
+def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
     """Return the validated body.
 
     Raises ``ApiError`` (400) that names the first field that is wrong.
@@ -175,7 +175,7 @@ def parse_body(kind: type[BodyT], raw: bytes) -> BodyT:
         raise ApiError(400, f"{param}: {message}", param=param) from None
 
 
-def _fields(raw: bytes) -> dict[str, Any]:
+def _fields(raw: bytes | bytearray) -> dict[str, Any]:
     try:
         body = from_json(raw)
     except ValueError as error:

@@ -39,7 +39,7 @@ def parser() -> Iterator[BodyParser]:
 def parsed(parser: BodyParser, kind: type[GenerationBody], raw: bytes) -> object:
     """The request, or the error's fields."""
     try:
-        return asyncio.run(parser.parse(kind, raw, LIMITS))
+        return asyncio.run(parser.parse(kind, bytearray(raw), LIMITS))
     except ApiError as error:
         return error.status, error.message, error.param, error.code
 
