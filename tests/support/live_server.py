@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from engine.http.serving import CoreServer
 from policies.config import PolicyConfig
 from tests.support.fake_engine import build_fake
 from workloads.errors import EngineError
+from workloads.listening import listening_socket
 
 CONFIG = PolicyConfig(
     kv_tokens=256, block_tokens=4, max_model_len=300, max_seqs=4, prefix_cache=True
@@ -56,7 +56,7 @@ class LiveServer:
     def __enter__(self) -> "LiveServer":
         self.core = CoreClient("fake")
         self._supervisor = Supervisor(self._build, self.core, self._settings.max_restarts)
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = listening_socket("127.0.0.1", 0, EngineError)
         config = uvicorn.Config(
             create_app(self.core, self._settings),
             http=GuardedProtocol,

@@ -1,0 +1,90 @@
+"""Fuzz the bodies of the engine's API: ``python -m tests.fuzz.api_bodies --minutes 10``.
+
+Every body must be answered by 200, or by a 4xx in OpenAI's shape, and leave the server ready.
+"""
+
+import json
+import sys
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.fuzz.campaign import command_line
+from tests.fuzz.mutation import mutated_bytes, mutated_json
+from tests.support.live_server import CHAT, COMPLETIONS, CONFIG, LiveServer
+
+COMMON: dict[str, Any] = {
+    "model": "fake", "max_tokens": 3, "max_completion_tokens": 2, "min_tokens": 1,
+    "temperature": 0.7, "seed": 5, "ignore_eos": True, "stop": ["b", "cd"], "stream": True,
+    "stream_options": {"include_usage": True}, "return_token_ids": True, "n": 1, "user": "me",
+    "response_format": {"type": "text"}, "logit_bias": {}, "guided_json": None, "top_p": 1,
+}  # fmt: skip
+PROMPTS: list[Any] = ["abc", [65, 66], ["a", "b"], [[65], [66, 67]], "é\u2028\U0001f4a9"]
+MESSAGES: list[Any] = [
+    {"role": "system", "content": "be"},
+    {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+    {"role": "tool", "content": "5", "tool_call_id": "1"},
+]
+EXPECTED_STATUS = {200, 400, 404, 413, 429}
+ERROR_FIELDS = {"message", "type", "param", "code"}
+
+
+def draw(rng: np.random.Generator) -> bytes:
+    """Return a path, a line end, and a body that was right before some changes."""
+    names = [name for name in COMMON if rng.random() < 0.3]
+    body = {name: COMMON[name] for name in names}
+    is_chat = rng.random() < 0.5
+    if is_chat:
+        body["messages"] = MESSAGES[: rng.integers(1, len(MESSAGES) + 1)]
+    else:
+        body["prompt"] = PROMPTS[rng.integers(len(PROMPTS))]
+    if rng.random() < 0.8:
+        body = mutated_json(rng, body)
+    raw = json.dumps(body).encode()
+    if rng.random() < 0.3:
+        raw = mutated_bytes(rng, raw)
+    return f"{CHAT if is_chat else COMPLETIONS}\n".encode() + raw
+
+
+class ApiBodies:
+    """The check: a server that is asked with every body."""
+
+    def __init__(self, server: LiveServer) -> None:
+        self._client = server.client
+        self.statuses: set[int] = set()
+
+    def check(self, data: bytes) -> None:
+        """Send one body; raise ``AssertionError`` for an answer that no client expects."""
+        path, _, body = data.partition(b"\n")
+        response = self._client.post(path.decode(), content=body)
+        self.statuses.add(response.status_code)
+        assert response.status_code in EXPECTED_STATUS, f"{response.status_code} {response.text}"
+        if response.status_code == 200:
+            check_answer(response)
+        else:
+            assert set(response.json()["error"]) == ERROR_FIELDS, response.text
+        health = self._client.get("/health")
+        assert health.status_code == 200, health.text
+
+
+def check_answer(response: httpx.Response) -> None:
+    """Assert that an answer is whole: JSON with choices, or a stream with its end."""
+    if response.headers["content-type"].startswith("application/json"):
+        assert response.json()["choices"], response.text
+        return
+    *events, end = response.text.split("\n\n")
+    assert (events[-1], end) == ("data: [DONE]", ""), response.text
+    for event in events[:-1]:
+        assert "error" not in json.loads(event.removeprefix("data: ")), response.text
+
+
+def main() -> int:
+    """Fuzz one server as the command line asks."""
+    with LiveServer(CONFIG) as server:
+        return command_line("api_bodies", draw, ApiBodies(server).check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
