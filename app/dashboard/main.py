@@ -16,11 +16,7 @@ from app.dashboard.trust.page import page as trust
 from app.dashboard.what_if.page import page as what_if
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
-complain_of_link()
-scenario_at_the_side()
-if not is_loopback(st.get_option("server.address") or ""):
-    st.sidebar.warning(f"Open to the network: {OPEN_WARNING}.", icon=":material/public:")
-st.navigation(
+chosen = st.navigation(
     [
         st.Page(what_if, title="What if", url_path="what-if", default=True),
         st.Page(compare, title="Compare", url_path="compare"),
@@ -33,4 +29,9 @@ st.navigation(
         st.Page(runs, title="Runs", url_path="runs"),
     ],
     position="top",
-).run()
+)
+complain_of_link()
+scenario_at_the_side()
+if not is_loopback(st.get_option("server.address") or ""):
+    st.sidebar.warning(f"Open to the network: {OPEN_WARNING}.", icon=":material/public:")
+chosen.run()
