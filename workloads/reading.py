@@ -11,6 +11,7 @@ from workloads.generators.parents import without_failed
 from workloads.readers import weka
 from workloads.readers.dataset import is_dataset, read_dataset
 from workloads.readers.registry import READERS, Reader
+from workloads.reading_limits import ReadingLimits
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
 from workloads.trace import Trace
@@ -38,6 +39,7 @@ def read_trace(
     session_rate_per_s: float = SESSION_RATE_PER_S,
     keep_failed: bool = False,
     header_columns: Mapping[str, str] | None = None,
+    limits: ReadingLimits | None = None,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
@@ -51,7 +53,7 @@ def read_trace(
     ``spread_ties``, arrivals in one tick of a coarse clock are spread over it by ``seed``. Failed
     rows are left out unless ``keep_failed``, rows out of order are sorted (stably); both make a
     note. ``header_columns`` are columns with HTTP headers, by the names of these
-    (``workloads.header_columns``).
+    (``workloads.header_columns``). ``limits`` bound the rows of a text file and the time for them.
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
@@ -66,7 +68,7 @@ def read_trace(
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
     else:
         with open_text(path) as lines:
-            rows = Rows(path, lines, bad, header_columns)
+            rows = Rows(path, lines, bad, header_columns, limits)
             trace = _reader(rows, format).read(rows)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from workloads.errors import TraceError
 from workloads.json_array import numbered_rows
+from workloads.reading_limits import ReadingLimits
 
 _SHOWN_CHARACTERS = 60
 
@@ -65,12 +66,15 @@ class Rows:
         lines: Iterable[str],
         bad: BadRows,
         header_columns: Mapping[str, str] | None = None,
+        limits: ReadingLimits | None = None,
     ) -> None:
         self.path = path
         self.source = path.name.split(".")[0] or path.name
         self.header_columns = header_columns or {}
         self._bad = bad
         self.is_array, self._numbered = numbered_rows(lines)
+        if limits:
+            self._numbered = limits.checked(path, self._numbered)
         numbered = ((line, text.strip()) for line, text in self._numbered)
         self._rows: Iterator[tuple[int, str]] = (row for row in numbered if row[1])
 

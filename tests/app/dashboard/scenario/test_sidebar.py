@@ -1,16 +1,13 @@
-"""The scenario at the side: controls there and back, uploads, and what is refused."""
+"""The scenario at the side: controls there and back, and what is refused."""
 
-import gzip
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 
 from app.dashboard.formatting import escaped
-from app.dashboard.scenario import uploads
 from app.dashboard.scenario.controls import as_controls, changes, from_controls
 from app.dashboard.scenario.sidebar import own_settings
-from app.dashboard.scenario.uploads import read_upload
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
 from tests.support.dashboard_app import (
     Browser,
@@ -21,10 +18,8 @@ from tests.support.dashboard_app import (
     user_of,
 )
 from tests.support.scenario_strategies import scenarios
-from workloads.errors import ServetwinError, TraceError
+from workloads.errors import ServetwinError
 from workloads.sample import sample_path
-
-GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
 
 
 @given(scenarios())
@@ -102,37 +97,6 @@ def test_own_settings_are_those_of_server_and_preset() -> None:
 def sample() -> bytes:
     with sample_path() as path:
         return Path(path).read_bytes()
-
-
-def test_a_trace_keeps_its_own_name() -> None:
-    found = read_upload("../../mine.jsonl", sample())
-    assert (found.source, len(found)) == ("mine.jsonl", 240)
-    assert len(read_upload("mine.jsonl.gz", gzip.compress(sample()))) == 240
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("bad.csv", b"TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n", r"^bad\.csv"),
-        ("..", b"nothing", r"^\.\.:1"),
-        ("empty.jsonl", b"", r"^empty\.jsonl"),
-        (
-            "cut.jsonl.gz",
-            GZIPPED[:20],
-            "^cut.*gzip data are truncated",
-        ),
-    ],
-)
-def test_a_bad_trace_is_one_line_with_its_own_name(name: str, content: bytes, message: str) -> None:
-    with pytest.raises(TraceError, match=message) as error:
-        read_upload(name, content)
-    assert "/tmp" not in str(error.value)
-
-
-def test_a_small_file_that_unpacks_to_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "MOST_UNPACKED_MB", 1)
-    with pytest.raises(TraceError, match="more than 1 MB unpacked"):
-        read_upload("bomb.gz", gzip.compress(bytes(2_000_000)))
 
 
 def test_own_values_are_the_placeholders() -> None:

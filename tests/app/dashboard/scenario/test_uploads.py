@@ -1,0 +1,96 @@
+"""Uploaded traces: their names, their errors, and what is too large to be taken."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.dashboard.scenario import uploads
+from app.dashboard.scenario.uploads import read_upload
+from tests.support.dashboard_app import Browser, expect
+from workloads.errors import TraceError
+from workloads.reading_limits import ReadingLimits
+from workloads.sample import sample_path
+
+GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
+CSV = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROW = b"2023-11-16 18:15:46.6805900,4,1\n"
+
+
+def sample() -> bytes:
+    with sample_path() as path:
+        return Path(path).read_bytes()
+
+
+def test_a_trace_keeps_its_own_name() -> None:
+    found = read_upload("../../mine.jsonl", sample())
+    assert (found.source, len(found)) == ("mine.jsonl", 240)
+    assert len(read_upload("mine.jsonl.gz", gzip.compress(sample()))) == 240
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bad.csv", b"TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n", r"^bad\.csv"),
+        ("..", b"nothing", r"^\.\.:1"),
+        ("empty.jsonl", b"", r"^empty\.jsonl"),
+        (
+            "cut.jsonl.gz",
+            GZIPPED[:20],
+            "^cut.*gzip data are truncated",
+        ),
+    ],
+)
+def test_a_bad_trace_is_one_line_with_its_own_name(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(TraceError, match=message) as error:
+        read_upload(name, content)
+    assert "/tmp" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "limit"),
+    [
+        (gzip.compress(bytes(60_000_000), 1), "more than 50 MB unpacked"),
+        (gzip.compress(b"[" * 60_000_000, 1), "more than 50 MB unpacked"),
+        (gzip.compress(CSV + ROW * 2_000_000, 1), "more than 50 MB unpacked"),
+    ],
+    ids=["zeros", "brackets", "rows"],
+)
+def test_what_unpacks_to_too_much_is_refused_before_a_row_is_read(
+    content: bytes, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> Any:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(uploads, "read_trace", never)
+    assert len(content) < 1_000_000
+    with pytest.raises(TraceError, match=f"^bomb.gz: {limit}; take a part of it$"):
+        read_upload("bomb.gz", content)
+
+
+def test_too_many_rows_are_refused_on_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "READING_LIMITS", ReadingLimits(rows=100, seconds=60))
+    array = json.dumps([{"prompt": "a"}] * 101).encode()
+    for content in (CSV + ROW * 100, array):
+        with pytest.raises(TraceError, match=r"^mine: more than 100 rows; take a part of it$"):
+            read_upload("mine", content)
+    assert len(read_upload("mine", CSV + ROW * 99)) == 99
+
+
+@pytest.mark.browser
+def test_a_bomb_is_an_error_beside_its_widget_and_no_link_can_name_it(
+    user: Browser, tmp_path: Path
+) -> None:
+    bomb = tmp_path / "bomb.csv.gz"
+    bomb.write_bytes(gzip.compress(CSV + ROW * 5_000_000, 6))
+    user.open("policies?requests=100", "Policies")
+    sidebar = user.page.get_by_test_id("stSidebar")
+    chooser = sidebar.locator("input[type=file]").first
+    user.act(lambda: chooser.set_input_files(bomb))
+    expect(sidebar.get_by_text("bomb.csv.gz: more than 50 MB unpacked")).to_be_visible()
+    user.assert_sound()
+    user.open("policies?requests=100&workload=bomb.csv.gz", "Policies")
+    expect(user.page.get_by_test_id("stAlert").first).to_contain_text("is not here")
+    user.assert_sound()
