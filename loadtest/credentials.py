@@ -109,6 +109,12 @@ def extra_headers() -> dict[str, str]:
     return {name: value.strip() for name, _, value in pairs}
 
 
+def carried_variables() -> dict[str, str]:
+    """Return the variables that a worker on another machine needs, with their values."""
+    names = (key_variable(), _CHOSEN_VARIABLE, _HEADERS_VARIABLE)
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def secret_values() -> list[str]:
     """Return the key and the values of all headers that the user gave."""
     return [*extra_headers().values(), *filter(None, [os.environ.get(key_variable())])]

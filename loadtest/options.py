@@ -13,6 +13,7 @@ from workloads.key_values import key_value
 from workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
+LOCAL = "local"
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
@@ -73,6 +74,7 @@ class LoadOptions:
     give_up_after_s: float | None = 10.0
     progress_every_s: float = 1.0
     processes: int | None = None
+    workers: str = LOCAL
     proxy: str | None = field(default=None, repr=False)
     http2: bool = False
     closed_loop: bool | None = None
@@ -88,6 +90,8 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:
             raise LoadTestError(f"processes {self.processes}: at least one must send the load")
+        if not re.fullmatch(r"local|ray|ray=.+", self.workers):
+            raise LoadTestError(f"--workers {self.workers!r}: local, ray or ray=HOST:PORT")
         if self.duration_s is not None and not 0 < self.duration_s < inf:
             raise LoadTestError(f"duration {self.duration_s:g} s: must be above 0")
         if self.give_up_after_s is not None and not self.give_up_after_s > 0:
@@ -101,6 +105,16 @@ class LoadOptions:
             raise LoadTestError(f"warm-up {self.warm_up_s:g} s: {limits}")
         if self.retries < 0 or self.seed < 0:
             raise LoadTestError("retries and seed must be 0 or more")
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether the processes run on a Ray cluster."""
+        return self.workers != LOCAL
+
+    @property
+    def ray_address(self) -> str | None:
+        """The address of the cluster; None for that of the environment."""
+        return self.workers.partition("=")[2] or None
 
     def follows(self, trace: Trace) -> bool:
         """Return whether followers wait for the answer to their parent."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ from typer import Argument, Option
 from app.commands.report import require_plotly, write_html
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
-from app.scenario.load_options import LoadChoice
+from app.scenario.load_options import LoadChoice, WorkerOptions
 from app.scenario.option_groups import takes_options
 from app.text.load_report import (
     as_json,
@@ -48,6 +48,7 @@ def loadtest(
     endpoint: EndpointOptions,
     gate: GateOptions,
     overwriting: Overwriting,
+    workers: WorkerOptions,
     against: Annotated[
         Path | None, Option(help="Run folder of a prediction to compare with.")
     ] = None,
@@ -68,9 +69,6 @@ def loadtest(
     ] = 1,
     slo: Annotated[str | None, SLO] = None,
     timeout: Annotated[float, Option(help="Seconds for one request in all.", min=0.001)] = 600,
-    processes: Annotated[
-        int | None, Option(help="That share the load; default what its peak rate needs.", min=1)
-    ] = None,
     html: Annotated[Path | None, Option(help="Also write the report as one HTML file.")] = None,
     live: Annotated[
         Path | None, Option(help="Also write the progress, one JSON line a second.")
@@ -94,7 +92,7 @@ def loadtest(
     limits, allowed = parse_slo(slo) if slo else None, gate.limits()
     conditions = gate.fail_conditions(slo)
     load = replace(load, seed=seed)
-    sending = load.options(timeout_s=timeout, processes=processes)
+    sending = load.options(timeout_s=timeout, **asdict(workers))
     tokenizer = load.tokenizer()
     requests = load.trace()
     _require_one_judge(against, gate, baseline_url, html)

@@ -30,6 +30,16 @@ ENDLESS_REQUESTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The processes that share a load; the fields are those of ``LoadOptions``."""
+
+    processes: Annotated[int | None, Option(min=1)] = None
+    """That share the load; default what its peak rate needs."""
+    workers: Annotated[str, Option(metavar="local|ray[=HOST:PORT]")] = "local"
+    """Where these run: here, or over a Ray cluster (needs ray)."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadChoice:
     """The load of the command line: a trace, arrivals or concurrent users, exactly one of them."""
 

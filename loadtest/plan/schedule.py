@@ -38,6 +38,10 @@ class ClockZero(NamedTuple):
         """Return the moment ``lead_s`` seconds from now."""
         return cls(time.perf_counter_ns() + round(lead_s * 1e9), time.time() + lead_s)
 
+    def on_clock(self, offset_ns: int) -> "ClockZero":
+        """Return the same moment on a clock that reads so much more."""
+        return self._replace(perf_counter_ns=self.perf_counter_ns + offset_ns)
+
 
 class ScheduledRequest(NamedTuple):
     """A request to send ``send_at_s`` seconds after the start, with its HTTP body.

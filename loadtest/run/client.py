@@ -20,10 +20,11 @@ from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_toke
 from loadtest.report.outages import outages
 from loadtest.report.records import delivered, requests_frame
 from loadtest.run.event_loop import quiet_gc, run_fast
+from loadtest.run.node_clock import clock_facts
 from loadtest.run.progress import OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import signals_deferred, stop_signals
 from loadtest.run.worker_client import WorkerClient, WorkerResult
-from loadtest.run.worker_pool import merged, processes_for, run_workers
+from loadtest.run.worker_pool import merged, run_workers, worker_links
 from sim.records.run import Run, machine_facts
 from workloads.request import CANCELLED_BY_TEST
 from workloads.trace import Trace
@@ -53,13 +54,13 @@ def run_load_test(
     if options.duration_s is not None:
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
-    processes = processes_for(trace, options)
     client = None
-    if processes == 1:
-        zero, client = _run_here(endpoint, trace, options, on_progress)
-    else:
-        workers = run_workers(endpoint, trace, options, processes, on_progress)
-        zero, results = asyncio.run(workers)
+    with worker_links(endpoint, trace, options) as links:
+        if links:
+            workers = run_workers(endpoint, trace, options, links, on_progress)
+            zero, results = asyncio.run(workers)
+        else:
+            zero, client = _run_here(endpoint, trace, options, on_progress)
     with signals_deferred() as deferred:
         if client:
             results = [client.result()]
@@ -138,6 +139,7 @@ def _meta(
             "event_loop": client.event_loop,
             "processes": len(results),
             "peak_tokens_per_s": expected_peak_tokens_per_s(trace, options),
+            "workers": [clock_facts(result.clocks) for result in results if result.clocks],
         },
     }
 

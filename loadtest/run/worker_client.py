@@ -15,6 +15,7 @@ from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
 from loadtest.report.rows import Row, request_rows
 from loadtest.run.dispatcher import Dispatcher
 from loadtest.run.event_loop import LoopWatch, loop_name
+from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import Progress, live_answer
 from loadtest.run.retrying_client import RetryingClient
 from loadtest.stream.read_ahead import ReadAhead
@@ -27,7 +28,8 @@ class WorkerResult:
     ``oversleeps_s`` are the delays of its event loop, ``cpu_share`` its CPU seconds per second.
     ``resent`` counts requests that were sent twice (``loadtest.http.transport``), ``too_late``
     followers that came due after the duration and are in no row. ``lost`` is set for a process that
-    ended without a result: its requests have failed as client_lost.
+    ended without a result: its requests have failed as client_lost. ``clocks`` are those of its
+    machine before and after the load, where that is not this one.
     """
 
     rows: list[Row]
@@ -41,6 +43,7 @@ class WorkerResult:
     transport: str = ""
     event_loop: str = ""
     lost: bool = False
+    clocks: Sequence[NodeClock] = ()
 
 
 class WorkerClient:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from loadtest.plan.schedule import ClockZero
+from loadtest.run.node_clock import NodeClock
 from loadtest.run.worker import LENGTH, WorkerJob, packed
 from workloads.child_process import python_command, python_environment
 
@@ -14,7 +15,7 @@ from workloads.child_process import python_command, python_environment
 class WorkerLink(Protocol):
     """A worker, seen from the pool that gives it a share of the load.
 
-    The pool calls ``start``, and ``begin`` when all workers are ready. ``receive`` waits for the
+    The pool calls ``start``, and when all workers are ready ``begin``. ``receive`` waits for the
     next message (``loadtest.run.worker``); None means that the worker has died.
     """
 
@@ -22,8 +23,12 @@ class WorkerLink(Protocol):
         """Start the worker and send its job."""
         ...
 
+    async def measure_clock(self) -> NodeClock | None:
+        """Measure the clock of the worker's machine; None where it is ours or cannot be read."""
+        ...
+
     async def begin(self, zero: ClockZero) -> None:
-        """Let the worker send from this zero on, unless it has been stopped."""
+        """Let the worker send from this zero of its clock on, unless it has been stopped."""
         ...
 
     async def receive(self) -> Any:
@@ -63,17 +68,26 @@ class ProcessLink:
         if self._stopped:
             self.stop()
 
+    async def measure_clock(self) -> NodeClock | None:
+        """Return None: all processes of a machine share its clock."""
+        return None
+
     async def begin(self, zero: ClockZero) -> None:
-        """Send the zero, which is on the clock of all processes of a machine."""
+        """Send the zero."""
         self._send(zero)
 
     async def receive(self) -> Any:
         """Wait for the next message; None when the process has died."""
+        frame = await self.frame()
+        return None if frame is None else pickle.loads(frame)
+
+    async def frame(self) -> bytes | None:
+        """Wait for the next message, as bytes; None when the process has died."""
         assert self._process
         assert self._process.stdout
         try:
             (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
-            return pickle.loads(await self._process.stdout.readexactly(length))
+            return await self._process.stdout.readexactly(length)
         except asyncio.IncompleteReadError:
             return None
 

@@ -1,14 +1,15 @@
-"""A load test shared by worker processes: root i and its followers go to worker i mod P.
+"""A load test shared by workers: root i and its followers go to worker i mod P.
 
-All workers have one zero on one monotonic clock, and their schedules before the start, so nothing
-but progress passes between processes while the load runs. Each hands in its result at the end. A
-worker that dies loses its own requests and no others.
+All workers have one zero, each on the monotonic clock of its machine, and their schedules before
+the start, so nothing but progress passes between them and this process while the load runs. Each
+hands in its result at the end. A worker that dies loses its own requests and no others.
 """
 
 import asyncio
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from loadtest.endpoint import Endpoint
@@ -17,7 +18,9 @@ from loadtest.options import LoadOptions
 from loadtest.plan.request_dependencies import roots_and_followers, split_among
 from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
 from loadtest.report.rows import Row, request_rows
+from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
+from loadtest.run.ray_link import ray_links
 from loadtest.run.stop_signals import stop_signals
 from loadtest.run.worker import WorkerJob
 from loadtest.run.worker_client import WorkerResult
@@ -35,29 +38,42 @@ def processes_for(trace: Trace, options: LoadOptions) -> int:
     Never more than there are roots (users, conversations, single requests), nor, unless chosen,
     than there are cores.
     """
-    wanted = options.processes
-    if wanted is None:
-        by_rate = math.ceil(expected_peak_tokens_per_s(trace, options) / TOKENS_PER_S_A_PROCESS)
-        wanted = min(by_rate, os.cpu_count() or 1)
-    roots, _ = roots_and_followers(trace, closed_loop=options.follows(trace))
-    return max(1, min(wanted, len(roots)))
+    wanted = options.processes or min(_needed_by_rate(trace, options), os.cpu_count() or 1)
+    return max(1, min(wanted, _roots(trace, options)))
+
+
+@contextmanager
+def worker_links(
+    endpoint: Endpoint, trace: Trace, options: LoadOptions
+) -> Iterator[Sequence[WorkerLink]]:
+    """Yield a link to each worker; none where this process sends the load itself."""
+    if options.on_ray:
+        wanted, most = _needed_by_rate(trace, options), _roots(trace, options)
+        with ray_links(endpoint, options, wanted, most) as links:
+            yield links
+    else:
+        processes = processes_for(trace, options)
+        yield [ProcessLink() for _ in range(processes)] if processes > 1 else ()
 
 
 async def run_workers(
     endpoint: Endpoint,
     trace: Trace,
     options: LoadOptions,
-    processes: int,
+    links: Sequence[WorkerLink],
     on_progress: OnProgress | None = None,
 ) -> tuple[ClockZero, list[WorkerResult]]:
-    """Send ``trace`` from several processes; return the zero and each result, also lost ones.
+    """Send ``trace`` from several workers; return the zero and each result, also lost ones.
 
     On the first SIGINT or SIGTERM every worker hands in what
     it has. Raises the error that keeps a worker from starting.
     """
     closed_loop = options.follows(trace)
-    shares = split_among(trace, processes, closed_loop=closed_loop)
-    workers = [_Worker(number, share, ProcessLink()) for number, share in enumerate(shares)]
+    shares = split_among(trace, len(links), closed_loop=closed_loop)
+    workers = [
+        _Worker(number, share, link)
+        for number, (share, link) in enumerate(zip(shares, links, strict=True))
+    ]
     each = replace(
         options,
         processes=1,
@@ -67,13 +83,22 @@ async def run_workers(
     with stop_signals(lambda: _stop(workers)):
         try:
             await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
+            await asyncio.gather(*(worker.measure_clock() for worker in workers))
             zero = ClockZero.after(options.lead_s)
-            await asyncio.gather(*(worker.link.begin(zero) for worker in workers))
+            await asyncio.gather(*(worker.begin(zero) for worker in workers))
             with progress_reports(lambda: _sum(workers), options.progress_every_s, on_progress):
                 results = await asyncio.gather(*(worker.result() for worker in workers))
         finally:
             await asyncio.gather(*(worker.link.end() for worker in workers))
     return zero, results
+
+
+def _needed_by_rate(trace: Trace, options: LoadOptions) -> int:
+    return math.ceil(expected_peak_tokens_per_s(trace, options) / TOKENS_PER_S_A_PROCESS)
+
+
+def _roots(trace: Trace, options: LoadOptions) -> int:
+    return len(roots_and_followers(trace, closed_loop=options.follows(trace))[0])
 
 
 def merged(rows: Sequence[list[Row]]) -> list[Row]:
@@ -95,6 +120,7 @@ class _Worker:
         self.link = link
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
         self._answers: list[LiveAnswer] = []
+        self._clocks: list[NodeClock] = []
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start the worker and wait until it is ready or has died."""
@@ -103,12 +129,23 @@ class _Worker:
         if isinstance(message, ServetwinError):
             raise message
 
+    async def measure_clock(self) -> None:
+        """Measure the clock of the worker's machine against ours."""
+        if clock := await self.link.measure_clock():
+            self._clocks.append(clock)
+
+    async def begin(self, zero: ClockZero) -> None:
+        """Send the zero on the worker's own clock, so that all its stamps count from ours."""
+        await self.link.begin(zero.on_clock(self._clocks[0].offset_ns) if self._clocks else zero)
+
     async def result(self) -> WorkerResult:
         """Wait until the worker hands in its result or dies, and return the result."""
         while isinstance(message := await self.link.receive(), Progress):
             self.progress = message
             self._answers += message.answers
-        return message if isinstance(message, WorkerResult) else await self._lost()
+        result = message if isinstance(message, WorkerResult) else await self._lost()
+        await self.measure_clock()
+        return replace(result, clocks=self._clocks)
 
     def new_answers(self) -> list[LiveAnswer]:
         """Take the answers reported since the last call."""

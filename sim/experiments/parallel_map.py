@@ -4,14 +4,12 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
-from workloads.errors import ServetwinError
+from sim.experiments.ray_cluster import ray_cluster
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -50,16 +48,13 @@ def map_on_ray(
 
     Raises ``ServetwinError`` if Ray is not installed.
     """
-    if find_spec("ray") is None:
-        raise ServetwinError("--ray needs ray: pip install 'servetwin[ray]'; or use --processes")
-    ray: Any = import_module("ray")
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    remote, common = ray.remote(function), ray.put(shared)
-    places = {remote.remote(common, item): place for place, item in enumerate(items)}
-    waiting = list(places)
-    while waiting:
-        ready, waiting = ray.wait(waiting)
-        yield from ((places[one], ray.get(one)) for one in ready)
+    with ray_cluster("--ray") as ray:
+        remote, common = ray.remote(function), ray.put(shared)
+        places = {remote.remote(common, item): place for place, item in enumerate(items)}
+        waiting = list(places)
+        while waiting:
+            ready, waiting = ray.wait(waiting)
+            yield from ((places[one], ray.get(one)) for one in ready)
 
 
 def end_with_parent() -> None:

@@ -46,8 +46,9 @@ ABOUT = ("replay", "explain", "workload", "selftest")
 OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
+    "--head", "--address",
 }  # fmt: skip
-"""Options that pages name and no command lists: of benchmarks and of other servers."""
+"""Options that pages name and no command lists: of benchmarks, of other servers, of Ray."""
 
 
 def options(command: Any) -> set[str]:

@@ -1,0 +1,115 @@
+"""Workers on the nodes of a Ray cluster."""
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from loadtest.credentials import carried_variables
+from loadtest.endpoint import Endpoint
+from loadtest.options import LoadOptions
+from loadtest.plan.schedule import ClockZero
+from loadtest.run.node_clock import NodeClock, measure_clock
+from loadtest.run.ray_worker import RayWorker
+from loadtest.run.worker import WorkerJob
+from loadtest.run.worker_link import WorkerLink
+from sim.experiments.ray_cluster import ray_cluster
+from workloads.errors import LoadTestError
+
+START_S = 60.0
+"""The longest wait for an actor: Ray itself waits for a free place without end."""
+T = TypeVar("T")
+
+
+class RayLink:
+    """A worker on some node of a cluster, which Ray spreads them over."""
+
+    def __init__(self, ray: Any, variables: dict[str, str]) -> None:
+        self._ray = ray
+        spread = {"num_cpus": 1, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self._actor = ray.remote(RayWorker).options(**spread).remote(variables)
+
+    async def start(self, job: WorkerJob) -> None:
+        """Wait until the actor runs, and send the job to its process."""
+        try:
+            await asyncio.wait_for(self._answer(self._actor.start.remote(job)), START_S)
+        except TimeoutError:
+            raise LoadTestError(
+                f"--workers ray: no actor has started within {START_S:g} s; 'ray status' shows why"
+            ) from None
+
+    async def measure_clock(self) -> NodeClock | None:
+        """Measure the clock of the node; None when the actor has died."""
+        with suppress(self._ray.exceptions.RayActorError):
+            node = await self._actor.node.remote()
+            return await measure_clock(node, self._actor.clock_ns.remote)
+        return None
+
+    async def begin(self, zero: ClockZero) -> None:
+        """Send the zero, which is on the clock of the node."""
+        await self._answer(self._actor.begin.remote(zero))
+
+    async def receive(self) -> Any:
+        """Wait for the next message; None when the worker has died."""
+        frame = await self._answer(self._actor.frame.remote())
+        return None if frame is None else pickle.loads(frame)
+
+    def stop(self) -> None:
+        """Make the worker hand in what it has."""
+        self._actor.stop.remote()
+
+    async def death(self) -> str:
+        """Return how the process ended, or that the actor has died."""
+        return await self._answer(self._actor.death.remote()) or "was lost with its Ray actor"
+
+    async def end(self) -> None:
+        """Kill the actor; its process ends with it."""
+        self._ray.kill(self._actor)
+
+    async def _answer(self, call: Awaitable[T]) -> T | None:
+        """Return what the actor answers; None when it has died."""
+        try:
+            return await call
+        except self._ray.exceptions.RayActorError:
+            return None
+        except self._ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())[-200:]
+            raise LoadTestError(f"--workers ray: an actor failed: {reason}") from error
+
+
+@contextmanager
+def ray_links(
+    endpoint: Endpoint, options: LoadOptions, wanted: int, most: int
+) -> Iterator[Sequence[WorkerLink]]:
+    """Connect to a Ray cluster and yield a link to each worker.
+
+    There are ``wanted`` workers, but at least one for each node, unless their number was chosen,
+    and at most ``most``. Raises ``LoadTestError`` where the cluster has no place for them, or where
+    its nodes cannot reach the endpoint by its address.
+    """
+    with ray_cluster("--workers ray", options.ray_address) as ray:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        _require_common_address(endpoint, {node["NodeManagerAddress"] for node in nodes})
+        free = int(ray.available_resources().get("CPU", 0))
+        count = options.processes or min(max(wanted, len(nodes)), free)
+        if not 0 < min(count, most) <= free:
+            raise LoadTestError(
+                f"--workers ray: {max(count, 1)} processes need as many free CPUs, and the cluster "
+                f"has {free}; give fewer --processes"
+            )
+        variables = carried_variables()
+        yield [RayLink(ray, variables) for _ in range(min(count, most))]
+
+
+def _require_common_address(endpoint: Endpoint, nodes: set[str]) -> None:
+    """Raise ``LoadTestError`` where the address means another machine on every node."""
+    host = urlsplit(endpoint.base_url).hostname or ""
+    with suppress(ValueError):
+        if len(nodes) > 1 and (host == "localhost" or ip_address(host).is_loopback):
+            raise LoadTestError(
+                f"--workers ray: {host} is another machine on each of {len(nodes)} nodes; give the "
+                "server's address in their network"
+            )

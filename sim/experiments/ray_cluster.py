@@ -1,0 +1,69 @@
+"""A Ray cluster, whose processes run the code of this program."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import ServetwinError
+
+PACKAGES = ("workloads", "policies", "sim", "loadtest")
+"""What the processes of the cluster are given, whatever is installed on their nodes."""
+CONNECT_S = 5.0
+HEALTH_CHECK_S = 15.0
+_ROOT = Path(__file__).parents[2]
+_LONGEST_REASON = 200
+
+
+@contextmanager
+def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
+    """Connect to a cluster and yield Ray; leave the cluster afterwards.
+
+    The cluster is that at ``address``, ``HOST:PORT``; else that of ``RAY_ADDRESS``, else the one
+    that runs on this machine, which is started where there is none. Raises ``ServetwinError``,
+    which names the ``option``, if Ray is not installed or the address does not answer.
+    """
+    if find_spec("ray") is None:
+        raise ServetwinError(f"{option} needs ray: pip install 'servetwin[ray]'")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address := address or os.environ.get("RAY_ADDRESS"):
+        _require_answer(option, address)
+    ray: Any = import_module("ray")
+    modules = [str(_ROOT / package) for package in PACKAGES]
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level="error",
+            runtime_env={"py_modules": modules, "excludes": ["__pycache__"]},
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise ServetwinError(f"{option}: Ray does not connect: {reason}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(option: str, address: str) -> None:
+    """Raise ``ServetwinError`` unless a cluster answers: Ray waits for two minutes, then exits."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise ServetwinError(f"{option}: {address!r} is no HOST:PORT of a Ray cluster")
+    command = ("-m", "ray.scripts.scripts", "health-check", "--address", address)
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+        subprocess.run(
+            [sys.executable, *command], check=True, capture_output=True, timeout=HEALTH_CHECK_S
+        )
+    except (OSError, OverflowError, subprocess.SubprocessError) as error:
+        raise ServetwinError(
+            f"{option}: no Ray cluster answers at {address}; 'ray start --head' starts one"
+        ) from error
