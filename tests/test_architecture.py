@@ -49,6 +49,7 @@ LOADTEST_ROOMS = [
     "report",
     "recorded",
     "run",
+    "sweep",
     "mock",
 ]
 """The files and folders of ``loadtest``: each imports only from itself and those before it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -13,8 +13,15 @@ from typer import Argument, Option
 from app.commands.report import require_plotly, write_html
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
+from app.scenario.levels.level_sweep_options import (
+    require_one_load_test,
+    require_slo,
+    require_sweep,
+)
 from app.scenario.load_options import LoadChoice, WorkerOptions
-from app.scenario.option_groups import takes_options
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.server_options import ServerOptions
 from app.text.load_report import (
     as_json,
     as_sent,
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from loadtest.report.fail_conditions import Finding
     from loadtest.report.server_metrics import ServerWatch
     from loadtest.run.client import LoadOptions, OnProgress, Progress
+    from sim.records.metrics import SLO as SLOLimits
     from sim.records.run import Run
     from sim.records.run_claim import RunClaim
     from workloads.tokenizer import LocalTokenizer
@@ -49,6 +57,8 @@ def loadtest(
     gate: GateOptions,
     overwriting: Overwriting,
     workers: WorkerOptions,
+    servers: Annotated[ServerOptions, Only("profiles")],
+    policy: Annotated[PolicyOptions, Only("preset", "settings")],
     against: Annotated[
         Path | None, Option(help="Run folder of a prediction to compare with.")
     ] = None,
@@ -92,7 +102,22 @@ def loadtest(
     limits, allowed = parse_slo(slo) if slo else None, gate.limits()
     conditions = gate.fail_conditions(slo)
     load = replace(load, seed=seed)
-    sending = load.options(timeout_s=timeout, **asdict(workers))
+    how = {"timeout_s": timeout, **asdict(workers)}
+    if load.sweep.of:
+        require_slo(load.sweep, slo)
+        judges = {"--against": against, "--baseline": gate.baseline, "--baseline-url": baseline_url}
+        others = {"--allow": gate.allow, "--fail-if": gate.fail_if, "--live": live}
+        require_one_load_test({**judges, **others})
+        with _claimed(overwriting, out) as claim:
+            task = _Sweep(url, load, endpoint, limits, how)
+            kept = task.run((servers, policy), claim, json)
+            if html:
+                write_html([kept], slo, html)
+        return
+    require_sweep(
+        {"--profile": servers.profiles, "--preset": policy.preset, "--set": policy.settings}
+    )
+    sending = load.options(**how)
     tokenizer = load.tokenizer()
     requests = load.trace()
     _require_one_judge(against, gate, baseline_url, html)
@@ -142,6 +167,42 @@ def loadtest(
                 write_html([kept, *([against] if against else [])], slo, html)
             if wrong:
                 raise typer.Exit(wrong[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """The load tests of a sweep over load levels."""
+
+    url: str
+    load: LoadChoice
+    endpoint: EndpointOptions
+    slo: "SLOLimits | None"
+    how: Mapping[str, Any]
+    """Fields of ``LoadOptions`` that every level has."""
+
+    def run(
+        self, simulated: tuple[ServerOptions, PolicyOptions], claim: "RunClaim", json: bool
+    ) -> Path:
+        """Send the levels, print what they show, and return the folder of all."""
+        from app.commands.loadtest_sweep import Simulator, sweep_levels
+        from app.scenario.levels.level_load import LevelLoad
+
+        levels, too_long = LevelLoad(self.load), self.endpoint.on_too_long
+        probed = self.endpoint.for_prompts(levels.predicted_trace()).probe(self.url)
+        typer.echo(endpoint_line(probed), err=True)
+        simulator = Simulator(*simulated)
+        return sweep_levels(levels, probed, too_long, self.slo, simulator, claim, self.send, json)
+
+    def send(
+        self, requests: "Trace", load: LoadChoice, endpoint: "Endpoint", folder: Path
+    ) -> "Run":
+        """Send the requests of a level."""
+        sending = load.options(**self.how)
+        folder.mkdir(parents=True, exist_ok=True)
+        test = _LoadTest(requests, load, sending, folder, None, load.tokenizer())
+        run, watch = test.of(endpoint)
+        _server_said(watch, run, folder)
+        return run
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.
 
-    A prediction and load tests of the same requests are compared.
+    A prediction and load tests of the same requests are compared. A sweep of levels is shown as far
+    as it went.
     """
     written = write_html(runs, slo, out)
     if as_json:
@@ -29,6 +30,7 @@ def report(
     else:
         count = len(written["runs"])
         several = "1 run" if count == 1 else f"{count} runs"
+        _print_sweeps(runs)
         typer.echo(f"{out}: {several}, {written['bytes'] / 1e6:.1f} MB; open it in a browser")
 
 
@@ -36,13 +38,22 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
     from app.html.report import render_html
-    from app.text.report_folders import find_runs
+    from app.text.report_folders import find_runs, find_sweeps
     from loadtest.report.slo import parse_slo
 
     limits = parse_slo(slo) if slo else None
     found, trials = find_runs(folders)
-    size_bytes = _write(out, render_html(found, trials, limits))
+    size_bytes = _write(out, render_html(found, trials, limits, find_sweeps(folders)))
     return {"file": str(out), "bytes": size_bytes, "runs": [named.name for named in found]}
+
+
+def _print_sweeps(folders: list[Path]) -> None:
+    """Print the table of each sweep among the folders, perhaps one that still goes on."""
+    from app.text.level_sweep_report import sweep_lines
+    from app.text.report_folders import find_sweeps
+
+    for sweep in find_sweeps(folders).values():
+        typer.echo("\n".join([*sweep_lines(sweep), ""]))
 
 
 def require_plotly() -> None:

@@ -1,7 +1,7 @@
 """One self-contained HTML file for a run, or for several side by side."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -11,6 +11,7 @@ from app import figures
 from app.html.charts import POLICY, Charts
 from app.html.elements import Child, document, element
 from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_short
+from app.html.level_sweep import level_sweep_section
 from app.html.run_charts import run_charts
 from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, totals_table
 from app.text.assets import asset
@@ -21,26 +22,42 @@ from app.text.waterfall import WHY_TITLE, waterfall_sentences
 from app.twin.resimulate import resimulate_as_sent
 from loadtest.report.comparison import Comparison, RequestDifferences, compare_requests
 from loadtest.report.comparison_report import render_requests, verdict_in_words
+from loadtest.sweep.sweep import Sweep
 from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
 from workloads.errors import ServetwinError
 
+NO_SWEEPS: Mapping[str, Sweep] = {}
 
-def render_html(runs: Sequence[NamedRun], trials: Sequence[Trial], slo: SLO | None = None) -> str:
+
+def render_html(
+    runs: Sequence[NamedRun],
+    trials: Sequence[Trial],
+    slo: SLO | None = None,
+    sweeps: Mapping[str, Sweep] = NO_SWEEPS,
+) -> str:
     """Return a page that needs no other file and no network: runs, and the ``trials`` among them.
 
-    All texts, of traces too, are escaped. About 2 MB, of which 10,000 requests are a tenth.
+    ``sweeps`` are those over load levels, by name, whose levels are among the runs. All texts, of
+    traces too, are escaped. About 2 MB, of which 10,000 requests are a tenth.
     """
-    return _Page(runs, trials, slo).html()
+    return _Page(runs, trials, slo, sweeps).html()
 
 
 class _Page:
     """Sections in the order in which people read, sharing charts and looks."""
 
-    def __init__(self, runs: Sequence[NamedRun], trials: Sequence[Trial], slo: SLO | None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[NamedRun],
+        trials: Sequence[Trial],
+        slo: SLO | None,
+        sweeps: Mapping[str, Sweep],
+    ) -> None:
         self._runs = runs
         self._trials = trials
         self._slo = slo
+        self._sweeps = sweeps
         self._looks = figures.looks(named.name for named in runs)
         self._charts = Charts()
 
@@ -59,6 +76,7 @@ class _Page:
         ]
         sections = [
             self._opening(title),
+            *(level_sweep_section(name, of, self._charts) for name, of in self._sweeps.items()),
             self._tables(),
             *self._charted(),
             *(self._trial(trial) for trial in self._trials),

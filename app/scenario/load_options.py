@@ -10,6 +10,7 @@ from typer import Option
 
 from app.scenario.cluster_options import ClosedLoop
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from app.scenario.levels.level_sweep_options import NO_SWEEP, LevelSweepOptions, SweepChoice
 from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from app.scenario.workload_distributions import DEFAULT_OUTPUT, DEFAULT_PROMPT, ArrivalChoice
 from workloads.errors import LoadTestError
@@ -85,6 +86,7 @@ class LoadChoice:
     give_up_after: Annotated[str, Option(metavar="TIME|never")] = "10s"
     """End the test after so long without any connection; ms, s or min."""
     closed_loop: ClosedLoop = None
+    sweep: LevelSweepOptions = NO_SWEEP
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None
     seed: int = 0
@@ -104,8 +106,12 @@ class LoadChoice:
         return self.concurrency is not None and self.limit is None and self.duration_s is not None
 
     def record(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, for ``scenario.yaml``."""
+        """Return the options that differ from their defaults, for ``scenario.yaml``.
+
+        The options of a sweep are not of its load.
+        """
         record = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+        record.pop("sweep", None)
         if self.path is not None:
             record["path"] = str(self.path)
         if self.shape != WHOLE_TRACE:
@@ -152,8 +158,13 @@ class LoadChoice:
 
     def _contradictions(self) -> Iterator[str]:
         """Yield a message for options that exclude each other, or that need another one."""
-        yield from self._contradictions_of_the_source()
-        if self.concurrency is None and (self.think_time is not None or self.ramp_up_s):
+        yield from self.sweep.contradictions()
+        if self.sweep.of is None:
+            yield from self._contradictions_of_the_source()
+        else:
+            yield from self._contradictions_of_a_sweep()
+        users = self.concurrency is not None or self.sweep.of is SweepChoice.users
+        if not users and (self.think_time is not None or self.ramp_up_s):
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
         if self.path is None and self.header_columns:
             yield "--header-columns are of a trace: give --trace as well"
@@ -185,6 +196,24 @@ class LoadChoice:
         scaled = (self.rate_per_s, self.shape.rate_scale, self.time_scale) != (None, None, None)
         if self.concurrency is not None and scaled:
             yield "--concurrency: how fast users send is up to the server; leave the rate out"
+
+    def _contradictions_of_a_sweep(self) -> Iterator[str]:
+        """Yield a message for options that set what the levels of a sweep differ in."""
+        rates = {"--rate": self.rate_per_s, "--rate-scale": self.shape.rate_scale}
+        users = {"--concurrency": self.concurrency, "--time-scale": self.time_scale}
+        for name, value in (rates | users).items():
+            if value is not None:
+                yield f"{name} and --sweep exclude each other: a sweep sets the load of its levels"
+        if self.limit is not None:
+            yield "--limit and --sweep exclude each other: --sweep-requests N is of each level"
+        if self.duration_s is not None:
+            yield "--duration and --sweep exclude each other: give --sweep-requests N"
+        if self.arrivals and self.path:
+            yield "--arrivals and --trace exclude each other; give one"
+        if self.arrivals and self.arrivals.startswith("ramp"):
+            yield "--arrivals ramp and --sweep exclude each other: a level has one rate"
+        if self.arrivals and self.sweep.of is SweepChoice.users:
+            yield "--arrivals and --sweep users exclude each other: users wait for their answers"
 
     def _read(self) -> "Trace":
         from loadtest.plan.repeats import looped

@@ -13,6 +13,8 @@ from app.twin.forecast import level_folder
 from app.twin.waterfall import Waterfall, read_waterfall
 from loadtest.report.comparison import Comparison, MetricComparison, compare, compare_steady
 from loadtest.report.server_metrics import load_server_metrics
+from loadtest.sweep.sweep import Sweep
+from loadtest.sweep.sweep_record import is_sweep, load_sweep
 from sim.experiments.predict import Interval
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, RunError, load_run
@@ -74,6 +76,11 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
         for folder, name in zip(found, names, strict=True)
     }
     return list(runs.values()), list(_trials(runs))
+
+
+def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
+    """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
+    return {str(folder): load_sweep(folder) for folder in folders if is_sweep(folder)}
 
 
 def is_run(folder: Path) -> bool:

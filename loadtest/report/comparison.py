@@ -287,16 +287,16 @@ def judgeable(measured: Sequence[Run], *, late_sends: bool = True) -> list[Run]:
     Those whose client kept up, whatever they measured, if there are at least two; else all, and
     their doubts say why they cannot judge.
     """
-    kept_up = [run for run in measured if not _limits(run, late_sends)]
+    kept_up = [run for run in measured if not client_limits(run, late_sends)]
     return kept_up if len(kept_up) > 1 else list(measured)
 
 
 def count_limited(runs: Sequence[Run], *, late_sends: bool = True) -> int:
     """Return how many runs had a limited client (``late_sends`` as in ``doubts_about``)."""
-    return sum(bool(_limits(run, late_sends)) for run in runs)
+    return sum(bool(client_limits(run, late_sends)) for run in runs)
 
 
-def _limits(run: Run, late_sends: bool) -> list[str]:
+def client_limits(run: Run, late_sends: bool) -> list[str]:
     """Return why the client of a run was limited; empty if it kept up."""
     found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
     return [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
@@ -304,7 +304,7 @@ def _limits(run: Run, late_sends: bool) -> list[str]:
 
 def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
     """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
-    limited = [why for run in runs if (why := _limits(run, late_sends))]
+    limited = [why for run in runs if (why := client_limits(run, late_sends))]
     if not limited:
         return []
     return [

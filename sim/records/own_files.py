@@ -11,10 +11,16 @@ RUN_FILES = frozenset({
     "requests.parquet", "meta.json", "scenario.yaml", "steps.parquet", "pauses.parquet",
     "handovers.parquet", "summary.json", "trace.jsonl", "server_metrics.parquet", "forecast.json",
     "predicted-requests.parquet", "profile.json", "verdict.json", "why.json",
+    "sweep.json",
 })  # fmt: skip
-"""Names of what runs and verifications write."""
+"""Names of what runs, verifications and sweeps write."""
 
-_MARKS = {"meta.json": "kind", "forecast.json": "schema", "verdict.json": "outcome"}
+_MARKS = {
+    "meta.json": "kind",
+    "forecast.json": "schema",
+    "verdict.json": "outcome",
+    "sweep.json": "sweep",
+}
 """Files that tell what a folder has, and a key of theirs."""
 
 
@@ -33,7 +39,7 @@ def files_in(folder: Path) -> frozenset[str]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder has a run, or a verification, itself."""
+    """Return whether a folder has a run, a verification or a sweep, itself."""
     return any(has_key(folder / name, key) for name, key in _MARKS.items())
 
 

@@ -1,0 +1,50 @@
+"""The section of a report on a sweep over load levels: its knee, its table, its curves."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+
+from app.figures.level_curves import level_curves
+from app.html.charts import Charts
+from app.html.elements import Child, element, table
+from app.text.level_sweep_report import knee_sentences, share_words
+from app.text.metric_labels import METRICS
+from app.text.tables import number
+from loadtest.sweep.attainment import CONFIDENCE
+from loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
+from loadtest.sweep.sweep import Sweep
+
+
+def level_sweep_section(name: str, sweep: Sweep, charts: Charts) -> ET.Element:
+    """Return the section of a sweep; ``name`` is that of its folder."""
+    drawn = [charts.place(title, figure) for title, figure in level_curves(sweep)]
+    return element(
+        "section",
+        element("h2", f"Sweep over load levels: {name}"),
+        *(element("p", said) for said in knee_sentences(sweep)),
+        element("p", f"ended: {sweep.ended or 'not yet'}"),
+        _table(sweep),
+        element("div", *drawn, class_="charts"),
+    )
+
+
+def _table(sweep: Sweep) -> ET.Element:
+    titles = [f"{METRICS[key.partition('.')[0]].title} {key.partition('.')[2]}" for key in FIGURES]
+    head = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
+    caption = f"shares with their {CONFIDENCE:.0%} intervals" if sweep.settings.slo else None
+    return table(head, [row for level in sweep.levels for row in _rows(level)], caption)
+
+
+def _rows(level: Level) -> Iterator[list[Child]]:
+    kind = "measured" if level.counts else f"does not count: {level.limited_by[0]}"
+    yield [level.plan.load, kind, *_cells(level.figures), share_words(level)]
+    if level.predicted:
+        share = level.predicted[SHARE]
+        said = "-" if share is None else f"{100 * share:.2f} %"
+        yield [level.plan.load, "predicted", *_cells(level.predicted), said]
+
+
+def _cells(figures: Mapping[str, float | None]) -> Iterator[str]:
+    yield number(figures[COMPLETED], 1.0)
+    for key in FIGURES:
+        yield number(figures[key], METRICS[key.partition(".")[0]].factor)
+    yield number(figures[TOKENS], 1.0)

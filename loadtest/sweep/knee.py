@@ -1,0 +1,120 @@
+"""The knee: the highest rate that holds the SLO, estimated from levels, with an interval.
+
+The estimate is where the shares, made monotone by pooling neighbours that contradict each other
+(Ayer, Brunk, Ewing, Reid and Silverman, "An empirical distribution function for sampling with
+incomplete information", 1955), cross the wanted share; between two levels, on a line over the
+logarithm of the rate. The interval reaches from the highest rate up to which every level surely
+holds to the lowest rate from which on every level surely fails. It contains the knee in at least
+90 of 100 searches: ``tests/loadtest/sweep/test_search.py`` counts that on a queue whose knee is
+known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from math import exp, log
+
+from loadtest.sweep.attainment import Attainment
+
+KNEE_CONFIDENCE = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class RatedLevel:
+    """The attainment of a level at a rate, in requests/s."""
+
+    rate_per_s: float
+    attainment: Attainment
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """The rates, in requests/s, between which an answer changes from yes to no.
+
+    ``below`` is None where it is no at every level, ``above`` where it is yes at every one.
+    """
+
+    below: float | None
+    above: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """The highest rate that holds the SLO, in requests/s, and its interval.
+
+    An end is None where no level shows it. ``rate_per_s`` is None where the SLO is held at no level
+    or at all of them: the knee is then below ``low_per_s`` or above.
+    """
+
+    rate_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+
+
+def find_knee(levels: Sequence[RatedLevel], wanted: float) -> Knee:
+    """Return the knee that the levels show; ``wanted`` is the share that must keep the SLO."""
+    return Knee(
+        _crossing(levels, wanted),
+        surely_held(levels, wanted).below,
+        perhaps_held(levels, wanted).above,
+    )
+
+
+def held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
+    """Return the bracket of "the pooled share is at least ``wanted``"."""
+    pooled = monotone(levels)
+    rates = [level.rate_per_s for level in _by_rate(levels)]
+    yes = sum(share >= wanted for share in pooled)
+    return Bracket(rates[yes - 1] if yes else None, rates[yes] if yes < len(rates) else None)
+
+
+def surely_held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
+    """Return the bracket of "this level and all slower ones surely hold"."""
+    return _bracket(levels, lambda level: level.attainment.low >= wanted)
+
+
+def perhaps_held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
+    """Return the bracket of "this level or a faster one may hold"."""
+    ordered = _by_rate(levels)
+    failing = list(takewhile(lambda level: level.attainment.high < wanted, reversed(ordered)))
+    cut = len(ordered) - len(failing)
+    return _cut(ordered, cut)
+
+
+def monotone(levels: Sequence[RatedLevel]) -> list[float]:
+    """Return the shares by rate, pooled where a faster level has a higher one."""
+    blocks: list[tuple[float, float, int]] = []  # share, weight, levels
+    for level in _by_rate(levels):
+        share, weight, count = level.attainment.share, level.attainment.effective, 1
+        while blocks and blocks[-1][0] < share:
+            before, other, more = blocks.pop()
+            share = (before * other + share * weight) / (other + weight)
+            weight, count = weight + other, count + more
+        blocks.append((share, weight, count))
+    return [share for share, _, count in blocks for _ in range(count)]
+
+
+def _crossing(levels: Sequence[RatedLevel], wanted: float) -> float | None:
+    bracket = held(levels, wanted)
+    if bracket.below is None or bracket.above is None:
+        return None
+    shares = dict(
+        zip((level.rate_per_s for level in _by_rate(levels)), monotone(levels), strict=True)
+    )
+    over, under = shares[bracket.below], shares[bracket.above]
+    part = (over - wanted) / (over - under)
+    return exp(log(bracket.below) + part * log(bracket.above / bracket.below))
+
+
+def _bracket(levels: Sequence[RatedLevel], holds: Callable[[RatedLevel], bool]) -> Bracket:
+    ordered = _by_rate(levels)
+    return _cut(ordered, len(list(takewhile(holds, ordered))))
+
+
+def _cut(ordered: Sequence[RatedLevel], yes: int) -> Bracket:
+    below = ordered[yes - 1].rate_per_s if yes else None
+    return Bracket(below, ordered[yes].rate_per_s if yes < len(ordered) else None)
+
+
+def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
+    return sorted(levels, key=lambda level: level.rate_per_s)

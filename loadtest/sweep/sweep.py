@@ -1,0 +1,148 @@
+"""A sweep over load levels: its settings, the levels so far, and which level is next."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from loadtest.sweep.between import rates_between, users_between
+from loadtest.sweep.knee import Knee, RatedLevel, find_knee
+from loadtest.sweep.level import COMPLETED, Level, LevelPlan
+from loadtest.sweep.search import KneeSearch
+from sim.records.metrics import SLO
+from workloads.errors import EndedEarly
+
+SweepOf = Literal["rates", "users", "slo"]
+
+ENDS = 2
+"""One user, then all requests at once: the levels that come first."""
+NARROW = "every bracket is narrow"
+MISSED_ALONE = "the SLO is missed by requests that come alone"
+ALL_LEVELS = "all levels are measured"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """What is swept.
+
+    ``levels`` lie between the two ends of a sweep of rates or users. ``wanted`` is the share of the
+    ``requests`` of a level that must keep ``slo``; ``precision`` as in ``KneeSearch``.
+    """
+
+    of: SweepOf
+    requests: int
+    levels: int = 6
+    slo: SLO | None = None
+    wanted: float = 0.99
+    precision: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedKnee:
+    """The knee of the simulator, in requests/s, with its 5 % and 95 % quantiles if it has any."""
+
+    rate_per_s: float
+    low_per_s: float | None = None
+    high_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep so far: ``ended`` says why no level follows, and is None before that.
+
+    ``early`` says that it ended before its end and its budget. ``about`` says what was tested:
+    endpoint, load, salt, profile.
+    """
+
+    settings: SweepSettings
+    levels: tuple[Level, ...] = ()
+    ended: str | None = None
+    early: bool = False
+    predicted: PredictedKnee | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rated(self) -> list[RatedLevel]:
+        """The levels at a rate that count, where there is an SLO."""
+        return [
+            RatedLevel(level.plan.rate_per_s, level.attainment)
+            for level in self.levels
+            if level.counts and level.plan.rate_per_s is not None and level.attainment is not None
+        ]
+
+    @property
+    def knee(self) -> Knee | None:
+        """The knee, where there are levels at a rate and an SLO."""
+        rated = self.rated
+        return find_knee(rated, self.settings.wanted) if rated else None
+
+    def next_level(self) -> LevelPlan | str:
+        """Return the next level, or why there is none.
+
+        Raises ``EndedEarly`` where an end has no rate.
+        """
+        number = len(self.levels) + 1
+        if number == 1:
+            return LevelPlan(number, "synchronous", users=1)
+        if number == ENDS:
+            return LevelPlan(number, "throughput")
+        if self.settings.of == "slo":
+            return self._searched(number)
+        if self.settings.of == "users":
+            most = self.levels[1].answered_at_once or 1.0
+            users = users_between(most, self.settings.levels)
+            left = users[number - ENDS - 1 :]
+            return LevelPlan(number, "users", users=left[0]) if left else ALL_LEVELS
+        rates = rates_between(self._end_per_s(0), self._end_per_s(1), self.settings.levels)
+        ahead = rates[number - ENDS - 1 :]
+        return LevelPlan(number, "rate", rate_per_s=ahead[0]) if ahead else ALL_LEVELS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sweep and its knee for JSON."""
+        return {
+            "sweep": asdict(self.settings),
+            "levels": [level.as_dict() for level in self.levels],
+            "ended": self.ended,
+            "early": self.early,
+            "knee": self.knee and asdict(self.knee),
+            "predicted_knee": self.predicted and asdict(self.predicted),
+            "about": dict(self.about),
+        }
+
+    @classmethod
+    def of_dict(cls, record: Mapping[str, Any]) -> "Sweep":
+        """Return the sweep of ``as_dict``."""
+        settings, predicted = record["sweep"], record["predicted_knee"]
+        slo = settings["slo"]
+        return cls(
+            SweepSettings(**{**settings, "slo": slo and SLO(**slo)}),
+            tuple(Level.of_dict(level) for level in record["levels"]),
+            record["ended"],
+            record["early"],
+            predicted and PredictedKnee(**predicted),
+            record["about"],
+        )
+
+    def _searched(self, number: int) -> LevelPlan | str:
+        settings, alone = self.settings, self.levels[0].attainment
+        if alone and alone.high < settings.wanted:
+            return MISSED_ALONE
+        search = KneeSearch(
+            settings.wanted,
+            self._end_per_s(0),
+            self._end_per_s(1),
+            settings.precision,
+            settings.requests,
+        )
+        rate_per_s = search.next_rate_per_s(self.rated)
+        return NARROW if rate_per_s is None else LevelPlan(number, "rate", rate_per_s=rate_per_s)
+
+    def _end_per_s(self, end: int) -> float:
+        level = self.levels[end]
+        rate_per_s = level.figures[COMPLETED]
+        if rate_per_s is None:
+            raise EndedEarly(
+                f"the {level.plan.kind} end of the sweep has no rate: "
+                f"{level.requests - level.failed} of {level.requests} requests finished; at least "
+                "10 are needed"
+            )
+        return rate_per_s

@@ -1,0 +1,197 @@
+"""Sweeps over load levels on the command line, against a mock and against a server that dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from loadtest.sweep.sweep_record import load_sweep
+from sim.records.run import load_run
+from tests.support.mock_endpoint import mocked, plan
+from tests.support.paths import ROOT
+
+LOAD = ["--prompt-tokens", "8", "--output-tokens", "2", "--sweep-requests", "20"]
+SLO = ["--slo", "ttft=900ms"]
+
+
+PATIENT = """
+import loadtest.sweep.level
+loadtest.sweep.level.client_limits = lambda *_, **__: []
+from app.cli import main; main()
+"""
+"""The command line, for which a busy machine is no reason to repeat a level."""
+
+
+@pytest.fixture(autouse=True)
+def every_level_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated levels are the subject of ``tests/loadtest/sweep/test_run_sweep.py``."""
+    monkeypatch.setattr("loadtest.sweep.level.client_limits", lambda *_, **__: [])
+
+
+def invoke(url: str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["loadtest", url, *LOAD, *options])
+
+
+def swept(out: Path, *options: str, ttft_ms: float = 40.0) -> Result:
+    with mocked(plan(ttft_ms=ttft_ms, itl_ms=5)) as (server,):
+        return invoke(server.url, "--out", str(out), *options)
+
+
+def prompts(folder: Path) -> str:
+    return str(load_run(folder).meta["prompt_salt"])
+
+
+def test_rates_between_the_ends_are_in_one_folder_with_prompts_of_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    result = swept(out, "--sweep", "rates", "--sweep-levels", "2", *SLO, "--prompt-salt", "mine")
+    assert result.exit_code == 0, result.output
+    sweep = load_sweep(out)
+    kinds = [level.plan.kind for level in sweep.levels]
+    assert kinds == ["synchronous", "throughput", "rate", "rate"]
+    folders = [out / level.plan.folder for level in sweep.levels]
+    assert [len(load_run(folder).requests) for folder in folders] == [20] * 4
+    assert [prompts(folder) for folder in folders] == [
+        f"mine/sweep/level/{number}/1" for number in (1, 2, 3, 4)
+    ]
+    alone, at_once = (load_run(folder).requests["sent_s"] for folder in folders[:2])
+    assert at_once.max() < alone.max() / 4
+    first, second = (load_run(folder).requests["scheduled_s"].tolist() for folder in folders[2:])
+    assert first != second
+    assert "all levels are measured" in result.output
+
+
+def test_a_search_ends_at_saturation_where_all_is_held_and_its_folder_is_reported(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("plotly")
+    out, page = tmp_path / "sweep", tmp_path / "report.html"
+    result = swept(
+        out, "--sweep", "slo", *SLO, "--attainment", "0.5", "--html", str(page), "--json",
+        "--profile", "base-cpu",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["ended"] == "every bracket is narrow"
+    assert found["knee"]["rate_per_s"] is None
+    assert found["predicted_knee"]["rate_per_s"] > 0
+    assert all(level["predicted"]["slo_attainment"] is not None for level in found["levels"])
+    assert "Sweep over load levels" in page.read_text()
+    assert "Share of requests within the SLO" in page.read_text()
+    shown = CliRunner().invoke(app, ["report", str(out), "--out", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert "knee: not between the rates" in shown.output
+
+
+def test_users_are_swept_up_to_the_answers_at_once(tmp_path: Path) -> None:
+    result = swept(tmp_path / "sweep", "--sweep", "users", "--sweep-levels", "2")
+    assert result.exit_code == 0, result.output
+    levels = load_sweep(tmp_path / "sweep").levels
+    users = [level.plan.users for level in levels]
+    assert users[:2] == [1, None]
+    assert all(more > 1 for more in users[2:] if more)
+    assert "within SLO" not in result.output
+
+
+def test_a_budget_ends_the_sweep_and_says_so(tmp_path: Path) -> None:
+    result = swept(tmp_path / "sweep", "--sweep", "slo", *SLO, "--sweep-budget", "2")
+    assert result.exit_code == 0, result.output
+    assert "ended: the budget of 2 load tests is spent" in result.output
+    assert len(load_sweep(tmp_path / "sweep").levels) == 2
+
+
+def test_a_trace_keeps_its_requests_at_every_level(tmp_path: Path) -> None:
+    out, trace = tmp_path / "sweep", tmp_path / "trace.jsonl"
+    rows = [
+        {"request_id": f"r{n}", "arrival_s": 0.1 * n, "prompt_tokens": 9, "output_tokens": 2}
+        for n in range(20)
+    ]
+    trace.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with mocked(plan(ttft_ms=30, itl_ms=5)) as (server,):
+        asked = ["--trace", str(trace), "--sweep", "rates", "--sweep-levels", "1"]
+        result = CliRunner().invoke(app, ["loadtest", server.url, *asked, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    levels = load_sweep(out).levels
+    assert [level.requests for level in levels] == [20] * 3
+    runs = [load_run(out / level.plan.folder) for level in levels]
+    asked_ids = {row["request_id"] for row in rows}
+    assert all(set(run.requests["request_id"]) == asked_ids for run in runs)
+    gaps_s = runs[2].requests["scheduled_s"].diff().dropna()
+    assert gaps_s.max() - gaps_s.min() < 1e-6
+    assert 1 / gaps_s.mean() == pytest.approx(levels[2].plan.rate_per_s)
+
+
+def test_another_sweep_replaces_one_only_where_it_is_asked_to(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    assert swept(out, "--sweep", "users", "--sweep-levels", "1").exit_code == 0
+    (out / "notes.txt").write_text("mine")
+    refused = swept(out, "--sweep", "users", "--sweep-budget", "1")
+    assert "--overwrite replaces it" in str(refused.exception)
+    assert len(load_sweep(out).levels) == 3
+    replaced = swept(out, "--sweep", "users", "--sweep-budget", "1", "--overwrite")
+    assert replaced.exit_code == 0, replaced.output
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
+        "01-synchronous", "notes.txt", "sweep.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--sweep", "slo"], "--sweep slo: give --slo as well"),
+        (["--sweep", "rates", "--against", "run"], "--against and --sweep exclude"),
+        (["--sweep", "rates", "--baseline", "run"], "--baseline and --sweep exclude"),
+        (["--sweep", "rates", "--live", "file"], "--live and --sweep exclude"),
+        (["--sweep", "rates", "--fail-if", "failed>1%"], "--fail-if and --sweep exclude"),
+        (["--sweep", "rates", "--limit", "9"], "--sweep-requests N is of each level"),
+        (["--sweep", "rates", "--duration", "9"], "--duration and --sweep exclude"),
+        (["--sweep", "rates", "--rate", "9"], "--rate and --sweep exclude"),
+        (["--sweep", "slo", "--concurrency", "9"], "--concurrency and --sweep exclude"),
+        (["--sweep", "users", "--arrivals", "poisson"], "--arrivals and --sweep users exclude"),
+        (["--sweep", "rates", "--arrivals", "ramp:from=1,to=2"], "a level has one rate"),
+        (["--sweep", "slo", *SLO, "--sweep-levels", "3"], "chooses its rates"),
+        (["--sweep", "rates", "--sweep-precision", "0.1"], "--sweep-precision is of the search"),
+        (["--sweep", "rates", "--attainment", "0.9"], "--attainment: give --slo as well"),
+        (["--sweep", "slo", *SLO, "--attainment", "nan"], "above 0 and below 1"),
+        (["--sweep", "slo", *SLO, "--sweep-budget", "soon"], "no number and no time"),
+        (["--concurrency", "2", "--limit", "9"], "--sweep-requests is of a sweep: give --sweep"),
+    ],
+)
+def test_what_contradicts_a_sweep_is_one_line(options: list[str], complaint: str) -> None:
+    result = invoke("http://127.0.0.1:9", *options)
+    assert complaint in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize("option", [["--profile", "base-cpu"], ["--set", "max_seqs=1"]])
+def test_a_prediction_is_of_a_sweep(option: list[str]) -> None:
+    asked = ["loadtest", "http://127.0.0.1:9", "--concurrency", "2", "--limit", "9", *option]
+    result = CliRunner().invoke(app, asked)
+    assert f"{option[0]}: predicts the levels of --sweep" in str(result.exception)
+
+
+def test_ctrl_c_keeps_the_finished_levels_and_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    with mocked(plan(ttft_ms=100, itl_ms=5)) as (server,):
+        command = [sys.executable, "-c", PATIENT, "loadtest", server.url]
+        asked = [*LOAD, "--sweep", "users", "--sweep-levels", "50", "--out", str(out)]
+        asked += ["--sweep-requests", "60"]
+        process = subprocess.Popen(
+            [*command, *asked], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        while process.poll() is None and not (out / "03-users").exists():
+            time.sleep(0.05)
+        time.sleep(0.5)  # Its 60 requests take 3 s.
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    sweep = load_sweep(out)
+    assert process.returncode == 1, said
+    assert sweep.early
+    assert f"kept in {out}: {len(sweep.levels)} finished level" in said.splitlines()[-1]
+    assert "Traceback" not in said

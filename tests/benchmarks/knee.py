@@ -1,0 +1,110 @@
+"""How near the knee that a sweep finds on a live engine lies to the one that the simulator finds.
+
+``python -m tests.benchmarks.knee --trials 2`` serves the bundled engine with the step times of a
+profile (process, HTTP, scheduler and load tests are real; a busy machine cannot change the steps),
+and searches the knee with ``servetwin loadtest --sweep slo``. Each trial has a trace and noise of
+its own. The simulator's knee is the mean over draws of the noise on the very same trace. Beside it:
+the completions per second with all requests at once, which ``verify`` calls the capacity.
+
+Wanted of every trial: both within 5 %. Some 10 minutes a trial; let nothing else run.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from app.scenario.load_options import LoadChoice
+from loadtest.report.slo import parse_slo
+from sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
+from sim.experiments.scenario import Scenario
+from sim.step_times.profile import load_profile
+from tests.benchmarks.black_box import say, served
+from workloads.native import write_trace
+from workloads.trace import Trace
+
+SLO, WANTED = "ttft=500ms,tpot=60ms", 0.9
+NOISE_SEEDS = 20
+WITHIN = 0.05
+
+
+def trace_of(seed: int, requests: int) -> Trace:
+    """Poisson arrivals of short prompts and answers, so that a level lasts less than a minute."""
+    return LoadChoice(
+        arrivals="poisson", rate_per_s=1.0, limit=requests, seed=seed,
+        prompt_tokens="lognormal:mean=64,cv=0.8",
+        output_tokens="lognormal:mean=16,cv=0.5,max=64",
+    ).trace()  # fmt: skip
+
+
+def simulated_knee_per_s(trace: Trace, profile: str) -> float:
+    """The capacity for the SLO on the fitted step times, over draws of their noise."""
+    server = load_profile(profile)
+    scenario = Scenario(server.policy_config(), server)
+    target = SLOTarget(parse_slo(SLO), WANTED)
+    found = (
+        find_capacity(trace, scenario, target, seed=seed, replications=0)
+        for seed in range(NOISE_SEEDS)
+    )
+    return fmean(capacity.rate_per_s.value for capacity in found)
+
+
+def swept(url: str, trace: Path, out: Path, more: str) -> dict[str, Any]:
+    """The sweep as JSON."""
+    command = [sys.executable, "-c", "from app.cli import main; main()", "loadtest", url]
+    options = f"--sweep slo --slo {SLO} --attainment {WANTED} --json --overwrite {more}"
+    done = subprocess.run(
+        [*command, "--trace", str(trace), "--out", str(out), *shlex.split(options)],
+        stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def trial(seed: int, requests: int, profile: str, out: Path, more: str) -> bool:
+    """Search one knee, print how it compares, and return whether it is near enough."""
+    server, requested = load_profile(profile), trace_of(seed, requests)
+    path = out / f"trace-{seed}.jsonl"
+    write_trace(requested, path)
+    expected = simulated_knee_per_s(requested, profile)
+    with served(f"--simulated {profile} --seed {seed}") as url:
+        found = swept(url, path, out / f"trial-{seed}", more)
+    knee, capacity = found["knee"], saturation_rate_per_s(requested, server.policy_config(), server)
+    at_once = found["levels"][1]["figures"]["completed_per_s"]
+    errors = (knee["rate_per_s"] / expected - 1, at_once / capacity - 1)
+    repeated = sum(level["attempts"] - 1 for level in found["levels"])
+    say(
+        f"trial {seed}: knee {knee['rate_per_s']:.3f}/s ({knee['low_per_s'] or 0:.3f} to "
+        f"{knee['high_per_s'] or float('inf'):.3f}), simulated {expected:.3f}/s, {errors[0]:+.1%}; "
+        f"all at once {at_once:.3f}/s, simulated {capacity:.3f}/s, {errors[1]:+.1%}; "
+        f"{len(found['levels'])} levels, {repeated} repeated; ended: {found['ended']}"
+    )
+    return bool(max(map(abs, errors)) <= WITHIN)
+
+
+def main(
+    trials: Annotated[int, typer.Option(min=1)] = 2,
+    first: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
+    requests: int = 400,
+    profile: str = "base-cpu",
+    out: Annotated[Path | None, typer.Option(help="Folder for the sweeps.")] = None,
+    more: Annotated[str, typer.Option(help="More options of the sweeps.")] = "",
+) -> None:
+    """Run the trials; the exit code is 1 where one is not near enough."""
+    with TemporaryDirectory() as temporary:
+        folder = out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        seeds = range(first, first + trials)
+        near = [trial(seed, requests, profile, folder, more) for seed in seeds]
+    say(f"{sum(near)} of {trials} within {WITHIN:.0%}")
+    raise typer.Exit(0 if all(near) else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
