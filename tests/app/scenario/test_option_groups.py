@@ -20,6 +20,7 @@ from app.scenario.server_options import ServerOptions
 
 OTHER_MEANING = {
     "--against": "a prediction (loadtest), or a reference trace (workload stats)",
+    "--attainment": "of a sweep over load levels (loadtest), and absent without one",
     "--arrivals": "one of three sources of a load (loadtest), or the process of a trace (generate)",
     "--batching": "a scheduler to offer beside the others (dashboard)",
     "--block-tokens": "tokens of a prefix id in a generated trace",
