@@ -38,8 +38,12 @@ def shown_headers() -> dict[str, str]:
 
 
 def redact(text: str, more: Iterable[str] = ()) -> str:
-    """Return a text on one line, with every secret in it hidden, also those in ``more``."""
-    return " ".join(hide_secrets(text, more=more).split())
+    """Return a text on one line, with every secret in it hidden, also those in ``more``.
+
+    Of a server's text nothing but printable characters is left: others command a terminal.
+    """
+    line = " ".join(hide_secrets(text, more=more).split())
+    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
 
 
 def hide_secrets(text: str, most: int | None = None, more: Iterable[str] = ()) -> str:
@@ -50,6 +54,8 @@ def hide_secrets(text: str, most: int | None = None, more: Iterable[str] = ()) -
     """
     if most is not None:
         text = text[: most + _AHEAD]
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()  # JSON may have halves of characters.
     return _hiding((*secret_values(), *more)).hide(text)[:most]
 
 

@@ -17,6 +17,8 @@ from loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 
 Row = dict[str, Any]
 
+_ID_LENGTH = 200
+
 
 def request_rows(
     sends: Sequence[ScheduledRequest],
@@ -81,7 +83,7 @@ def _row(
         "first_sure_s": _since(zero_ns, stream.first_sure_ns),
         "first_output_s": _since(zero_ns, stream.first_output_ns),
         "chunk_s": chunk_s,
-        "response_id": hide_secrets(stream.response_id),
+        "response_id": hide_secrets(stream.response_id, _ID_LENGTH),
         "attempts": exchange.attempts,
         "cached_told": stream.cached_told,
         "usage_doubt": doubt,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
+from loadtest.http.connection import BODY_LIMIT
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.http.recorded_reads import ReadSpan, RecordedReads
 from loadtest.redaction import hide_secrets, redact
@@ -19,6 +20,8 @@ __all__ = ["StreamReader", "TokenStream", "read_stream"]
 _START_BYTES = 400
 """Kept of a body; the failure of one without tokens shows the beginning."""
 _MANY = 1000
+_DECODED_BYTES = 4096
+"""Decoded at once, since a few compressed bytes may be many."""
 
 
 def read_stream(exchange: Exchange) -> TokenStream:
@@ -133,7 +136,11 @@ def _decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
         return
     replay = _Replay(exchange.reads)
     response = httpx.Response(200, headers={"content-encoding": encoding}, stream=replay)
+    size_bytes = 0
     for data in response.iter_bytes():
+        size_bytes += len(data)
+        if size_bytes > BODY_LIMIT:
+            raise httpx.DecodingError(f"more than {BODY_LIMIT >> 20} MiB in one answer")
         yield replay.stamp_ns, data
 
 
@@ -147,4 +154,5 @@ class _Replay(httpx.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         for stamp_ns, data in self._reads:
             self.stamp_ns = stamp_ns
-            yield data
+            for at in range(0, len(data), _DECODED_BYTES):
+                yield data[at : at + _DECODED_BYTES]

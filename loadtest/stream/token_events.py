@@ -44,6 +44,10 @@ _CHARACTER_BYTES = 4
 """Bytes of a character in UTF-8 at most."""
 
 
+PlacedEvent = tuple[int, int]
+"""An event that is not among the tokens: its place among them, and its stamp."""
+
+
 class EventPattern(NamedTuple):
     """The bytes before and after the text of an event with one token, and how many they are."""
 
@@ -88,11 +92,11 @@ class TokenStream:
 
     ``reported`` says for each event whether the server gave its number of tokens, ``thoughts``
     whether it held reasoning and no answer. ``silent`` lists the events without text that may be no
-    tokens, ``unspoken`` (place and stamp) those that may be tokens and are not counted. ``counted``
-    is the sum of all tokens as they came, ``text_bytes`` the most bytes that their texts may have.
-    ``first_event_ns`` is the stamp of the first event that a client could take for a token,
-    ``finish_ns`` that of an empty event with a finish reason. ``is_lines`` says that the answer was
-    lines of JSON, not server-sent events.
+    tokens, ``unspoken`` those that may be tokens and are not counted, ``ending`` is the empty event
+    with a finish reason. ``counted`` is the sum of all tokens as they came, ``text_bytes`` the most
+    bytes that their texts may have. ``first_event_ns`` is the stamp of the first event that a
+    client could take for a token. ``is_lines`` says that the answer was lines of JSON, not
+    server-sent events.
     """
 
     stamps_ns: list[int] = field(default_factory=list)
@@ -100,7 +104,7 @@ class TokenStream:
     reported: list[bool] = field(default_factory=list)
     thoughts: list[bool] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)
-    unspoken: list[tuple[int, int]] = field(default_factory=list)
+    unspoken: list[PlacedEvent] = field(default_factory=list)
     counted: int = 0
     text_bytes: int = field(default=0, compare=False)
     is_lines: bool = False
@@ -108,7 +112,7 @@ class TokenStream:
     finished: bool = False
     done: bool = False
     first_event_ns: int | None = None
-    finish_ns: int | None = None
+    ending: PlacedEvent | None = None
     failure: Failure | None = None
     pattern: EventPattern | None = None
     """The pattern of the last event, where an event that fits it holds one token of text too."""
@@ -221,34 +225,33 @@ def _not_an_object(text: str) -> str:
 def settle(stream: TokenStream) -> None:
     """Decide which events without text are tokens, at the end of a stream, by its usage."""
     made = stream.usage_count("completion_tokens")
-    _count_unspoken(stream, made)
     if made == stream.counted - len(stream.silent):
         # keep-alives: the events with text hold all tokens that the server counted
         for index in reversed(stream.silent):
             for column in (stream.stamps_ns, stream.tokens, stream.reported, stream.thoughts):
                 del column[index]
         stream.counted -= len(stream.silent)
-    elif stream.finish_ns is not None and made == stream.counted + 1:
-        _count(stream, stream.finish_ns, 1, reported=True)
+    else:
+        _count_without_text(stream, made)
     if made == stream.counted:
         stream.silent.clear()
 
 
-def _count_unspoken(stream: TokenStream, made: int | None) -> None:
-    """Count the events without text as tokens where there are as many as the usage has more."""
-    if made is None or not stream.unspoken:
+def _count_without_text(stream: TokenStream, made: int | None) -> None:
+    """Count the events without text that the usage shows to be tokens, by their number."""
+    missing = 0 if made is None else made - stream.counted
+    ending = [stream.ending] if stream.ending else []
+    for events in ([*stream.unspoken, *ending], ending, stream.unspoken):
+        if missing == len(events):
+            break
+    else:
         return
-    ends = int(stream.finish_ns is not None)
-    if not 0 <= made - stream.counted - len(stream.unspoken) <= ends:
-        return
-    for index, stamp_ns in reversed(stream.unspoken):
-        stream.stamps_ns.insert(index, stamp_ns)
-        stream.tokens.insert(index, 1)
-        stream.reported.insert(index, True)
-        stream.thoughts.insert(index, False)
-    stream.silent = []
-    stream.counted += len(stream.unspoken)
-    stream.unspoken = []
+    for place, stamp_ns in sorted(events, reverse=True):
+        stream.stamps_ns.insert(place, stamp_ns)
+        stream.tokens.insert(place, 1)
+        stream.reported.insert(place, True)
+        stream.thoughts.insert(place, False)
+    stream.counted += len(events)
 
 
 def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
@@ -260,7 +263,7 @@ def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
     if reported or (reported is None and piece.text):
         _count(stream, stamp_ns, reported or 1, reported=reported is not None)
     elif piece.ends:
-        stream.finish_ns = stamp_ns
+        stream.ending = (len(stream.tokens), stamp_ns)
     if piece.error is not None:
         stream.failure = Failure("sse_error", redact(piece.error))
 
@@ -305,7 +308,7 @@ def _take_choice(
         thinks = bool(thought and not answer)
         _count(stream, stamp_ns, reported or 1, reported=reported > 0, thought=thinks)
     elif ends:
-        stream.finish_ns = stamp_ns
+        stream.ending = (len(stream.tokens), stamp_ns)
     elif channels.keys() <= {"content"}:
         stream.unspoken.append((len(stream.tokens), stamp_ns))
 

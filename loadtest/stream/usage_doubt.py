@@ -23,12 +23,13 @@ def drop_doubted_usage(stream: TokenStream, asked_tokens: int) -> Doubt | None:
 
 
 def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
-    most = max(asked_tokens, most_tokens(stream))
-    if sum(stream.tokens) > most:  # A usage with each event says so; one token each is sure.
+    made, most = stream.usage_count("completion_tokens"), max(asked_tokens, most_tokens(stream))
+    believed = made is not None and sure_tokens(stream) <= made <= most
+    if sum(stream.tokens) > (made if made is not None and believed else most):
+        # Some usage in an event says so, and only one token in each event is sure.
         stream.tokens = [1] * len(stream.tokens)
         stream.reported = [False] * len(stream.tokens)
-    made = stream.usage_count("completion_tokens")
-    if made is None or sure_tokens(stream) <= made <= most:
+    if made is None or believed:
         return []
     stream.usage = {name: n for name, n in stream.usage.items() if name != "completion_tokens"}
     return ["negative" if made < 0 else "fewer" if made < most else "more"]
@@ -41,7 +42,7 @@ def sure_tokens(stream: TokenStream) -> int:
 
 def most_tokens(stream: TokenStream) -> int:
     """Return the most tokens that the events can hold: one a byte, and those without text."""
-    without_text = len(stream.tokens) + len(stream.unspoken) + (stream.finish_ns is not None)
+    without_text = len(stream.tokens) + len(stream.unspoken) + (stream.ending is not None)
     return stream.text_bytes + without_text
 
 

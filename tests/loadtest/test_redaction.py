@@ -88,6 +88,10 @@ def test_a_redacted_text_is_one_line() -> None:
     assert redact(f"no\n  such\tkey {SECRET}\n") == "no such key ***"
 
 
+def test_what_would_command_a_terminal_is_gone() -> None:
+    assert redact("no \x1b[31mroom\x00 \ud800") == "no ?[31mroom? ?"
+
+
 def test_every_value_is_stored_hidden() -> None:
     assert shown_headers() == {"X-Key": "***", "X-Team": "***", "Authorization": "***"}
 

@@ -79,6 +79,9 @@ def test_a_count_of_one_event_cannot_hold_more_than_all() -> None:
     stream = read(counting(10**12), counting(2), DONE)
     assert drop_doubted_usage(stream, 2) is None
     assert (stream.output_tokens, stream.first_chunk_tokens) == (2, 1)
+    stream = read(counting(3), text("b", "stop"), usage(2), DONE)
+    assert drop_doubted_usage(stream, 9) is None
+    assert (stream.output_tokens, stream.first_chunk_tokens) == (2, 1)
 
 
 def test_true_is_no_count() -> None:
