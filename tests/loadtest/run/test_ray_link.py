@@ -31,13 +31,13 @@ time.perf_counter_ns = lambda: perf_counter_ns() + {AHEAD_S} * 10**9
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two nodes with two CPUs each."""
+    """Two nodes with four CPUs each."""
     utils: Any = pytest.importorskip("ray.cluster_utils")
     folder = tmp_path_factory.mktemp("ahead")
     (folder / "sitecustomize.py").write_text(AHEAD)
-    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     try:
-        made.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(folder)})
+        made.add_node(num_cpus=4, env_vars={"PYTHONPATH": str(folder)})
         yield made.address
     finally:
         made.shutdown()
@@ -53,15 +53,15 @@ def test_actors_on_two_nodes_send_one_schedule_on_one_clock(
         run = run_load_test(
             probe(server.url),
             trace_of(*arrivals_s),
-            options=LoadOptions(processes=4, workers=f"ray={cluster}"),
+            options=LoadOptions(processes=2, workers=f"ray={cluster}"),
         )
     requests = run.requests
     assert requests["status"].tolist() == ["finished"] * 12
     assert requests["scheduled_s"].tolist() == arrivals_s
     workers = run.meta["client"]["workers"]
-    assert sorted(round(worker["clock_offset_s"]) for worker in workers) == [0, 0, AHEAD_S, AHEAD_S]
+    assert sorted(round(worker["clock_offset_s"]) for worker in workers) == [0, AHEAD_S]
     assert len({worker["node"] for worker in workers}) == 2
-    assert [round(worker["clock_drift_s"]) for worker in workers] == [0] * 4
+    assert [round(worker["clock_drift_s"]) for worker in workers] == [0, 0]
     error_s = max(worker["clock_error_s"] for worker in workers)
     at_server_s = [arrival.at_s for arrival in server.arrivals]
     way_s = np.sort(at_server_s) - run.meta["clock_zero_perf_counter_s"]
@@ -112,9 +112,9 @@ def content(path: Path) -> bytes:
 def test_more_processes_than_the_cluster_has_cpus_are_refused(cluster: str) -> None:
     with ScriptedServer(lambda body: stream_of(2)).running() as server:
         endpoint = probe(server.url)
-        options = LoadOptions(processes=5, workers=f"ray={cluster}")
-        with pytest.raises(LoadTestError, match=r"5 processes need as many free CPUs, .* has 4;"):
-            run_load_test(endpoint, trace_of(*range(9)), options=options)
+        options = LoadOptions(processes=9, workers=f"ray={cluster}")
+        with pytest.raises(LoadTestError, match=r"9 processes need as many free CPUs, .* has 8;"):
+            run_load_test(endpoint, trace_of(*range(10)), options=options)
     assert server.arrivals == []
 
 
