@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import httpx
 
+from loadtest.body.body_options import PLAIN, BodyOptions, check_options
+from loadtest.body.request_body import request_body
 from loadtest.credentials import KEY_VARIABLE, sent_headers
 from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
@@ -53,6 +55,8 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     insecure: bool = False
     """Accepts every certificate of the server."""
+    options: BodyOptions = PLAIN
+    """What bodies have beside model, prompt and length."""
 
     @property
     def url(self) -> str:
@@ -64,14 +68,20 @@ class Endpoint:
         """Return the JSON body of a request."""
         messages = () if isinstance(request.prompt, str) else request.prompt or ()
         prepared = PreparedRequest(
-            self.model,
+            self.model_of(request),
             "" if messages else self._prompt(request),
             request.output_tokens,
             self.force_length,
             messages,
         )
-        fields = DIALECTS[self.dialect].body(self.api, prepared)
+        name = f"{self.salt or ''}/{request.request_id}"
+        fields = request_body(DIALECTS[self.dialect], self.api, prepared, self.options, name)
         return json.dumps(fields, separators=(",", ":")).encode()
+
+    def model_of(self, request: Request) -> str:
+        """Return the model that a request asks: a LoRA module by its share, else the own one."""
+        lora = self.options.lora
+        return lora.model(request.request_id, self.model) if lora else self.model
 
     def salted(self, *load: object) -> "Endpoint":
         """Return the endpoint with the prompts of one load, which no other load has.
@@ -100,6 +110,7 @@ def probe(
     dialect: str | None = None,
     insecure: bool = False,
     salt: str | None = None,
+    options: BodyOptions = PLAIN,
     timeout_s: float = 10.0,
 ) -> Endpoint:
     """Find out which server and model are at ``url`` (with or without ``/v1``).
@@ -117,7 +128,9 @@ def probe(
         found = wanted or dialect_of(server)
         card = _model_card(found, server, model, base_url)
         facts = found.facts(server, card)
+        listed = [card["id"] for card in found.models(server)]
     api = _api(found, api)
+    check_options(options, api, [] if found.loads_unlisted else listed)
     return Endpoint(
         base_url=base_url,
         model=card["id"],
@@ -130,6 +143,7 @@ def probe(
         dialect=found.name,
         headers=shown_headers(),
         insecure=insecure,
+        options=options,
     )
 
 
@@ -207,4 +221,5 @@ def _prompt_kind(
     if prompt != "auto":
         return prompt
     sure = dialect.guesses_vocab or facts.vocab_size is not None
-    return "ids" if sure and dialect.takes_ids and api != "chat" else "text"
+    textual = api in ("chat", "embeddings")
+    return "ids" if sure and dialect.takes_ids and not textual else "text"

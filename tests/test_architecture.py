@@ -42,6 +42,7 @@ LOADTEST_ROOMS = [
     "redirect",
     "tls",
     "dialects",
+    "body",
     "endpoint",
     "http",
     "stream",

@@ -90,7 +90,7 @@ def calibrate(
             from app.twin.black_box.burst_sender import Allowance
             from app.twin.black_box.calibration import BlackBoxCalibrator
 
-            probed = replace(endpoint, model=model).probe(url)
+            probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
             calibrator = BlackBoxCalibrator(probed, allowance, seed, report_progress)
             calibrator.identify(rounds)

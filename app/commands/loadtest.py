@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from app.commands.report import require_plotly, write_html
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
-from app.scenario.endpoint_options import EndpointOptions, endpoint_line
+from app.scenario.endpoint_options import BodyChoice, EndpointOptions, endpoint_line
 from app.scenario.levels.level_sweep_options import (
     require_one_load_test,
     require_slo,
@@ -38,6 +38,7 @@ from workloads.errors import LoadTestError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from loadtest.body.body_options import BodyOptions
     from loadtest.endpoint import Endpoint
     from loadtest.report.fail_conditions import Finding
     from loadtest.report.server_metrics import ServerWatch
@@ -54,6 +55,7 @@ def loadtest(
     url: Annotated[str, Argument(help="LLM server, with or without /v1.")],
     load: LoadChoice,
     endpoint: EndpointOptions,
+    body: BodyChoice,
     gate: GateOptions,
     overwriting: Overwriting,
     workers: WorkerOptions,
@@ -92,6 +94,7 @@ def loadtest(
     The API key, where one is needed, comes from an environment variable.
     """
     from loadtest.plan.context_limit import within_context
+    from loadtest.plan.undefined_times import check_times, without_outputs
     from loadtest.report.fail_conditions import judge_conditions
     from loadtest.report.gate import judge
     from loadtest.report.slo import parse_slo
@@ -100,7 +103,7 @@ def loadtest(
     if html:
         require_plotly()
     limits, allowed = parse_slo(slo) if slo else None, gate.limits()
-    conditions = gate.fail_conditions(slo)
+    conditions, options = gate.fail_conditions(slo), body.options(seed)
     load = replace(load, seed=seed)
     how = {"timeout_s": timeout, **asdict(workers)}
     if load.sweep.of:
@@ -109,7 +112,7 @@ def loadtest(
         others = {"--allow": gate.allow, "--fail-if": gate.fail_if, "--live": live}
         require_one_load_test({**judges, **others})
         with _claimed(overwriting, out) as claim:
-            task = _Sweep(url, load, endpoint, limits, how)
+            task = _Sweep(url, load, endpoint, options, limits, how)
             kept = task.run((servers, policy), claim, json)
             if html:
                 write_html([kept], slo, html)
@@ -126,13 +129,16 @@ def loadtest(
             "--baseline: users that send until --duration send as many as the server is fast; give "
             "--limit N, so that both have the same requests"
         )
-    endpoint = endpoint.for_prompts(requests)
-    probed = endpoint.probe(url)
+    endpoint = endpoint.for_prompts(requests, images=options.images is not None)
+    probed = endpoint.probe(url, options)
+    check_times(probed, sending, limits, predicted=against is not None)
+    if probed.api == "embeddings":
+        requests = without_outputs(requests)
     too_long = endpoint.on_too_long
     requests = within_context(requests, probed, too_long.value if too_long else None)
     predicted = _prediction(against, requests, sending)
     baselines = _baselines(gate, probed, requests, sending)
-    other = endpoint.probe(baseline_url) if baseline_url else None
+    other = endpoint.probe(baseline_url, options) if baseline_url else None
     for each in (probed, other):
         if each:
             typer.echo(endpoint_line(each), err=True)
@@ -176,6 +182,7 @@ class _Sweep:
     url: str
     load: LoadChoice
     endpoint: EndpointOptions
+    options: "BodyOptions"
     slo: "SLOLimits | None"
     how: Mapping[str, Any]
     """Fields of ``LoadOptions`` that every level has."""
@@ -186,9 +193,13 @@ class _Sweep:
         """Send the levels, print what they show, and return the folder of all."""
         from app.commands.loadtest_sweep import Simulator, sweep_levels
         from app.scenario.levels.level_load import LevelLoad
+        from loadtest.plan.undefined_times import check_times
 
         levels, too_long = LevelLoad(self.load), self.endpoint.on_too_long
-        probed = self.endpoint.for_prompts(levels.predicted_trace()).probe(self.url)
+        with_images = self.options.images is not None
+        endpoint = self.endpoint.for_prompts(levels.predicted_trace(), images=with_images)
+        probed = endpoint.probe(self.url, self.options)
+        check_times(probed, self.load.options(**self.how), self.slo, predicted=False)
         typer.echo(endpoint_line(probed), err=True)
         simulator = Simulator(*simulated)
         return sweep_levels(levels, probed, too_long, self.slo, simulator, claim, self.send, json)
@@ -197,6 +208,10 @@ class _Sweep:
         self, requests: "Trace", load: LoadChoice, endpoint: "Endpoint", folder: Path
     ) -> "Run":
         """Send the requests of a level."""
+        from loadtest.plan.undefined_times import without_outputs
+
+        if endpoint.api == "embeddings":
+            requests = without_outputs(requests)
         sending = load.options(**self.how)
         folder.mkdir(parents=True, exist_ok=True)
         test = _LoadTest(requests, load, sending, folder, None, load.tokenizer())
@@ -360,10 +375,11 @@ def _claimed(overwriting: Overwriting, out: Path | None) -> "AbstractContextMana
 
 def _keep(trace: "Trace | None", folder: Path) -> None:
     """Write a generated load beside the run, so that it can be simulated or sent again."""
+    from loadtest.plan.undefined_times import with_an_output
     from workloads.native import write_trace
 
     if trace is not None:
-        write_trace(trace, folder / "trace.jsonl")
+        write_trace(with_an_output(trace), folder / "trace.jsonl")
 
 
 def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions", show: "OnProgress") -> "Run":

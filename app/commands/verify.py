@@ -143,7 +143,7 @@ def verify(
     judged = load_profile(profile) if profile else None
     _require_loads_of_their_own(utilisation)
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
-    probed = replace(endpoint, model=model).probe(url) if url else None
+    probed = replace(endpoint, model=model).probe_generating(url) if url else None
     with overwriting.claimed_if_asked(out, resume) as claim:
         at = claim.begin() if claim else None
         task = VerifyTask(requests, plan, at, judged, resume, endpoint.prompt_salt)

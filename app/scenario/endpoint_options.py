@@ -10,6 +10,7 @@ from typer import Option
 from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
+    from loadtest.body.body_options import BodyOptions
     from loadtest.endpoint import Endpoint
     from workloads.trace import Trace
 
@@ -19,6 +20,7 @@ class ApiChoice(StrEnum):
 
     completions = "completions"
     chat = "chat"
+    embeddings = "embeddings"
     native = "native"
 
 
@@ -75,11 +77,13 @@ class EndpointOptions:
     on_too_long: Annotated[TooLongChoice | None, Option()] = None
     """Requests longer than the server's context: leave them out or shorten them."""
 
-    def for_prompts(self, trace: "Trace") -> "EndpointOptions":
-        """Return the options with the API and the form that real prompts of a trace need.
+    def for_prompts(self, trace: "Trace", *, images: bool = False) -> "EndpointOptions":
+        """Return the options with the API and the form that real prompts, or images, need.
 
-        Raises ``LoadTestError`` where other ones were chosen.
+        Raises ``LoadTestError`` where real prompts cannot be sent as chosen.
         """
+        if images and self.api is None:
+            return replace(self, api=ApiChoice.chat).for_prompts(trace)
         real = [request.prompt for request in trace if request.prompt is not None]
         if not real:
             return self
@@ -91,8 +95,20 @@ class EndpointOptions:
             raise LoadTestError(f"--api {self.api}: the trace has chats; leave it out, or use chat")
         return replace(self, prompt=PromptChoice.text, api=ApiChoice.chat)
 
-    def probe(self, url: str) -> "Endpoint":
-        """Find out what answers at ``url``; raises ``LoadTestError`` where nothing usable does."""
+    def probe_generating(self, url: str) -> "Endpoint":
+        """Probe an endpoint whose tokens shall be timed; raises ``LoadTestError`` without any."""
+        if self.api == ApiChoice.embeddings:
+            raise LoadTestError(
+                "--api embeddings: has no tokens to time; only servetwin loadtest sends it"
+            )
+        return self.probe(url)
+
+    def probe(self, url: str, options: "BodyOptions | None" = None) -> "Endpoint":
+        """Find out what answers at ``url``; raises ``LoadTestError`` where nothing usable does.
+
+        ``options`` say what bodies have beside model, prompt and length.
+        """
+        from loadtest.body.body_options import PLAIN
         from loadtest.credentials import use_headers, use_key_of
         from loadtest.endpoint import probe
 
@@ -109,6 +125,40 @@ class EndpointOptions:
             dialect=self.dialect,
             insecure=self.insecure,
             salt=self.prompt_salt,
+            options=options or PLAIN,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BodyChoice:
+    """How answers are sampled and delivered, and what else a request has."""
+
+    PANEL: ClassVar = "Body"
+
+    sampling: Annotated[str | None, Option(metavar="KEY=VALUE,...")] = None
+    """Sampling parameters, such as temperature=0.7,top_p=0.9; default greedy."""
+    extra_body: Annotated[str | None, Option(metavar="JSON|@FILE")] = None
+    """Further fields of every body, as a JSON object."""
+    stream: Annotated[bool, Option("--stream/--no-stream")] = True
+    """Answers as streams; without, TTFT and TPOT are undefined."""
+    lora_modules: Annotated[str | None, Option(metavar="NAME=SHARE,...")] = None
+    """Ask these models in such shares, the rest of the base model."""
+    image: Annotated[str | None, Option(metavar="WxH[,COUNT]|URL[,COUNT]")] = None
+    """Images in every chat: generated, or at a URL."""
+
+    def options(self, seed: int) -> "BodyOptions":
+        """Return the options; raises ``LoadTestError`` for what cannot be read."""
+        from loadtest.body.body_options import BodyOptions
+        from loadtest.body.extra_body import parse_extra_body, parse_sampling
+        from loadtest.body.images import parse_images
+        from loadtest.body.lora_mix import parse_lora_mix
+
+        return BodyOptions(
+            sampling=parse_sampling(self.sampling) if self.sampling is not None else {},
+            extra=parse_extra_body(self.extra_body) if self.extra_body is not None else {},
+            whole=not self.stream,
+            lora=parse_lora_mix(self.lora_modules, seed) if self.lora_modules is not None else None,
+            images=parse_images(self.image) if self.image is not None else None,
         )
 
 
@@ -116,7 +166,8 @@ def endpoint_line(endpoint: "Endpoint") -> str:
     """Return one line on how requests will be put to ``endpoint``."""
     prompts = {"ids": "token ids", "text": "text"}[endpoint.prompt]
     length = "forced" if endpoint.force_length else "free"
+    outputs = "no outputs" if endpoint.api == "embeddings" else f"output length {length}"
     return (
         f"endpoint: {endpoint.url}, dialect {endpoint.dialect} ({endpoint.api}), model "
-        f"{endpoint.model}, prompts as {prompts}, output length {length}"
+        f"{endpoint.model}, prompts as {prompts}, {outputs}"
     )

@@ -30,6 +30,8 @@ class MockOptions:
     """Time between tokens."""
     tokens: Annotated[int | None, Option()] = None
     """Tokens of an answer at most."""
+    lora_module: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()
+    """A further model that it serves; repeatable."""
     fault: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ..."""
     fault_plan: Annotated[Path | None, Option()] = None
@@ -44,6 +46,8 @@ class MockOptions:
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")
         options = {name: v for name in names if (v := getattr(self, name)) is not None}
+        if self.lora_module:
+            options["lora_modules"] = self.lora_module
         options["faults"] = tuple(parse_fault(text) for text in self.fault)
         return read_plan(self.fault_plan, options)
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from loadtest.dialects.native_event import NativeEvent, count
 from loadtest.dialects.server_probe import ServerProbe
 
-Api = Literal["completions", "chat", "native"]
+Api = Literal["completions", "chat", "embeddings", "native"]
 
 
 class PreparedRequest(NamedTuple):
@@ -72,6 +72,12 @@ class Dialect:
     def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
         """Return the JSON body of a request for a streamed answer, sampled greedily."""
         raise NotImplementedError
+
+    def sampled(
+        self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Return a body with sampling parameters where the API wants them."""
+        return {**body, **sampling}
 
     def read(self, event: dict[str, Any]) -> NativeEvent:
         """Read an event of the native API."""

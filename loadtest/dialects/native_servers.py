@@ -10,10 +10,15 @@ from loadtest.dialects.server_probe import ServerProbe
 
 
 class NativeAndOpenAI(OpenAI):
-    """A server with an API of its own at ``native_path``, beside OpenAI's."""
+    """A server with an API of its own at ``native_path``, beside OpenAI's.
 
-    apis = ("native", "completions", "chat")
+    ``sampling_field`` is the object of the native body with the sampling parameters; without one
+    they are fields of the body itself.
+    """
+
+    apis: ClassVar[tuple[Api, ...]] = ("native", "completions", "chat", "embeddings")
     native_path: ClassVar[str]
+    sampling_field: ClassVar[str] = ""
 
     def path(self, api: Api, model: str) -> str:
         """Return the native path, or OpenAI's."""
@@ -22,6 +27,14 @@ class NativeAndOpenAI(OpenAI):
     def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
         """Return the native body, or OpenAI's."""
         return self.native_body(request) if api == "native" else super().body(api, request)
+
+    def sampled(
+        self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Return a body with sampling parameters, in the object that the native API has."""
+        if api == "native" and (name := self.sampling_field):
+            return {**body, name: {**body[name], **sampling}}
+        return super().sampled(api, body, sampling)
 
     def native_body(self, request: PreparedRequest) -> dict[str, Any]:
         """Return the JSON body of the native API."""
@@ -43,6 +56,7 @@ class SGLang(NativeAndOpenAI):
     mark = "meta_info"
     owners = frozenset({"sglang"})
     native_path = "/generate"
+    sampling_field = "sampling_params"
     guesses_vocab = True
 
     def recognises(self, server: ServerProbe) -> bool:
@@ -84,7 +98,9 @@ class Tgi(NativeAndOpenAI):
 
     name = "tgi"
     mark = "token"
+    apis = ("native", "completions", "chat")
     native_path = "/generate_stream"
+    sampling_field = "parameters"
     takes_ids = False
     forces_length = False
 
@@ -106,6 +122,13 @@ class Tgi(NativeAndOpenAI):
         """Return the body of a request to ``/generate_stream``."""
         parameters = {"max_new_tokens": request.output_tokens, "do_sample": False, "details": True}
         return {"inputs": request.prompt, "parameters": parameters}
+
+    def sampled(
+        self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Return a body with sampling parameters, which the native API takes when it samples."""
+        sampled = {"do_sample": True, **sampling} if api == "native" else sampling
+        return super().sampled(api, body, sampled)
 
     def read(self, event: dict[str, Any]) -> NativeEvent:
         """Read an event of ``/generate_stream``."""
@@ -218,6 +241,7 @@ class Ollama(NativeAndOpenAI):
     name = "ollama"
     mark = "done"
     native_path = "/api/generate"
+    sampling_field = "options"
     takes_ids = False
     forces_length = False
 

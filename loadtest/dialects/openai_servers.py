@@ -8,7 +8,11 @@ from loadtest.dialects.native_event import fields_of
 from loadtest.dialects.server_probe import ServerProbe
 
 _ENDLESS = json.dumps({"eos_token_id": -1})
-_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_PATHS = {
+    "completions": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "embeddings": "/v1/embeddings",
+}
 
 
 class OpenAI(Dialect):
@@ -19,7 +23,7 @@ class OpenAI(Dialect):
     """
 
     name = "openai"
-    apis: ClassVar[tuple[Api, ...]] = ("completions", "chat")
+    apis: ClassVar[tuple[Api, ...]] = ("completions", "chat", "embeddings")
     takes_ids = True
     forces_length = True
     stream_options: ClassVar[dict[str, bool]] = {"include_usage": True}
@@ -29,7 +33,9 @@ class OpenAI(Dialect):
         return _PATHS[api]
 
     def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
-        """Return a body with a prompt, or with messages."""
+        """Return a body with a prompt, with messages, or with the input of an embedding."""
+        if api == "embeddings":
+            return {"model": request.model, "input": request.prompt}
         return {
             "model": request.model,
             **({"messages": request.chat} if api == "chat" else {"prompt": request.prompt}),
@@ -74,6 +80,7 @@ class TensorRTLLM(OpenAI):
     """
 
     name = "tensorrt-llm"
+    apis = ("completions", "chat")
     owners = frozenset({"tensorrt_llm"})
     guesses_vocab = True
     stream_options = Vllm.stream_options
@@ -108,6 +115,7 @@ class Transformers(OpenAI):
     """
 
     name = "transformers"
+    apis = ("completions", "chat")
     takes_ids = False
     loads_unlisted: ClassVar = True
 

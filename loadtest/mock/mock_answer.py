@@ -13,6 +13,7 @@ Ending = Literal["clean", "cut", "silent"]
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _COMMENT = ": still here\n\n"
 _JSON = {"Content-Type": "application/json"}
+_DIMENSIONS = 64
 _SSE = {"Content-Type": "text/event-stream"}
 
 
@@ -81,6 +82,15 @@ def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]
     body["choices"] = [{"index": 0, **said, "finish_reason": last.finish}]
     body["usage"] = _usage(request, tokens, StreamStyle())
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
+
+
+def embedding_answer(request: ParsedRequest, at_s: float) -> MockAnswer:
+    """Return an embedding, which says nothing of its input, written at once."""
+    vector = [round(1 / (dimension + 1), 6) for dimension in range(_DIMENSIONS)]
+    usage = {"prompt_tokens": request.prompt_tokens, "total_tokens": request.prompt_tokens}
+    listed = [{"object": "embedding", "index": 0, "embedding": vector}]
+    body = {"object": "list", "data": listed, "model": request.model, "usage": usage}
+    return MockAnswer(headers=_JSON, events=[TimedWrite(at_s, encode(body).encode())])
 
 
 def json_answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> MockAnswer:

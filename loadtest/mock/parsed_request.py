@@ -1,8 +1,11 @@
 """A request for text, parsed from its JSON body."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_IMAGES = ("http://", "https://", "data:image/")
 
 DEFAULT_TOKENS = 16
 """The default of OpenAI's completions, for a request without ``max_tokens``."""
@@ -18,9 +21,13 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """One request for text; ``index`` is its place in the order of arrival, from 0."""
+    """One request for text, or for an embedding, which has no ``max_tokens``.
+
+    ``index`` is its place in the order of arrival, from 0; ``model`` is the one that it asks.
+    """
 
     index: int
+    model: str
     chat: bool
     stream: bool
     include_usage: bool
@@ -33,21 +40,41 @@ class ParsedRequest:
         return f"mock-{self.index}"
 
 
-def parse_request(index: int, chat: bool, body: bytes, model: str) -> ParsedRequest:
+def parse_request(index: int, chat: bool, body: bytes, models: Sequence[str]) -> ParsedRequest:
     """Parse a JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
     fields = _fields(body)
-    wanted = fields.get("model", model)
-    if wanted != model:
-        raise BadRequest(404, f"the model {wanted!r} does not exist; served is {model!r}")
     options = fields.get("stream_options")
     return ParsedRequest(
         index,
+        _model(fields, models),
         chat,
         stream=fields.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_tokens=_max_tokens(fields),
         prompt_tokens=_prompt_tokens(fields, "messages" if chat else "prompt"),
     )
+
+
+def parse_embedding(index: int, body: bytes, models: Sequence[str]) -> ParsedRequest:
+    """Parse the JSON ``body`` of a request for an embedding. Raises ``BadRequest``."""
+    fields = _fields(body)
+    return ParsedRequest(
+        index,
+        _model(fields, models),
+        chat=False,
+        stream=False,
+        include_usage=True,
+        max_tokens=0,
+        prompt_tokens=_prompt_tokens(fields, "input"),
+    )
+
+
+def _model(fields: Mapping[str, Any], models: Sequence[str]) -> str:
+    wanted = fields.get("model", models[0])
+    if wanted not in models:
+        served = ", ".join(map(repr, models))
+        raise BadRequest(404, f"the model {wanted!r} does not exist; served is {served}")
+    return str(wanted)
 
 
 def _fields(body: bytes) -> dict[str, Any]:
@@ -72,13 +99,32 @@ def _max_tokens(fields: dict[str, Any]) -> int:
 
 
 def _prompt_tokens(fields: dict[str, Any], name: str) -> int:
-    """Count token ids, or words: a mock has no tokenizer."""
+    """Count token ids, or words, and none for an image: a mock has no tokenizer."""
     prompt = fields.get(name)
     if isinstance(prompt, str):
         return len(prompt.split())
     if not isinstance(prompt, list):
         raise BadRequest(400, f"{name} is missing")
-    if name == "prompt":
+    if name != "messages":
         return len(prompt)
-    contents = (message.get("content") for message in prompt if isinstance(message, dict))
-    return sum(len(content.split()) for content in contents if isinstance(content, str))
+    contents = [message.get("content") for message in prompt if isinstance(message, dict)]
+    return sum(_words(content) for content in contents)
+
+
+def _words(content: Any) -> int:
+    """Count the words of a message: of its text, or of the texts among its parts."""
+    if isinstance(content, str):
+        return len(content.split())
+    parts = content if isinstance(content, list) else []
+    return sum(_words_of_part(part) for part in parts)
+
+
+def _words_of_part(part: Any) -> int:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return len(part["text"].split())
+    image = part.get("image_url") if kind == "image_url" else None
+    if isinstance(image, dict) and str(image.get("url", "")).startswith(_IMAGES):
+        return 0
+    wanted = "a text, or an image_url with an http or a data URL"
+    raise BadRequest(400, f"messages: a part of the content is not {wanted}")

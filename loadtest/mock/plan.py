@@ -15,6 +15,7 @@ from loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
     TextPiece,
+    embedding_answer,
     stream_events,
     whole_answer,
 )
@@ -32,7 +33,7 @@ class MockPlan(FrozenModel):
     """A plan of answers: the first token after ``ttft_ms``, then one more every ``itl_ms``.
 
     An answer has the ``max_tokens`` of its request, or ``tokens`` where that is less. ``faults``
-    change the answers in the order given.
+    change the answers in the order given. ``lora_modules`` are further models, served alike.
     """
 
     model: str = "mock"
@@ -40,6 +41,7 @@ class MockPlan(FrozenModel):
     itl_ms: NotNegative = 20.0
     tokens: Count | None = None
     faults: tuple[Fault, ...] = ()
+    lora_modules: tuple[str, ...] = ()
 
     @property
     def freezes(self) -> tuple[Freeze, ...]:
@@ -59,16 +61,30 @@ class MockPlan(FrozenModel):
         for fault in hits:
             pieces, style = fault.pieces(pieces, request), fault.style(style)
         if request.stream and not style.whole:
-            answer = MockAnswer(events=stream_events(request, self.model, pieces, style))
+            answer = MockAnswer(events=stream_events(request, request.model, pieces, style))
         else:
-            answer = whole_answer(request, self.model, pieces)
+            answer = whole_answer(request, request.model, pieces)
         for fault in hits:
             answer = fault.answer(answer)
         return answer
 
-    def card(self) -> dict[str, Any]:
-        """Return the card of ``/v1/models``. It has no vocabulary, so prompts come as text."""
-        return {"id": self.model, "object": "model", "created": 0, "owned_by": "servetwin"}
+    def embedding(self, request: ParsedRequest) -> MockAnswer:
+        """Return the answer to a request for an embedding, at the time of a first token."""
+        answer = embedding_answer(request, self.ttft_ms / 1e3)
+        for fault in self.faults:
+            if fault.hits(request):
+                answer = fault.answer(answer)
+        return answer
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all models."""
+        return (self.model, *self.lora_modules)
+
+    def cards(self) -> list[dict[str, Any]]:
+        """Return the cards of ``/v1/models``. They have no vocabulary, so prompts come as text."""
+        fixed = {"object": "model", "created": 0, "owned_by": "servetwin"}
+        return [{"id": name, **fixed} for name in self.models]
 
     def _pieces(self, request: ParsedRequest) -> Iterator[TextPiece]:
         count = min(request.max_tokens, self.tokens or request.max_tokens)

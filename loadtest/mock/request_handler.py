@@ -6,11 +6,12 @@ from typing import NamedTuple
 from loadtest.mock.clock import ServerClock, Timeline
 from loadtest.mock.http import RequestHead
 from loadtest.mock.mock_answer import MockAnswer, error, json_answer
-from loadtest.mock.parsed_request import BadRequest, parse_request
+from loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
 from loadtest.mock.plan import MockPlan
 from loadtest.mock.truth import Truth, TruthLog
 
 _CHAT = {"/v1/completions": False, "/v1/chat/completions": True}
+_EMBEDDINGS = "/v1/embeddings"
 
 
 class Reply(NamedTuple):
@@ -49,7 +50,7 @@ class RequestHandler:
 
     def _reply(self, head: RequestHead, body: bytes, arrival_ns: int) -> Reply:
         try:
-            if head.path in _CHAT:
+            if head.path in (*_CHAT, _EMBEDDINGS):
                 return self._text(head, body, arrival_ns)
             return Reply(self._fact(head))
         except BadRequest as bad:
@@ -57,11 +58,13 @@ class RequestHandler:
 
     def _fact(self, head: RequestHead) -> MockAnswer:
         known = {
-            "/v1/models": {"object": "list", "data": [self._plan.card()]},
+            "/v1/models": {"object": "list", "data": self._plan.cards()},
             "/health": {"status": "ok"},
         }
         if head.path not in known:
-            raise BadRequest(404, f"{head.path}: there is {', '.join([*known, *_CHAT])}")
+            raise BadRequest(
+                404, f"{head.path}: there is {', '.join([*known, *_CHAT, _EMBEDDINGS])}"
+            )
         if head.method != "GET":
             raise BadRequest(405, f"{head.path} takes GET")
         return json_answer(200, known[head.path])
@@ -70,9 +73,13 @@ class RequestHandler:
         if head.method != "POST":
             raise BadRequest(405, f"{head.path} takes POST")
         index, self.text_requests = self.text_requests, self.text_requests + 1
-        parsed = parse_request(index, _CHAT[head.path], body, self._plan.model)
-        truth = Truth(parsed.request_id, arrival_ns, parsed.max_tokens)
-        return Reply(self._plan.answer(parsed), truth)
+        if head.path == _EMBEDDINGS:
+            parsed = parse_embedding(index, body, self._plan.models)
+            answer = self._plan.embedding(parsed)
+        else:
+            parsed = parse_request(index, _CHAT[head.path], body, self._plan.models)
+            answer = self._plan.answer(parsed)
+        return Reply(answer, Truth(parsed.request_id, arrival_ns, parsed.max_tokens))
 
 
 def refusal(bad: BadRequest) -> Reply:

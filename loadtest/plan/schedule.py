@@ -53,6 +53,7 @@ class ScheduledRequest(NamedTuple):
     request: Request
     body: bytes
     hang_up: HangUp | None = None
+    model: str = ""
 
 
 class Schedule:
@@ -122,7 +123,8 @@ def build_schedule(
 
 def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
     hang_up = options.hang_up(request.request_id)
-    return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up)
+    model = endpoint.model_of(request)
+    return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up, model)
 
 
 def _endless(

@@ -141,6 +141,7 @@ def _row(one: RecordedRequest, zero_s: float) -> Row:
         "chunk_s": np.array(one.chunk_s) - zero_s,
         "response_id": None,
         "attempts": 1,
+        "model": "",
         "cached_told": one.cached_tokens is not None,
         "usage_doubt": None,
         "buffered": False,

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 from textwrap import fill
+from typing import Any
+
+import pandas as pd
 
 from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from sim.records.run import Run
@@ -42,10 +45,30 @@ def wrapped(line: str) -> str:
     return fill(line, 99, subsequent_indent="  ")
 
 
+def _endpoint_notes(endpoint: Mapping[str, Any], rows: pd.DataFrame) -> Iterator[str]:
+    """Yield a line each on times that are undefined, and on the models of a mix."""
+    options = endpoint.get("options") or {}
+    if endpoint.get("api") == "embeddings":
+        yield (
+            "embeddings have no tokens out: TTFT and TPOT are undefined; E2E latency is the time "
+            "to the whole embedding"
+        )
+    elif options.get("whole"):
+        yield (
+            "answers were not streamed (--no-stream): TTFT, TPOT and chunk gaps are undefined; E2E "
+            "latency is the time to the whole answer"
+        )
+    if options.get("lora"):
+        counts = rows["model"].value_counts()
+        shares = ", ".join(f"{name} {n} ({n / len(rows):.1%})" for name, n in counts.items())
+        yield f"requests by model: {shares}"
+
+
 def _notes(run: Run) -> Iterator[str]:
     options, delivered, rows = run.scenario.get("options", {}), run.extra["delivered"], run.requests
     if options.get("concurrency"):
         yield CLOSED_LOOP
+    yield from _endpoint_notes(run.scenario.get("endpoint", {}), rows)
     if count := int(rows["warm_up"].sum()) if "warm_up" in rows else 0:
         was = counted(count, "request")
         yield f"warm-up: {was} due in the first {options['warm_up_s']:g} s, in no figure below"

@@ -13,7 +13,7 @@ from sim.records.metrics import REQUEST_COLUMNS, derive, describe
 EXTRA_MEANINGS = {
     "first_chunk_tokens": "tokens that came with the first token event",
     "first_chunk_told": "whether the server gave that number; else 1 is assumed",
-    "tokens_from": "what output_tokens rests on: usage, token_ids, or the number of events",
+    "tokens_from": "what output_tokens rests on: usage, token_ids, the number of events, or none",
     "asked_output_tokens": "output tokens in the trace",
     "ttft_sent_s": "first_token - sent",
     "first_event_s": "first event of the answer, whether it has text or not",
@@ -26,6 +26,7 @@ EXTRA_MEANINGS = {
     "cached_told": "whether the server gave cached_tokens; else they are 0",
     "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
     "buffered": "whether the answer came in one piece (loadtest.stream.buffered_answer)",
+    "model": "the model that was asked: that of the run, or a LoRA module",
     "warm_up": "whether it was due in the warm-up, and so is in no summary",
 }
 """The columns of a load test beside ``REQUEST_COLUMNS``."""

@@ -67,7 +67,7 @@ def _row(
         "scheduled_s": send.send_at_s,
         "sent_s": _since(zero_ns, exchange.sent_ns),
         "first_token_s": chunk_s[0] if len(chunk_s) else np.nan,
-        "last_token_s": chunk_s[-1] if len(chunk_s) else np.nan,
+        "last_token_s": _since(zero_ns, stream.last_ns),
         "prompt_tokens": send.request.prompt_tokens if prompt_tokens is None else prompt_tokens,
         "output_tokens": stream.output_tokens,
         "cached_tokens": stream.cached_tokens,
@@ -88,6 +88,7 @@ def _row(
         "cached_told": stream.cached_told,
         "usage_doubt": doubt,
         "buffered": is_buffered(stream, exchange.sent_ns),
+        "model": send.model,
     }
 
 

@@ -46,6 +46,11 @@ def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
             f"TOKENS GUESSED for {count} requests: without usage, each chunk is counted as one "
             "token, and TPOT is the gap between chunks"
         )
+    if count := int((finished["tokens_from"] == "none").sum()):
+        yield (
+            f"TOKENS UNKNOWN for {count} requests: their answers came whole and without usage, and "
+            "count as 0 tokens out"
+        )
     if count := int(several.sum()):
         per_chunk = finished["output_tokens"][several].sum() / chunks[several].sum()
         yield (

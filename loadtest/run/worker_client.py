@@ -3,8 +3,9 @@
 import asyncio
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from loadtest.endpoint import Endpoint
@@ -18,7 +19,9 @@ from loadtest.run.event_loop import LoopWatch, loop_name
 from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import Progress, live_answer
 from loadtest.run.retrying_client import RetryingClient
-from loadtest.stream.read_ahead import ReadAhead
+from loadtest.stream.read_ahead import AnswerReader, ReadAhead
+from loadtest.stream.stream_reader import StreamReader
+from loadtest.stream.whole_answer import WholeAnswerReader
 
 
 @dataclass(slots=True)
@@ -46,6 +49,14 @@ class WorkerResult:
     clocks: Sequence[NodeClock] = ()
 
 
+def _new_reader(endpoint: Endpoint) -> Callable[[Exchange], AnswerReader]:
+    """Return what reads an answer of this endpoint: a stream, a whole answer or an embedding."""
+    embedding = endpoint.api == "embeddings"
+    if embedding or endpoint.options.whole:
+        return partial(WholeAnswerReader, embedding=embedding)
+    return StreamReader
+
+
 class WorkerClient:
     """Sends a schedule from its zero on, can be interrupted at any time, and then has a result.
 
@@ -58,7 +69,7 @@ class WorkerClient:
         self._options = options
         self._client, self._transport, self._transport_name = open_client(endpoint, options)
         self._retrying = RetryingClient(self._client, endpoint.url, options)
-        self._ahead = ReadAhead()
+        self._ahead = ReadAhead(_new_reader(endpoint))
         self._dispatcher = Dispatcher(self._send, self._ahead.judged, schedule, options)
         self._watch = LoopWatch()
         self._cpu_share = 0.0

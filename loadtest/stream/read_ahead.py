@@ -6,12 +6,15 @@ So little is left to read at the end of the test: what came since the loop was l
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from loadtest.http.exchange import Exchange
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.stream.stream_reader import StreamReader, TokenStream
+from loadtest.stream.whole_answer import WholeAnswerReader
+
+AnswerReader = StreamReader | WholeAnswerReader
 
 SLICE_S = 0.0002
 """The longest time that reading holds the event loop; a stamp may be as late."""
@@ -28,17 +31,19 @@ _MOST_FRESH = 10_000
 class ReadAhead:
     """Reads the answers to requests in flight, and frees the bytes of each that has ended.
 
-    ``unread`` are the exchanges whose answers still come in or are not read to their end.
+    ``new_reader`` makes what reads one answer. ``unread`` are the exchanges whose answers still
+    come in or are not read to their end.
     """
 
-    def __init__(self) -> None:
-        self._readers: dict[int, StreamReader] = {}
+    def __init__(self, new_reader: Callable[[Exchange], AnswerReader] = StreamReader) -> None:
+        self._new_reader = new_reader
+        self._readers: dict[int, AnswerReader] = {}
         self.unread: deque[Exchange] = deque()
         self._fresh: deque[tuple[Exchange, TokenStream]] = deque(maxlen=_MOST_FRESH)
 
     def begin(self, exchange: Exchange) -> None:
         """Add a request that is about to be sent."""
-        self._readers[id(exchange)] = StreamReader(exchange)
+        self._readers[id(exchange)] = self._new_reader(exchange)
         self.unread.append(exchange)
 
     def judged(self, exchange: Exchange) -> TokenStream:
@@ -48,7 +53,7 @@ class ReadAhead:
     def stream(self, exchange: Exchange) -> TokenStream:
         """Read an answer that has ended to its end; once per exchange."""
         reader = self._readers.pop(id(exchange), None)
-        return (reader or StreamReader(exchange)).end()
+        return (reader or self._new_reader(exchange)).end()
 
     def fresh(self) -> Iterator[tuple[Exchange, TokenStream]]:
         """Take the exchanges whose answers have been read since the last call."""

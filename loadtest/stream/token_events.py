@@ -125,11 +125,16 @@ class TokenStream:
         return self.usage_count("completion_tokens") or sum(self.tokens)
 
     @property
-    def tokens_from(self) -> Literal["usage", "token_ids", "events"]:
+    def tokens_from(self) -> Literal["usage", "token_ids", "events", "none"]:
         """The source of ``output_tokens``; 'events' is a guess, since an event may hold several."""
         if self.usage_count("completion_tokens"):
             return "usage"
         return "token_ids" if self.reported and all(self.reported) else "events"
+
+    @property
+    def last_ns(self) -> int | None:
+        """The stamp of the last token event."""
+        return self.stamps_ns[-1] if self.stamps_ns else None
 
     @property
     def first_chunk_tokens(self) -> int:

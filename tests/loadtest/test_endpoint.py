@@ -133,7 +133,10 @@ def test_the_tag_of_a_model_may_be_left_out() -> None:
             "--dialect ?: unknown; there are openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, "
             "triton, mlc, transformers, ollama",
         ),
-        ({"api": "native"}, "--api native: the dialect openai has completions or chat"),
+        (
+            {"api": "native"},
+            "--api native: the dialect openai has completions or chat or embeddings",
+        ),
         (
             {"dialect": "tgi", "prompt": "ids"},
             "--prompt ids: the dialect tgi takes text only",

@@ -72,7 +72,15 @@ def openai_answer(body: Mapping[str, Any]) -> list[bytes]:
     return sse(*events, {"id": "c-1", "choices": [], "usage": usage(count)}, done=True)
 
 
+def embedding_answer(body: Mapping[str, Any]) -> list[bytes]:
+    tokens = length_of(body["input"])
+    vector = {"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return [json.dumps({"object": "list", "data": [vector], "usage": usage}).encode()]
+
+
 OPENAI_ANSWERS = {
+    "/v1/embeddings": embedding_answer,
     "/v1/completions": openai_answer,
     "/v1/chat/completions": openai_answer,
 }

@@ -93,7 +93,7 @@ def test_a_file_and_options_over_it(tmp_path: Path, as_json: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "a mapping with model, ttft_ms, itl_ms, tokens, faults is expected"),
+        ("[1]", "a mapping with model, ttft_ms, itl_ms, tokens, faults, lora_modules is expected"),
         ("a: [", "neither YAML nor JSON (while parsing a flow node"),
         ("\x00", "neither YAML nor JSON (unacceptable character"),
         ("ttft: 3", "unknown key 'ttft'; did you mean 'ttft_ms'?"),

@@ -90,3 +90,23 @@ def test_a_stream_whose_client_leaves_is_over() -> None:
         for _ in range(1000):
             time.sleep(0.01 if truth.outcome == "running" else 0)
     assert (truth.outcome, truth.tokens) == ("left", [1])
+
+
+def test_an_embedding_comes_whole_and_faults_hit_it_too() -> None:
+    body = b'{"input": "a b c"}'
+    head = b"POST /v1/embeddings HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    (answer,) = json_bodies(spoken(head % len(body) + body))
+    assert answer["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    assert [len(one["embedding"]) for one in answer["data"]] == [64]
+    busy = spoken(head % len(body) + body, served=plan("status:code=429", ttft_ms=0))
+    assert busy.startswith(b"HTTP/1.1 429 ")
+
+
+def test_further_models_are_listed_and_answer_in_their_name() -> None:
+    served = plan(ttft_ms=0, itl_ms=0, lora_modules=("sql",))
+    listed = spoken(b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n", served=served)
+    assert [card["id"] for card in json_bodies(listed)[0]["data"]] == ["mock", "sql"]
+    (answer,) = json_bodies(spoken(ask(model="sql", max_tokens=1), served=served))
+    assert answer["model"] == "sql"
+    (wrong,) = json_bodies(spoken(ask(model="x"), served=served))
+    assert wrong["error"]["message"] == "the model 'x' does not exist; served is 'mock', 'sql'"

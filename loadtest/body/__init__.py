@@ -1,0 +1,1 @@
+"""The bodies of requests: their model, images, sampling parameters and further fields."""

@@ -1,0 +1,54 @@
+"""What the body of a request has beside its model, its prompt and its length."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.body.images import Images
+from loadtest.body.lora_mix import LoraMix
+from loadtest.dialects.dialect import Api
+from workloads.errors import LoadTestError
+
+_STREAMED_ONLY = "--no-stream: the native API is read as a stream; use --api completions or chat"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOptions:
+    """The same for all requests of a load test.
+
+    ``sampling`` and ``extra`` are fields of the body, and the latter win. With ``whole`` the answer
+    is not streamed. ``lora`` draws the model of each request, ``images`` are added to its chat.
+    """
+
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False
+    lora: LoraMix | None = None
+    images: Images | None = None
+
+
+PLAIN = BodyOptions()
+"""A greedy stream of the one model."""
+
+
+def check_options(options: BodyOptions, api: Api, models: Sequence[str]) -> None:
+    """Raise ``LoadTestError`` for options that the API, or the server's ``models``, cannot have.
+
+    Without any ``models`` every name may be one.
+    """
+    for message in _contradictions(options, api, models):
+        raise LoadTestError(message)
+
+
+def _contradictions(options: BodyOptions, api: Api, models: Sequence[str]) -> Iterator[str]:
+    if options.images and api != "chat":
+        yield f"--image and --api {api}: images are parts of a chat; use --api chat"
+    if options.whole and api == "native":
+        yield _STREAMED_ONLY
+    if options.lora and api == "native":
+        yield "--lora-modules: the native API has none; use --api completions or chat"
+    if options.sampling and api == "embeddings":
+        yield "--sampling and --api embeddings: an embedding is not sampled; leave it out"
+    for name in options.lora.shares if options.lora else ():
+        if models and name not in models:
+            yield f"--lora-modules {name}: not served there; it serves {', '.join(models)}"
