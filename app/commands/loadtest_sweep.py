@@ -174,6 +174,7 @@ def _about(
         "model": endpoint.model,
         "prompt_salt": endpoint.salt,
         "trace": trace.source,
+        "real_prompts": any(request.prompt is not None for request in trace),
         "load": load.record(),
         **({"profile": list(simulator.servers.profiles)} if simulator.is_given else {}),
     }

@@ -11,6 +11,10 @@ from loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from loadtest.sweep.sweep import PredictedKnee, Sweep
 from workloads.rows import counted
 
+_REAL = (
+    "its real prompts are sent as they are at every level, so a prefix cache may know them from "
+    "the level before"
+)
 _LATENCIES = ("ttft_s.p50", "ttft_s.p99", "tpot_s.p50", "tpot_s.p99")
 _HEADS = ("done/s", "TTFT p50", "p99 ms", "TPOT p50", "p99 ms", "tokens/s")
 
@@ -18,10 +22,10 @@ _HEADS = ("done/s", "TTFT p50", "p99 ms", "TPOT p50", "p99 ms", "tokens/s")
 def sweep_lines(sweep: Sweep) -> list[str]:
     """Return the lines on a sweep: what was sent, its levels, and its knee."""
     about, settings = sweep.about, sweep.settings
+    prompts = _REAL if about.get("real_prompts") else "each has prompts of its own"
     return [
         f"sweep of {about.get('model')} at {about.get('base_url')}",
-        f"levels of {settings.requests} requests of {about.get('trace')}; each has prompts of its "
-        "own",
+        *_wrapped(f"levels of {settings.requests} requests of {about.get('trace')}; {prompts}"),
         *_slo_line(sweep),
         "",
         *_table(sweep),

@@ -46,3 +46,10 @@ def test_without_an_slo_there_are_no_shares() -> None:
     sweep = swept("users", levels=2)
     plain = replace(sweep, settings=replace(sweep.settings, slo=None))
     assert not any("SLO" in line or "knee" in line for line in sweep_lines(plain))
+
+
+def test_real_prompts_that_a_cache_may_know_are_named() -> None:
+    sweep = swept(load_tests=3)
+    assert "each has prompts of its own" in " ".join(sweep_lines(sweep))
+    real = replace(sweep, about={**sweep.about, "real_prompts": True})
+    assert "a prefix cache may know them" in " ".join(" ".join(sweep_lines(real)).split())

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, t
 
 from loadtest.sweep.attainment import (
     attainment,
@@ -79,6 +79,16 @@ def test_a_level_without_a_miss_still_hangs_together() -> None:
     assert found.share == 1.0
     assert found.effective < 60
     assert found.low < attainment_of(rng.permutation(calm)).low
+
+
+def test_a_request_at_its_limit_keeps_it() -> None:
+    assert attainment_of([1.0, 1.0, 1.0 + 1e-9, 0.5]).share == 0.75
+
+
+def test_the_degrees_of_freedom_of_the_batches_take_their_part() -> None:
+    """Requests that alternate do not hang together; 100 of them are 20 batches."""
+    expected = 100 * (t.ppf(0.975, 99) / t.ppf(0.975, 19)) ** 2
+    assert effective_requests(np.tile([0.1, 0.9], 50)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.95, 0.99])

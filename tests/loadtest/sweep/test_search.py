@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loadtest.sweep.attainment import Attainment, attainment_of
-from loadtest.sweep.knee import Knee, RatedLevel, find_knee
+from loadtest.sweep.knee import Knee, RatedLevel, find_knee, held
 from loadtest.sweep.search import END_WIDTHS, KneeSearch
 
 MU_PER_S = 10.0
@@ -89,6 +89,8 @@ def test_without_chance_every_bracket_ends_narrow(knee_per_s: float, precision: 
         assert found.rate_per_s is None
         return
     assert found.rate_per_s == pytest.approx(knee_per_s, rel=precision)
+    bracket = held(levels, WANTED)
+    assert (bracket.above or 0) <= (bracket.below or 0) * (1 + precision)
     ends = 1 + END_WIDTHS * precision
     if knee_per_s > 1.2 and found.low_per_s:
         assert knee_per_s * 0.94 / ends < found.low_per_s < knee_per_s
@@ -110,3 +112,14 @@ def test_it_begins_at_half_of_saturation_and_never_goes_beyond_it() -> None:
 def test_levels_too_small_to_prove_the_share_are_not_sought() -> None:
     assert not KneeSearch(0.99, 1.0, 10.0, 0.02, 300).can_prove
     assert KneeSearch(0.99, 1.0, 10.0, 0.02, 400).can_prove
+    lowest = [
+        min(level.rate_per_s for level in searched(never_sure, requests)[1])
+        for requests in (40, 400)
+    ]
+    assert lowest == [2.5, 1.0]
+
+
+def never_sure(rate_per_s: float) -> Attainment:
+    """A server with a knee at 4/s, whose levels prove nothing."""
+    share = exactly(4.0)(rate_per_s).share
+    return Attainment(share, 0.0, share + 0.01, 40, 40.0)
