@@ -303,11 +303,13 @@ def _take_choice(
     blank = text == "" and not ends and told_tokens != 0
     delta = choice.get("delta") or choice.get("message")
     channels = delta if isinstance(delta, dict) else {}
-    calls = channels.get("tool_calls")
-    answer = text or channels.get("content") or channels.get("refusal") or calls
+    answer = text or channels.get("content")
+    answer = answer or channels.get("refusal") or channels.get("tool_calls")
     thought = channels.get("reasoning") or channels.get("reasoning_content")
     if answer or thought or blank or (reported and not ends):
-        stream.text_bytes += _CHARACTER_BYTES * len(str(answer or "") + str(thought or ""))
+        if reported != 1:  # Every event is taken to hold one token, whatever its text.
+            said = answer or thought or ""
+            stream.text_bytes += _CHARACTER_BYTES * len(said if type(said) is str else str(said))
         if blank and not reported:
             stream.silent.append(len(stream.tokens))
         thinks = bool(thought and not answer)
