@@ -99,3 +99,12 @@ def test_an_error_of_the_command_has_none(tmp_path: Path) -> None:
     assert done.code == 2
     assert "--model ***" in done.err
     assert leaks(done.out + done.err) == []
+
+
+def test_a_header_without_quotes_is_not_repeated() -> None:
+    done = servetwin(
+        "loadtest", "http://127.0.0.1:1", "--concurrency", 1, "--header", "X-Key:", KEY
+    )  # fmt: skip
+    assert done.code == 2
+    assert "a header with spaces wants quotes" in done.err
+    assert leaks(done.out + done.err) == []
