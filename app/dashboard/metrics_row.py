@@ -7,7 +7,8 @@ from typing import Literal
 import streamlit as st
 
 from app.dashboard.formatting import signed, three_digits
-from app.dashboard.simulations import SimulatedScenario, Summary, finished_replications
+from app.dashboard.jobs.replication import Summary
+from app.dashboard.simulations import SimulatedScenario, finished_replications
 from app.text.metric_labels import METRICS
 from sim.experiments.predict import Interval, difference, interval
 from sim.records.metrics import figure

@@ -5,26 +5,40 @@ keeps its results apart from another file of the same name. The SLO changes noth
 simulated, only what is counted.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from weakref import WeakValueDictionary
 
 import pandas as pd
 import streamlit as st
 
+from app.dashboard.jobs.job import Job
+from app.dashboard.jobs.once import Once
+from app.dashboard.jobs.replication import Replication, Summary, simulate_replication
+from app.dashboard.jobs.turns import Rank, Turns
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.uploads import uploads
-from app.dashboard.widgets import keep_newest, or_stop
+from app.dashboard.widgets import end_if_stale, keep_newest, or_stop
 from app.scenario.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
-from sim.experiments.predict import run_once, summaries_over_seeds
+from sim.experiments.predict import is_outside, run_once
 from sim.experiments.scenario import Scenario
 from sim.records.run import Run
+from workloads.errors import ServetwinError
 from workloads.trace import Trace
 
 REPLICATIONS = 20
 _MOST_KEPT = 64
+_POLL_EVERY_S = 0.05
 
-Summary = dict[str, Any]
+TURNS = Turns()
+"""Of all sessions, at computing and drawing in this process."""
+
+
+_simulated: Once[tuple[str, str], tuple[Trace, Scenario, Run]] = Once(_MOST_KEPT)
+_under_way: WeakValueDictionary[tuple[str, str], Job[Replication, Summary]] = WeakValueDictionary()
+_beginning = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +66,8 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
     require_all_offered(file)
     given = uploads().get(file.workload.source)
     digest, trace = (given.digest, given.trace) if given else ("", None)
-    try:
-        found = _simulated(_without_slo(file), digest, trace)
-    except ArithmeticError as error:
-        raise ScenarioError(f"a setting is too large or too small to simulate ({error})") from error
+    text = _without_slo(file)
+    found = _simulated.get((text, digest), lambda: _simulate(text, trace), end_if_stale)
     return SimulatedScenario(file, digest, *found, found[-1].summary(file.slo.slo()))
 
 
@@ -64,25 +76,40 @@ def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
     return or_stop(lambda: simulate(file))
 
 
-def replications(outcome: SimulatedScenario) -> Iterator[Summary]:
-    """Yield summaries over drawn coefficients and noise, and over draws of a generated workload.
+def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
+    """Yield how many replications there are so far, over drawn coefficients and noise, and over
+    draws of a generated workload; then they are ``finished_replications``.
 
-    They are kept once all are there. Replication r of a seed draws the same in every scenario
-    (common random numbers), so that common variation cancels in a difference.
+    They are simulated on the processes of all users, once for all sessions that wait for them, and
+    stop when none does. Raises ``ServetwinError`` where a process fails.
     """
     kept, key = _kept(), (outcome.file.model_dump_json(), outcome.digest)
     if key in kept:
-        yield from kept[key]
         return
-    found = []
-    for summary in summaries_over_seeds(
-        outcome.trace, outcome.scenario, outcome.run, seed=outcome.file.seed,
-        replications=REPLICATIONS if outcome.is_drawn else 1, slo=outcome.file.slo.slo(),
-        redraw=outcome.file.redraw if outcome.file.workload.is_generated else None,
-    ):  # fmt: skip
-        found.append(summary)
-        yield summary
-    keep_newest(kept, {key: found}, _MOST_KEPT)
+    job, done = _replicating(key, outcome), 0
+    while job.is_running:
+        time.sleep(_POLL_EVERY_S)
+        end_if_stale()
+        if len(job.results) > done:
+            done = len(job.results)
+            yield done
+    if job.problem:
+        raise ServetwinError(f"no intervals: {job.problem}")
+    keep_newest(kept, {key: list(job.results.values())}, _MOST_KEPT)
+
+
+def _replicating(key: tuple[str, str], outcome: SimulatedScenario) -> "Job[Replication, Summary]":
+    """Return the job of the replications, which the first session that asks for it begins."""
+    with _beginning:
+        job = _under_way.get(key)
+        if job is None:
+            count = REPLICATIONS if outcome.is_drawn else 1
+            given = uploads().get(outcome.file.workload.source)
+            outside = is_outside(outcome.run)
+            trace = given.trace if given else None
+            items = [Replication(outcome.file, n, outside, trace) for n in range(count)]
+            job = _under_way[key] = Job(simulate_replication, items)
+        return job
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
@@ -98,16 +125,21 @@ def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
     return _usage(_without_slo(outcome.file), outcome.digest, outcome)
 
 
-@st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
-def _simulated(text: str, digest: str, _given: Trace | None) -> tuple[Trace, Scenario, Run]:
+def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
-    if _given:
-        trace = workload.trace(file.seed, {workload.source: _given})
-    else:
-        trace = _trace(workload.model_dump_json(), file.seed)
-    scenario = file.build(trace)
-    return trace, scenario, run_once(trace, scenario, seed=file.seed)
+    with TURNS.turn(Rank.FIRST_ANSWER, end_if_stale) as turn:
+        if given:
+            trace = workload.trace(file.seed, {workload.source: given})
+        else:
+            trace = _trace(workload.model_dump_json(), file.seed)
+        try:
+            scenario = file.build(trace)
+            run = run_once(trace, scenario, seed=file.seed, on_arrival=lambda _: turn.give_way())
+        except ArithmeticError as error:
+            problem = f"a setting is too large or too small to simulate ({error})"
+            raise ScenarioError(problem) from error
+    return trace, scenario, run
 
 
 @st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
@@ -118,7 +150,10 @@ def _trace(workload: str, seed: int) -> Trace:
 @st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
 def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
     trace, scenario, seed = _outcome.trace, _outcome.scenario, _outcome.file.seed
-    return run_once(trace, scenario, seed=seed, keep_usage=True).steps
+    with TURNS.turn(Rank.REST_OF_PAGE, end_if_stale) as turn:
+        return run_once(
+            trace, scenario, seed=seed, keep_usage=True, on_arrival=lambda _: turn.give_way()
+        ).steps
 
 
 @st.cache_resource

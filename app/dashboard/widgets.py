@@ -34,6 +34,14 @@ def or_stop(make: Callable[[], Value]) -> Value:
     st.stop()
 
 
+def end_if_stale() -> None:
+    """End this run of the script where its session has moved on, was closed or was reloaded.
+
+    Streamlit ends a script only where it calls Streamlit; reading the session's state is the least.
+    """
+    _ = "workload" in st.session_state
+
+
 def uploader(label: str, name: str, take: Callable[[str, bytes], None], **options: Any) -> None:
     """Draw an uploader that is empty again after each file; what is wrong stands below.
 

@@ -129,7 +129,7 @@ def predict_scenario(
     """Simulate a scenario, with intervals; ``redraw`` as in ``summaries_over_seeds``."""
     run = run_once(trace, scenario, seed=seed)
     summaries, frames = [], [run.requests[[*_MEANS]]]
-    for drawn in _draws(trace, scenario, seed, replications, _is_outside(run), redraw):
+    for drawn in _draws(trace, scenario, seed, replications, is_outside(run), redraw):
         summaries.append(drawn.summary())
         frames.append(drawn.requests[[*_MEANS]])
     return Prediction(run, summaries, mean_requests(frames))
@@ -160,8 +160,26 @@ def summaries_over_seeds(
     draws a workload for each replication; None keeps the trace. Replication ``r`` of a seed gives
     ``redraw`` the same number whatever the scenario.
     """
-    draws = _draws(trace, scenario, seed, replications, _is_outside(run), redraw)
+    draws = _draws(trace, scenario, seed, replications, is_outside(run), redraw)
     return (drawn.summary(slo) for drawn in draws)
+
+
+def replication_summary(
+    trace: Trace,
+    scenario: Scenario,
+    number: int,
+    *,
+    seed: int,
+    extrapolate: bool,
+    slo: SLO | None = None,
+    redraw: Redraw | None = None,
+) -> dict[str, Any]:
+    """Return the summary that ``summaries_over_seeds`` yields at the place ``number``.
+
+    ``extrapolate`` says whether its ``run`` was outside of what was measured (``is_outside``).
+    """
+    draws = _draws(trace, scenario, seed, number + 1, extrapolate, redraw, first=number)
+    return next(draws).summary(slo)
 
 
 def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
@@ -195,7 +213,7 @@ def runs_over_seeds(
 ) -> list[Run]:
     """Return runs over drawn coefficients and noise, which are the same for every policy."""
     may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
-    extrapolate = may_leave and _is_outside(run_once(trace, scenario, seed=seed))
+    extrapolate = may_leave and is_outside(run_once(trace, scenario, seed=seed))
     draws = _draws(trace, scenario, seed, replications, extrapolate)
     return [_with_provenance(drawn, scenario) for drawn in draws]
 
@@ -207,9 +225,10 @@ def _draws(
     replications: int,
     extrapolate: bool,
     redraw: Redraw | None = None,
+    first: int = 0,
 ) -> Iterator[Run]:
     extrapolate = extrapolate and not scenario.is_certain()
-    for child in np.random.SeedSequence(seed).spawn(replications + 1)[1:]:
+    for child in np.random.SeedSequence(seed).spawn(replications + 1)[1 + first :]:
         if redraw:
             trace, scenario = redraw(_workload_seed(child))
         yield replicate(trace, scenario, child, draw=True, extrapolate=extrapolate)
@@ -225,7 +244,8 @@ def _with_provenance(run: Run, scenario: Scenario) -> Run:
     return run
 
 
-def _is_outside(run: Run) -> bool:
+def is_outside(run: Run) -> bool:
+    """Return whether step times of a run were extrapolated."""
     return "extrapolated" in run.extra["provenance"]["shares"]
 
 

@@ -116,11 +116,10 @@ def _simulate(
 
 def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
     for place, (label, outcome) in enumerate(outcomes.items()):
-        if not simulations.finished_replications(outcome):
-            for done, _ in enumerate(simulations.replications(outcome), start=1):
-                share = (place + done / REPLICATIONS) / len(outcomes)
-                said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
-                bar.progress(min(1.0, share), said)
+        for done in simulations.replications(outcome):
+            share = (place + done / REPLICATIONS) / len(outcomes)
+            said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
+            bar.progress(min(1.0, share), said)
 
 
 def _sides(outcomes: Mapping[str, SimulatedScenario]) -> dict[str, ScenarioSummaries]:

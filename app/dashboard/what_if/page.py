@@ -12,11 +12,13 @@ from app.dashboard import simulations
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
+from app.dashboard.jobs.turns import Rank
 from app.dashboard.metrics_row import metrics_row, summaries_so_far
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.verdict import Verdict, facts, judge
+from app.dashboard.widgets import end_if_stale, problems_shown
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
 
@@ -44,10 +46,11 @@ def page() -> None:
         _pinning(outcome, baseline)
     answer, words = _answer(None, outcome, baseline), st.empty()
     outcomes = {_NOW: outcome, **({_BEFORE: baseline} if baseline else {})}
-    _distributions(outcomes)
-    _over_time(outcomes)
-    memory = st.container()
-    downloads(outcome.run.requests, "requests")
+    with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):
+        _distributions(outcomes)
+        _over_time(outcomes)
+        memory = st.container()
+        downloads(outcome.run.requests, "requests")
     _LOG.debug("drawn in %.3f s", time.perf_counter() - started_s)
     _replicate(words, outcome, baseline)
     _answer(answer, outcome, baseline)
@@ -124,9 +127,9 @@ def _replicate(
     words: DeltaGenerator, outcome: SimulatedScenario, baseline: SimulatedScenario | None
 ) -> None:
     """Simulate the missing replications; the page stays usable meanwhile."""
-    for one in filter(None, (outcome, baseline)):
-        if not simulations.finished_replications(one):
-            for done, _ in enumerate(simulations.replications(one), start=1):
+    with problems_shown():
+        for one in filter(None, (outcome, baseline)):
+            for done in simulations.replications(one):
                 words.caption(f"Intervals: {done} of {REPLICATIONS} replications ...")
     words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
 

@@ -1,9 +1,15 @@
-"""What pages get of a scenario that cannot be simulated."""
+"""Simulations that sessions share: computed once for all, ended when no session waits for them."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
-from app.dashboard.simulations import simulate
+from app.dashboard import simulations
+from app.dashboard.simulations import finished_replications, replications, simulate
 from app.scenario.scenario_file import ScenarioError, parse_scenario
+from workloads.errors import ServetwinError
 
 
 @pytest.mark.parametrize("achieved", ["overhead_s=1e300", "memory=1e-320"])
@@ -12,3 +18,60 @@ def test_figures_beyond_all_numbers_are_an_error_of_the_scenario(achieved: str) 
     file = parse_scenario(f"server: {server}\nworkload: {{requests: 10}}", "test")
     with pytest.raises(ScenarioError, match="a setting is too large or too small to simulate"):
         simulate(file)
+
+
+def outcome(seed: int) -> simulations.SimulatedScenario:
+    return simulate(parse_scenario(f"workload: {{requests: 500}}\nseed: {seed}", "test"))
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_an_equal_scenario_is_simulated_once_whatever_its_slo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = parse_scenario("workload: {requests: 10}\nseed: 77", "test")
+    other = parse_scenario("workload: {requests: 10}\nseed: 77\nslo: {ttft_ms: 1}", "test")
+    first = simulate(file)
+    monkeypatch.setattr(simulations, "run_once", None)
+    second = simulate(other)
+    assert second.run is first.run
+    assert second.summary["slo_attainment"] < first.summary["slo_attainment"]
+
+
+def test_sessions_that_wait_for_the_same_replications_share_one_job() -> None:
+    shown = outcome(seed=78)
+    with closing(replications(shown)) as first, closing(replications(shown)) as second:
+        assert next(first) >= 1
+        assert next(second) >= 1
+        assert len(simulations._under_way) == 1
+        assert finished_replications(shown) == []
+        assert [*first][-1:] in ([simulations.REPLICATIONS], [])
+    assert len(finished_replications(shown)) == simulations.REPLICATIONS
+    assert list(replications(shown)) == []  # there already
+
+
+def test_replications_stop_when_the_last_session_that_waits_has_moved_on() -> None:
+    shown = outcome(seed=79)
+    first, second = replications(shown), replications(shown)
+    assert next(first) >= 1
+    assert next(second) >= 1
+    (feed,) = [job._feed for job in simulations._under_way.values()]
+    first.close()
+    assert not feed.stopped
+    second.close()
+    assert feed.stopped
+    wait(lambda: feed.under_way == 0)
+    assert len(feed.results) < simulations.REPLICATIONS
+    assert finished_replications(shown) == []
+    assert [*replications(shown)][-1] == simulations.REPLICATIONS  # another session begins anew
+
+
+def test_a_process_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulations, "simulate_replication", int)
+    with pytest.raises(ServetwinError, match=r"^no intervals: int"):
+        list(replications(outcome(seed=80)))

@@ -1,0 +1,47 @@
+"""One replication of a scenario, simulated in a process without Streamlit."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from app.scenario.scenario_file import ScenarioFile
+from sim.experiments.predict import replication_summary
+from sim.experiments.scenario import Scenario
+from workloads.trace import Trace
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """A replication by its number, with the scenario's uploaded trace where it has one.
+
+    ``extrapolate`` says whether the scenario's step times leave what was measured.
+    """
+
+    file: ScenarioFile
+    number: int
+    extrapolate: bool
+    given: Trace | None = None
+
+
+def simulate_replication(one: Replication) -> Summary:
+    """Return its summary. Replication r of a seed draws the same in every scenario (common random
+    numbers), so that common variation cancels in a difference."""
+    file = one.file
+    if one.given:
+        trace = file.workload.trace(file.seed, {file.workload.source: one.given})
+        scenario = file.build(trace)
+    else:
+        trace, scenario = _built(file.model_dump_json())
+    return replication_summary(
+        trace, scenario, one.number, seed=file.seed, extrapolate=one.extrapolate,
+        slo=file.slo.slo(), redraw=file.redraw if file.workload.is_generated else None,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _built(text: str) -> tuple[Trace, Scenario]:
+    file = ScenarioFile.model_validate_json(text)
+    trace = file.workload.trace(file.seed)
+    return trace, file.build(trace)

@@ -1,0 +1,22 @@
+"""What the first user would wait for, done when the server starts."""
+
+from importlib import import_module
+from pathlib import Path
+
+from app.dashboard.jobs.process_pool import shared_pool
+from app.dashboard.jobs.replication import Replication, simulate_replication
+from app.scenario.scenario_file import ScenarioFile
+from sim.experiments.predict import run_once
+
+_PAGES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/page.py"))
+
+
+def warm_up() -> None:
+    """Load the pages, simulate once, and begin the processes, which load what they need."""
+    pool = shared_pool()
+    file = ScenarioFile()
+    pool.submit(pool.free_flag(), simulate_replication, Replication(file, 0, extrapolate=False))
+    for page in _PAGES:
+        import_module(f"app.dashboard.{page}.page")
+    trace = file.workload.trace(file.seed)
+    run_once(trace, file.build(trace), seed=file.seed).summary(file.slo.slo())

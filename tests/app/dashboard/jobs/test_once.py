@@ -1,0 +1,87 @@
+"""Values that sessions share: computed once, by another where the first is ended."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from app.dashboard.jobs.once import Once
+
+
+class Stale(BaseException):
+    """As Streamlit ends a script."""
+
+
+def always() -> None: ...
+
+
+def test_a_value_is_made_once_for_all_that_ask() -> None:
+    once: Once[str, int] = Once(8)
+    begun, go, made = Event(), Event(), []
+
+    def make() -> int:
+        begun.set()
+        assert go.wait(30)
+        made.append(1)
+        return 7
+
+    with ThreadPoolExecutor(8) as sessions:
+        first = sessions.submit(once.get, "a", make, always)
+        assert begun.wait(30)
+        others = [sessions.submit(once.get, "a", make, always) for _ in range(7)]
+        assert once.get("b", lambda: 8, always) == 8  # another value does not wait
+        go.set()
+        assert [each.result(30) for each in (first, *others)] == [7] * 8
+    assert made == [1]
+
+
+def test_where_one_is_ended_the_next_makes_it() -> None:
+    once: Once[str, int] = Once(8)
+    begun, go = Event(), Event()
+
+    def ended() -> int:
+        begun.set()
+        assert go.wait(30)
+        raise Stale
+
+    with ThreadPoolExecutor(2) as sessions:
+        first = sessions.submit(once.get, "a", ended, always)
+        assert begun.wait(30)
+        second = sessions.submit(once.get, "a", lambda: 7, always)
+        go.set()
+        assert isinstance(first.exception(30), Stale)
+        assert second.result(30) == 7
+
+
+def test_a_session_that_has_moved_on_waits_no_longer() -> None:
+    once: Once[str, int] = Once(8)
+    begun, go = Event(), Event()
+
+    def stale() -> None:
+        raise Stale
+
+    def make() -> int:
+        begun.set()
+        assert go.wait(30)
+        return 7
+
+    with ThreadPoolExecutor(1) as sessions:
+        first = sessions.submit(once.get, "a", make, always)
+        assert begun.wait(30)
+        with pytest.raises(Stale):
+            once.get("a", make, stale)
+        go.set()
+        assert first.result(30) == 7
+
+
+def test_the_newest_are_kept() -> None:
+    once: Once[int, int] = Once(2)
+    made = []
+
+    def make(key: int) -> int:
+        made.append(key)
+        return key
+
+    for key in (1, 2, 3, 3, 2, 1):
+        assert once.get(key, lambda key=key: make(key), always) == key  # type: ignore[misc]
+    assert made == [1, 2, 3, 1]

@@ -1,0 +1,34 @@
+"""A replication in a process of its own is the one of a whole prediction."""
+
+import pytest
+
+from app.dashboard.jobs.replication import Replication, Summary, simulate_replication
+from app.scenario.scenario_file import parse_scenario
+from sim.experiments.predict import is_outside, run_once, summaries_over_seeds
+from workloads.sample import sample_trace
+
+SCENARIOS = {
+    "generated": "workload: {requests: 40}",
+    "sample": "workload: {source: sample, requests: 40}\nserver: {profile: base-cpu}",
+    "uploaded": "workload: {source: mine, requests: 40}\nserver: {profile: base-cpu}",
+}
+
+
+def without_speed(summary: Summary) -> Summary:
+    return {name: value for name, value in summary.items() if name != "simulation"}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_each_number_is_its_place_in_the_whole(name: str) -> None:
+    file = parse_scenario(SCENARIOS[name], "test")
+    given = sample_trace() if name == "uploaded" else None
+    trace = file.workload.trace(file.seed, {"mine": given} if given else None)
+    scenario = file.build(trace)
+    run = run_once(trace, scenario, seed=file.seed)
+    whole = summaries_over_seeds(
+        trace, scenario, run, seed=file.seed, replications=3, slo=file.slo.slo(),
+        redraw=file.redraw if name == "generated" else None,
+    )  # fmt: skip
+    one = [simulate_replication(Replication(file, n, is_outside(run), given)) for n in (0, 1, 2)]
+    assert [without_speed(found) for found in one] == [without_speed(found) for found in whole]
+    assert one[0]["ttft_s"] != one[1]["ttft_s"]

@@ -1,0 +1,21 @@
+"""What the server does before it listens."""
+
+from pathlib import Path
+
+import pytest
+
+from app.dashboard import warm_up as warming
+from app.dashboard.jobs.process_pool import shared_pool
+from app.dashboard.warm_up import warm_up
+from tests.support.paths import ROOT
+
+
+def test_every_page_is_loaded_and_the_processes_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(warming, "import_module", loaded.append)
+    warm_up()
+    pages = Path(ROOT, "app/dashboard").glob("*/page.py")
+    assert loaded == sorted(f"app.dashboard.{page.parent.name}.page" for page in pages)
+    assert shared_pool().submit(shared_pool().free_flag(), int, "7").result(60) == 7
