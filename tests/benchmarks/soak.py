@@ -1,0 +1,212 @@
+"""A soak of the engine's server: ``python -m tests.benchmarks.soak``.
+
+Serves one batching x memory x prefix after the other, sends mixed requests with bursts and two
+kills of the core, and checks that every request was answered or told why not, that no KV memory is
+held afterwards, that memory does not grow after the warm-up, and that no 5xx but 503 came.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import httpx
+import numpy as np
+import typer
+
+from engine.core.step_log import read_step_log
+from tests.benchmarks.soak_clients import Ending, IdleConnections, Target, ask_longest, one_client
+
+SERVERS = [
+    ("static", "contiguous", False), ("continuous", "contiguous", False),
+    ("continuous", "paged", False), ("continuous", "paged", True), ("chunked", "paged", True),
+    ("prefill-first", "paged", True),
+]  # fmt: skip
+IDLE_CONNECTIONS = 1000
+BURST = 150
+"""Requests at once, more than the queue takes."""
+BURSTS = 3
+AT_A_TIME = 24
+MAX_SEQS = 8
+WARM_UP_BURSTS = 3
+WARM_UP = 0.4
+"""Share of a server's requests before its memory counts."""
+MOST_GROWTH = 0.05
+KILLED = (1, 4)
+"""The servers whose core is killed, half way."""
+SMALL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32", "LRU_CACHE_CAPACITY": "32"}
+"""Torch keeps a kernel for each of the last 1,024 shapes, and takes hours to have met so many; with
+these the memory has its final size after the warm-up, so that a leak shows."""
+
+
+@dataclass
+class Soak:
+    """One server under load: what became of its requests, and what was wrong."""
+
+    port: int
+    pid: int
+    ends: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def note(self, client: str, ending: Ending) -> None:
+        """Count an ending; remember one that must not be."""
+        self.ends[ending.outcome] += 1
+        bad = [status for status in ending.statuses if status >= 500 and status != 503]
+        if ending.outcome == "LOST" or bad:
+            self.wrong.append(f"{client}: {ending.outcome} {ending.statuses}")
+
+    def get(self, path: str) -> httpx.Response:
+        """Ask the server for something small."""
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False, timeout=30)
+
+    def facts(self) -> dict[str, Any]:
+        """What the core says about itself."""
+        found: dict[str, Any] = self.get("/servetwin/engine").json()
+        return found
+
+    def resident_mib(self) -> dict[int, float]:
+        """Memory of the HTTP process and of the core, by process id."""
+        pids = (self.pid, int(self.facts()["process_id"]))
+        pages = {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids}
+        return {pid: count * os.sysconf("SC_PAGE_SIZE") / (1 << 20) for pid, count in pages.items()}
+
+    async def load(self, requests: int, seconds: float, seed: int, kill: bool) -> None:
+        """Send the requests evenly over so many seconds, with bursts among them."""
+        facts = await asyncio.to_thread(self.facts)
+        target = Target(self.port, facts["vocab_size"], facts["max_model_len"])
+        rngs, places = np.random.default_rng(seed).spawn(requests), asyncio.Semaphore(AT_A_TIME)
+        warm: dict[int, float] = {}
+        async with IdleConnections(target, IDLE_CONNECTIONS), asyncio.TaskGroup() as running:
+            await self.warm_up(np.random.default_rng(seed + 1), target)
+            begin_s = time.monotonic()
+            for number, rng in enumerate(rngs):
+                running.create_task(self.send(rng, target, places))
+                if number in _places(requests, BURSTS):
+                    running.create_task(self.burst(rng.spawn(BURST), target))
+                if kill and number == requests // 2:
+                    await asyncio.to_thread(self.kill_core)
+                if number == int(WARM_UP * requests):
+                    warm = await asyncio.to_thread(self.resident_mib)
+                due_s = begin_s + seconds * number / requests
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        await asyncio.to_thread(self.check_the_end, warm)
+
+    async def warm_up(self, rng: np.random.Generator, target: Target) -> None:
+        """Let every part of the server take the most memory that it may need."""
+        for _ in range(WARM_UP_BURSTS):
+            longest = [ask_longest(client, target) for client in rng.spawn(2 * MAX_SEQS)]
+            for ending in await asyncio.gather(*longest):
+                self.note("ask_longest", ending)
+            await self.burst(rng.spawn(BURST), target)
+
+    async def send(
+        self, rng: np.random.Generator, target: Target, places: asyncio.Semaphore
+    ) -> None:
+        """Be one client, when there is a place."""
+        async with places:
+            self.note(*await one_client(rng, target))
+
+    async def burst(self, rngs: list[np.random.Generator], target: Target) -> None:
+        """Be many clients at once, and wait for all."""
+        places = asyncio.Semaphore(len(rngs))
+        async with asyncio.TaskGroup() as running:
+            for rng in rngs:
+                running.create_task(self.send(rng, target, places))
+
+    def kill_core(self) -> None:
+        """Kill the core, and wait for the next one."""
+        pid = self.facts()["process_id"]
+        os.kill(pid, signal.SIGKILL)
+        self.ends["kills"] += 1
+        self.wait_for(
+            "/servetwin/engine",
+            lambda answer: answer.status_code == 200 and answer.json()["process_id"] != pid,
+        )
+
+    def check_the_end(self, warm: dict[int, float]) -> None:
+        """Check that nothing is held and that memory has not grown since ``warm``."""
+        self.wait_for("/metrics", lambda answer: all(
+            f"vllm:{name}{{" in answer.text and answer.text.split(f"vllm:{name}{{")[1]
+            .split("} ")[1].startswith("0.0\n")
+            for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
+        ))  # fmt: skip
+        for pid, now_mib in self.resident_mib().items():
+            before_mib = warm.get(pid, now_mib)
+            part = "HTTP" if pid == self.pid else "core"
+            typer.echo(f"  {part} process: {before_mib:.1f} MiB warm, {now_mib:.1f} MiB at the end")
+            if now_mib > before_mib * (1 + MOST_GROWTH):
+                self.wrong.append(f"{part} process grew from {before_mib:.1f} to {now_mib:.1f} MiB")
+
+    def wait_for(self, path: str, holds: Any) -> None:
+        """Wait until an answer is as it should be."""
+        for _ in range(300):
+            answer = self.get(path)
+            if holds(answer):
+                return
+            time.sleep(0.2)
+        self.wrong.append(f"{path} is not as it should be: {answer.text[:2000]}")
+
+
+@contextmanager
+def served(batching: str, kv: str, prefix: bool, step_log: Path) -> Iterator[Soak]:
+    """A server of the tiny model."""
+    options = ["--batching", batching, "--kv", kv, "--queue-limit", "100",
+               "--max-seqs", str(MAX_SEQS), "--kv-tokens", "8192", "--max-model-len", "1024", "--step-log", str(step_log),
+               "--prefix-cache" if prefix else "--no-prefix-cache"]  # fmt: skip
+    command = [sys.executable, "-m", "app.cli", "serve", "--model", "tiny", "--port", "0", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SMALL_CACHES}
+    ) as process:
+        assert process.stdout
+        soak = Soak(int(process.stdout.readline().split("/v1")[0].rpartition(":")[2]), process.pid)
+        try:
+            yield soak
+        finally:
+            process.terminate()
+            if code := process.wait(60):
+                soak.wrong.append(f"the server ended with code {code}")
+            steps = read_step_log(step_log)[1]
+            if [record.step for record in steps] != list(range(len(steps))):
+                soak.wrong.append("the step log does not count its steps")
+
+
+def main(
+    requests: Annotated[int, typer.Option(help="In all.")] = 20_000,
+    minutes: Annotated[float, typer.Option(help="At least, in all.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the requests.")] = 0,
+) -> None:
+    """Soak each server; exit with 1 where anything was wrong."""
+    wrong, ends = [], Counter[str]()
+    with TemporaryDirectory() as folder:
+        for number, (batching, kv, prefix) in enumerate(SERVERS):
+            name = f"{batching}, {kv}{', prefix cache' if prefix else ''}"
+            with served(batching, kv, prefix, Path(folder) / f"{number}.jsonl") as soak:
+                share_s = 60 * minutes / len(SERVERS)
+                load = soak.load(requests // len(SERVERS), share_s, seed + number, number in KILLED)
+                asyncio.run(load)
+            typer.echo(f"{name}: {json.dumps(soak.ends)}")
+            wrong += [f"{name}: {problem}" for problem in soak.wrong]
+            ends += soak.ends
+    typer.echo(f"all: {json.dumps(ends)}")
+    for problem in wrong[:20]:
+        typer.echo(f"WRONG {problem}")
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _places(requests: int, bursts: int) -> set[int]:
+    """The requests beside which a burst is sent."""
+    return {requests * (number + 1) // (bursts + 1) for number in range(bursts)}
+
+
+if __name__ == "__main__":
+    typer.run(main)
