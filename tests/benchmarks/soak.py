@@ -160,9 +160,11 @@ class Soak:
 @contextmanager
 def served(batching: str, kv: str, prefix: bool, step_log: Path) -> Iterator[Soak]:
     """A server of the tiny model."""
-    options = ["--batching", batching, "--kv", kv, "--queue-limit", "100",
-               "--max-seqs", str(MAX_SEQS), "--kv-tokens", "8192", "--max-model-len", "1024", "--step-log", str(step_log),
-               "--prefix-cache" if prefix else "--no-prefix-cache"]  # fmt: skip
+    options = [
+        "--batching", batching, "--kv", kv, "--prefix-cache" if prefix else "--no-prefix-cache",
+        "--queue-limit", "100", "--max-seqs", str(MAX_SEQS), "--kv-tokens", "8192",
+        "--max-model-len", "1024", "--step-log", str(step_log),
+    ]  # fmt: skip
     command = [sys.executable, "-m", "app.cli", "serve", "--model", "tiny", "--port", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SMALL_CACHES}
