@@ -5,6 +5,7 @@ Laws: nothing is raised but what the reader expects; however the network cuts th
 its tokens and its failure are the same; and all that comes of it can be written to a run folder.
 """
 
+import gzip
 import json
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ LONG = 3000
 BYTE_BY_BYTE = 4
 """One of so many shorter ones is."""
 LARGEST = 2**63
+GZIP = httpx.Headers({"content-encoding": "gzip"})
 ASKED = Request("r", 0.0, 7, 4)
 
 
@@ -148,6 +150,7 @@ def check_body(body: bytes) -> None:
     first = seen(next(cuttings))
     for pieces in cuttings:
         assert seen(pieces) == first
+    _check_compressed(body, first)
     exchange = Exchange(0, [(5, body)] if body else [], headers=httpx.Headers())
     send = ScheduledRequest(0.0, ASKED, b"")
     rows, messages = request_rows([send], [exchange], 0, "")
@@ -159,10 +162,18 @@ def check_body(body: bytes) -> None:
     assert 0 <= rows[0]["first_chunk_tokens"] <= max(rows[0]["output_tokens"], 1)
 
 
-def seen(pieces: list[bytes]) -> tuple[object, ...]:
+def _check_compressed(body: bytes, first: tuple[object, ...]) -> None:
+    """Read a compressed body, which tells the same, and a broken one, which raises nothing."""
+    rng = np.random.default_rng(crc32(body))
+    packed = gzip.compress(body, 1)
+    assert seen([piece for piece in _pieces(rng, packed) if piece], GZIP) == first
+    seen([mutated_bytes(rng, packed) or b"x"], GZIP)
+
+
+def seen(pieces: list[bytes], headers: httpx.Headers | None = None) -> tuple[object, ...]:
     """All that is read of a body but its stamps, with some pieces read ahead."""
     reads = RecordedReads()
-    exchange = Exchange(0, reads)
+    exchange = Exchange(0, reads, headers=headers)
     reader = StreamReader(exchange)
     for stamp_ns, piece in enumerate(pieces, 1):
         reads.add(stamp_ns, piece)
