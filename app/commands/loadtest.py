@@ -241,6 +241,7 @@ class _LoadTest:
         watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
         with watching as watch, live_file(self.live) as show:
             run = _run(endpoint, self.trace, self.sending, show)
+        run.as_csv = self.load.csv
         run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
         run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
         if note := prompt_lengths_note(run.requests, *self._counted(endpoint, run)):

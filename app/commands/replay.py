@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import TRACE, Json, Overwriting, RunFolder
+from app.scenario.common_options import TRACE, Csv, Json, Overwriting, RunFolder
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -49,6 +49,7 @@ def replay(
         int | None, Option(help="Seed of every random stream: the scenario's, or 0.")
     ] = None,
     out: RunFolder = None,
+    csv: Csv = False,
     as_json: Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
@@ -57,8 +58,10 @@ def replay(
     from app.scenario.scenarios import build_scenario, scenario_record
     from app.text.provenance import outside_warning
     from sim.experiments.predict import run_once
-    from sim.records.run import machine_facts
+    from sim.records.run import RunError, machine_facts
 
+    if csv and (compare or out is None):
+        raise RunError("--csv: give --out, the folder for it, and no --compare")
     file = read_scenario(scenario) if scenario else None
     seed = seed if seed is not None else file.seed if file else 0
     both = ReplayScenario(file, options.with_trace(trace, seed))
@@ -79,7 +82,7 @@ def replay(
                 on_arrival=advance,
             )  # fmt: skip
         run.scenario = scenario_record(requests, found, record, seed)
-        run.meta = machine_facts()
+        run.meta, run.as_csv = machine_facts(), csv
         with saved_if_asked(run, claim.begin() if claim else None) as folder:
             summary = run.summary(file.slo.slo() if file else None)
             count = _affordable(run, replications)

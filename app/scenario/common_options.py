@@ -25,6 +25,7 @@ Recorded = Annotated[
         help="Instead of a live endpoint: a run folder of loadtest import, or of a load test.",
     ),
 ]
+Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from typer import Option
 
 from app.scenario.cluster_options import ClosedLoop
+from app.scenario.common_options import Csv
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.levels.level_sweep_options import NO_SWEEP, LevelSweepOptions, SweepChoice
 from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
@@ -89,6 +90,7 @@ class LoadChoice:
     sweep: LevelSweepOptions = NO_SWEEP
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None
+    csv: Csv = False
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ import yaml
 
 from policies.step_record import StepRecord
 from sim.records.metrics import MEANINGS, SLO, summarize
+from sim.records.requests_csv import requests_csv
 from sim.records.run_folder import SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
 
@@ -112,6 +113,8 @@ class Run:
     extra: dict[str, Any] = field(default_factory=dict)
     records: list[StepRecord] = field(default_factory=list)
     """Every step of a simulation with ``keep_records``; not written to the folder."""
+    as_csv: bool = False
+    """Whether the folder also has the requests as CSV."""
     pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
     handovers: pd.DataFrame = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
 
@@ -132,6 +135,7 @@ class Run:
         """Yield the files of the run folder, the summary last."""
         yield SUMMARY, None  # An old summary would say that the new files are complete.
         yield "requests.parquet", self.requests.to_parquet(index=False)
+        yield "requests.csv", requests_csv(self.requests) if self.as_csv else None
         yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()
         yield "scenario.yaml", yaml.safe_dump(self.scenario, sort_keys=False).encode()
         yield "steps.parquet", self.steps.to_parquet(index=False)
