@@ -77,7 +77,7 @@ class StreamReader:
 
     def _take_decoded(self) -> None:
         try:
-            for stamp_ns, data in _decoded(self._exchange):
+            for stamp_ns, data in decoded(self._exchange):
                 self._take(ReadSpan(data, [stamp_ns], [len(data)]))
         except httpx.DecodingError as error:
             self.stream.failure = Failure("broken_stream", redact(str(error)))
@@ -128,8 +128,11 @@ def _encoding(exchange: Exchange) -> str | None:
     return exchange.headers.get("content-encoding") if exchange.headers else None
 
 
-def _decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
-    """Yield the pieces without their content-encoding, decoded by httpx."""
+def decoded(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
+    """Yield the pieces without their content-encoding, decoded by httpx.
+
+    Raises ``httpx.DecodingError`` for what is broken, or unpacks to more than a server may answer.
+    """
     encoding = _encoding(exchange)
     if not encoding:
         yield from exchange.reads

@@ -14,6 +14,7 @@ from loadtest.dialects.native_event import fields_of
 from loadtest.http.exchange import Exchange, Failure, error_message
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.redaction import hide_secrets, redact
+from loadtest.stream.stream_reader import decoded
 from loadtest.stream.token_events import TokenStream
 
 _START_CHARACTERS = 80
@@ -76,7 +77,7 @@ class WholeAnswerReader:
         """Take what the body says; return what is wrong with it."""
         reads = list(self._exchange.reads)
         try:
-            body = _decoded(self._exchange, b"".join(data for _, data in reads))
+            body = b"".join(data for _, data in decoded(self._exchange))
         except httpx.DecodingError as error:
             return Failure("broken_stream", redact(str(error)))
         self.stream.ended_ns = reads[-1][0] if reads else None
@@ -85,7 +86,7 @@ class WholeAnswerReader:
     def _take_embedding(self, body: bytes) -> Failure | None:
         """Take the usage; a vector has thousands of figures, which are not parsed."""
         if usage := _USAGE.search(body):
-            self.stream.usage = json.loads(usage[1])
+            self.stream.usage = _json_object(usage[1]) or {}
         if _VECTOR.search(body) and body.count(b"{") == body.count(b"}"):
             self.stream.finished = self.stream.done = True
             return None
@@ -128,10 +129,3 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
-
-
-def _decoded(exchange: Exchange, body: bytes) -> bytes:
-    encoding = exchange.headers.get("content-encoding") if exchange.headers else None
-    if not encoding:
-        return body
-    return httpx.Response(200, headers={"content-encoding": encoding}, content=body).content

@@ -8,7 +8,7 @@ its tokens and its failure are the same; and all that comes of it can be written
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from zlib import crc32
 
@@ -20,7 +20,8 @@ from loadtest.http.http_parser import ResponseParser
 from loadtest.http.recorded_reads import RecordedReads
 from loadtest.plan.schedule import ScheduledRequest
 from loadtest.report.rows import request_rows
-from loadtest.stream.stream_reader import StreamReader, TokenStream
+from loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
+from loadtest.stream.whole_answer import WholeAnswerReader
 from tests.fuzz.campaign import command_line
 from tests.fuzz.mutation import JsonValue, mutated_bytes, mutated_json
 from workloads.request import Request
@@ -64,6 +65,7 @@ EVENTS: list[JsonValue] = [
     {"content": "a", "stop": False, "tokens": [4], "tokens_predicted": 1},
     {"content": "", "stop": True, "tokens_predicted": 3, "timings": {"cache_n": 1}},
     {"text_output": "a", "model_name": "m"},
+    {"object": "list", "data": [{"embedding": [0.5, -1]}], "usage": {"prompt_tokens": 7}},
     {"model": "m", "response": "a", "done": False},
     {"model": "m", "done": True, "prompt_eval_count": 7, "eval_count": 2},
 ]
@@ -151,9 +153,22 @@ def check_body(body: bytes) -> None:
     for pieces in cuttings:
         assert seen(pieces) == first
     _check_compressed(body, first)
-    exchange = Exchange(0, [(5, body)] if body else [], headers=httpx.Headers())
+    for read in (read_stream, _whole_text, _whole_embedding):
+        _check_row(Exchange(0, [(5, body)] if body else []), read)
+
+
+def _whole_text(exchange: Exchange) -> TokenStream:
+    return WholeAnswerReader(exchange, embedding=False).end()
+
+
+def _whole_embedding(exchange: Exchange) -> TokenStream:
+    return WholeAnswerReader(exchange, embedding=True).end()
+
+
+def _check_row(exchange: Exchange, read: Callable[[Exchange], TokenStream]) -> None:
+    """Check that the row of an answer can be written, and that its counts fit each other."""
     send = ScheduledRequest(0.0, ASKED, b"")
-    rows, messages = request_rows([send], [exchange], 0, "")
+    rows, messages = request_rows([send], [exchange], 0, "", read)
     json.dumps(messages, ensure_ascii=False).encode()
     for name, value in rows[0].items():
         assert not isinstance(value, int) or abs(value) < LARGEST, name

@@ -130,3 +130,16 @@ def test_bytes_are_dropped_once_they_are_read() -> None:
     assert reader.pieces
     assert list(exchange.reads) == []
     assert reader.end().prompt_tokens == 7
+
+
+def test_a_usage_that_is_no_json_is_none() -> None:
+    body = b'{"usage": {"prompt_tokens: 7}, "data": [{"embedding": [0.5]}]}'
+    answer = WholeAnswerReader(exchange_of(body), embedding=True).end()
+    assert (answer.failure, answer.usage) == (None, {})
+
+
+def test_what_it_unpacks_to_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.stream.stream_reader.BODY_LIMIT", 10_000)
+    body = gzip.compress(b" " * 10_001)
+    answer = WholeAnswerReader(exchange_of(body, encoding="gzip"), embedding=False).end()
+    assert answer.failure == Failure("broken_stream", "more than 0 MiB in one answer")
