@@ -10,7 +10,7 @@ import numpy as np
 
 from loadtest.http.exchange import Exchange, Failure
 from loadtest.plan.schedule import ScheduledRequest
-from loadtest.redaction import hide_secrets, redact
+from loadtest.redaction import HIDDEN, hide_secrets, redact
 from loadtest.stream.buffered_answer import is_buffered
 from loadtest.stream.stream_reader import TokenStream, read_stream
 from loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
@@ -83,13 +83,21 @@ def _row(
         "first_sure_s": _since(zero_ns, stream.first_sure_ns),
         "first_output_s": _since(zero_ns, stream.first_output_ns),
         "chunk_s": chunk_s,
-        "response_id": hide_secrets(stream.response_id, _ID_LENGTH),
+        "response_id": _response_id(send, stream),
         "attempts": exchange.attempts,
         "cached_told": stream.cached_told,
         "usage_doubt": doubt,
         "buffered": is_buffered(stream, exchange.sent_ns),
         "model": send.model,
     }
+
+
+def _response_id(send: ScheduledRequest, stream: TokenStream) -> str:
+    """Return the server's name of the answer without secrets; those of one request as they are."""
+    found = stream.response_id
+    for value in (send.request.headers or {}).values():
+        found = found.replace(value, HIDDEN)
+    return hide_secrets(found, _ID_LENGTH)
 
 
 def _since(zero_ns: int, stamp_ns: int | None) -> float:

@@ -12,6 +12,7 @@ from loadtest.credentials import carried_variables
 from loadtest.endpoint import Endpoint
 from loadtest.options import LoadOptions
 from loadtest.plan.schedule import ClockZero
+from loadtest.redaction import redact
 from loadtest.run.node_clock import NodeClock, measure_clock
 from loadtest.run.ray_worker import RayWorker
 from loadtest.run.worker import WorkerJob
@@ -76,7 +77,7 @@ class RayLink:
         except self._ray.exceptions.RayActorError:
             return None
         except self._ray.exceptions.RayError as error:
-            reason = " ".join(str(error).split())[-200:]
+            reason = redact(str(error))[-200:]
             raise LoadTestError(f"--workers ray: an actor failed: {reason}") from error
 
 

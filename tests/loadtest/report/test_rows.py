@@ -1,0 +1,18 @@
+"""The rows of a load test: what a server repeats of a request's own headers is hidden."""
+
+from loadtest.http.exchange import Exchange
+from loadtest.plan.schedule import ScheduledRequest
+from loadtest.report.rows import request_rows
+from tests.support.loadtest_server import event
+from workloads.request import Request
+
+KEY = "sk-very-secret-0123456789"
+
+
+def test_the_header_of_one_request_is_no_name_of_an_answer() -> None:
+    request = Request("r", 0.0, 5, 1, headers={"X-Key": KEY})
+    answer = event(id=f"cmpl-{KEY}", choices=[{"text": "a", "finish_reason": "stop"}])
+    rows, _ = request_rows(
+        [ScheduledRequest(0.0, request, b"")], [Exchange(0, [(1, answer)])], 0, ""
+    )
+    assert rows[0]["response_id"] == "cmpl-***"
