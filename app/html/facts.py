@@ -119,7 +119,7 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
     good = verdict == "client ok"
     because = f": the latencies hold the client's own ({limits})" if limits else ""
     yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
-    for line in outage_lines(delivery.get("outages", [])):
+    for line in (*delivery.get("token_doubts", ()), *outage_lines(delivery.get("outages", []))):
         yield element("div", line, class_="bad")
     if stopped := delivery.get("stopped"):
         yield element("div", f"stopped early: {stopped}", class_="bad")

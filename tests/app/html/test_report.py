@@ -224,6 +224,12 @@ def test_a_client_that_was_the_limit_is_said_first(folders: Path) -> None:
     assert page.text.index("client limited") < page.text.index("Latency and throughput")
 
 
+def test_what_cannot_be_believed_is_said(folders: Path) -> None:
+    run = load_run(folders / "alike")
+    run.extra["delivered"] |= {"token_doubts": ["ANSWER BUFFERED for 5 of 5 requests"]}
+    assert "ANSWER BUFFERED for 5 of 5 requests" in Page(render_html([NamedRun("r", run)], [])).text
+
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\"'"
 
 
