@@ -26,7 +26,8 @@ def compare(
 ) -> None:
     """Say whether RUNs are worse than a BASELINE of the same load by more than is allowed.
 
-    All runs of a side count together. What is faster than the baseline holds.
+    All runs of a side count together. What is faster than the baseline holds. Without --gate the
+    same requests may have gone to another model, or with other bodies; the report says so.
     """
     from app.text.report_folders import runs_by_folder
     from loadtest.report.comparison import EXIT_CODES
@@ -38,7 +39,7 @@ def compare(
         {str(folder): run for folder, run in runs_by_folder(folders).items()}
         for folders in ([first, *options.baseline], candidates)
     )
-    found = judge(baselines, judged, limits)
+    found = judge(baselines, judged, limits, asked_alike=gate)
     typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
     if gate and (code := EXIT_CODES[found.outcome]):
         raise typer.Exit(code)

@@ -15,7 +15,7 @@ limit themselves, nothing can be told.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from itertools import chain, product
 from statistics import fmean
 from typing import Any
 
@@ -31,7 +31,7 @@ from loadtest.report.comparison import (
     verdict,
 )
 from loadtest.report.error_interval import RelativeVariance, ratio_interval, variance_within
-from loadtest.report.same_load import broke_off, require_same_load
+from loadtest.report.same_load import broke_off, endpoint_differences, require_same_load
 from sim.records.metrics import figure, measured
 from sim.records.run import Run, RunKind
 from workloads.errors import LoadTestError, did_you_mean
@@ -86,6 +86,8 @@ class Gate:
     baselines: int
     runs: int
     doubts: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    """What was asked of the endpoints otherwise, where that is allowed."""
 
     @property
     def outcome(self) -> Outcome:
@@ -129,19 +131,25 @@ def judge(
     baselines: Mapping[str, Run],
     runs: Mapping[str, Run],
     limits: Mapping[str, float] = GATE_LIMITS,
+    *,
+    asked_alike: bool = True,
 ) -> Gate:
     """Judge runs against baselines of the same load; both by the name that a message gives them.
 
-    Raises ``LoadTestError`` for runs that cannot be compared: another trace, rate or setting.
+    Unless they must be ``asked_alike``, the same requests may have gone to another model or API, or
+    with other bodies. Raises ``LoadTestError`` for runs that cannot be compared: another trace,
+    rate or setting.
     """
     (first, reference), *others = [*baselines.items(), *runs.items()]
     for name, run in others:
-        require_same_load(first, reference, name, run)
+        require_same_load(first, reference, name, run, asked_alike=asked_alike)
+    both = [endpoint_differences(first, reference, name, run) for name, run in others]
     ours, theirs = list(baselines.values()), list(runs.values())
     metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
-    return Gate(rows, reference.kind, len(ours), len(theirs), doubts)
+    differences = tuple(chain.from_iterable(both)) if reference.kind == "loadtest" else ()
+    return Gate(rows, reference.kind, len(ours), len(theirs), doubts, differences)
 
 
 def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[str]:

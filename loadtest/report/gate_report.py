@@ -56,6 +56,7 @@ def gate_in_words(gate: Gate) -> list[str]:
                 f"Cannot tell: {sides}, the interval of the change of {named} has both what is "
                 "allowed and what is not; more runs, or longer ones, narrow it."
             ]
+    said += [f"Note: the endpoints were asked otherwise: {one}." for one in gate.differences]
     said += [f"Note: {ONE_BASELINE}."] if gate.baselines == 1 and gate.kind == "loadtest" else []
     return [line for sentence in said for line in textwrap.wrap(sentence, WIDTH)]
 

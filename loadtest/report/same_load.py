@@ -1,7 +1,7 @@
 """Whether two runs had the same load: requests, rate and settings."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sim.records.run import Run
 from workloads.errors import LoadTestError
@@ -28,18 +28,45 @@ _SETTINGS = {
 
 
 def require_same_settings(
-    name: str, scenario: Mapping[str, Any], other: str, theirs: Mapping[str, Any]
+    name: str,
+    scenario: Mapping[str, Any],
+    other: str,
+    theirs: Mapping[str, Any],
+    *,
+    asked_alike: bool = True,
 ) -> None:
-    """Raise ``LoadTestError`` naming the first setting that differs between two load tests."""
+    """Raise ``LoadTestError`` naming the first setting that differs between two load tests.
+
+    Unless they must be ``asked_alike``, settings of the endpoint may differ.
+    """
+    for said in _differences(name, scenario, other, theirs):
+        if asked_alike or said.place[0] != "endpoint":
+            raise LoadTestError(f"{said.text}; give the same load and options to both")
+
+
+def endpoint_differences(name: str, run: Run, other: str, theirs: Run) -> list[str]:
+    """Return what two load tests asked of their endpoints otherwise: model, API, body."""
+    found = _differences(name, run.scenario, other, theirs.scenario)
+    return [said.text for said in found if said.place[0] == "endpoint"]
+
+
+class _Difference(NamedTuple):
+    """A setting that differs: where it stands, and a text that says so."""
+
+    place: tuple[str, ...]
+    text: str
+
+
+def _differences(
+    name: str, scenario: Mapping[str, Any], other: str, theirs: Mapping[str, Any]
+) -> Iterator[_Difference]:
     for setting, place in _SETTINGS.items():
         ours, yours = _at(scenario, place), _at(theirs, place)
         if place[:2] == ("endpoint", "options"):  # a run of an older version has none
             ours, yours = ours or None, yours or None
         if ours != yours:
-            raise LoadTestError(
-                f"{other}: {setting} {_shown(yours)}, but {_shown(ours)} in {name}; give the same "
-                "load and options to both"
-            )
+            text = f"{other}: {setting} {_shown(yours)}, but {_shown(ours)} in {name}"
+            yield _Difference(place, text)
 
 
 def _at(scenario: Mapping[str, Any], place: Sequence[str]) -> Any:
@@ -53,10 +80,13 @@ def _shown(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def require_same_load(name: str, run: Run, other: str, theirs: Run) -> None:
+def require_same_load(
+    name: str, run: Run, other: str, theirs: Run, *, asked_alike: bool = True
+) -> None:
     """Raise ``LoadTestError`` where two runs differ in their requests, rate or settings.
 
-    Of a run that was broken off only the settings are compared.
+    Unless they must be ``asked_alike``, settings of the endpoint may differ. Of a run that was
+    broken off only the settings are compared.
     """
     if run.kind != theirs.kind:
         raise LoadTestError(
@@ -64,7 +94,7 @@ def require_same_load(name: str, run: Run, other: str, theirs: Run) -> None:
             "judge a prediction"
         )
     if run.kind == "loadtest":
-        require_same_settings(name, run.scenario, other, theirs.scenario)
+        require_same_settings(name, run.scenario, other, theirs.scenario, asked_alike=asked_alike)
     if broke_off(run) or broke_off(theirs):
         return
     times = [

@@ -136,13 +136,28 @@ def test_what_times_tokens_takes_no_embeddings(command: str) -> None:
     assert "--api embeddings: has no tokens to time; only servetwin loadtest sends it" in line
 
 
-def test_runs_with_other_bodies_are_not_compared(url: str, tmp_path: Path) -> None:
+def test_runs_with_other_bodies_are_compared_and_no_gate_passes_them(
+    url: str, tmp_path: Path
+) -> None:
     for name, options in (("a", []), ("b", ["--no-stream"]), ("c", ["--sampling", "top_k=2"])):
         assert servetwin("loadtest", url, *LOAD, *options, "--out", tmp_path / name).code == 0
     line = refused("compare", tmp_path / "a", tmp_path / "b", "--gate")
     assert "whole answers True, but none in" in line
     line = refused("compare", tmp_path / "a", tmp_path / "c", "--gate")
     assert "sampling {'top_k': 2}, but none in" in line
+    done = servetwin("compare", tmp_path / "a", tmp_path / "b")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "Note: the endpoints were asked otherwise:" in said
+    assert "whole answers True, but none in" in said
+    shown = {line[:18].rstrip(): line for line in done.out.splitlines()}
+    assert "-" in shown["TTFT mean"].split(), "undefined without a stream"
+    other = servetwin("compare", tmp_path / "a", tmp_path / "c", "--json")
+    found = json.loads(other.out)
+    assert len(found["differences"]) == 1
+    assert "sampling" in found["differences"][0]
+    (ttft,) = (row for row in found["metrics"] if row["metric"] == "ttft_s.mean")
+    assert ttft["low"] < ttft["change"] < ttft["high"]
 
 
 def _answers_parts(body: Mapping[str, Any]) -> list[bytes]:
