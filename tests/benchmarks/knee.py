@@ -2,9 +2,11 @@
 
 ``python -m tests.benchmarks.knee --trials 2`` serves the bundled engine with the step times of a
 profile (process, HTTP, scheduler and load tests are real; a busy machine cannot change the steps),
-and searches the knee with ``servetwin loadtest --sweep slo``. Each trial has a trace and noise of
-its own. The simulator's knee is the mean over draws of the noise on the very same trace. Beside it:
-the completions per second with all requests at once, which ``verify`` calls the capacity.
+and searches the knee with ``servetwin loadtest --sweep slo``. With ``--real base`` the engine
+computes that model, and is first calibrated as ``servetwin verify`` does it. Each trial has a trace
+and noise of its own. The simulator's knee is the mean over draws of the noise on the very same
+trace. Beside it: the completions per second with all requests at once, which ``verify`` calls the
+capacity.
 
 Wanted of every trial: both within 5 %. Some 10 minutes a trial; let nothing else run.
 """
@@ -20,12 +22,18 @@ from typing import Annotated, Any
 
 import typer
 
+from app.scenario.engine_options import EngineChoice
 from app.scenario.load_options import LoadChoice
+from app.twin.engines import LiveEngine
+from app.twin.step_log_calibration import StepLogCalibrator
+from app.twin.verification import STEP_LOG_ROUNDS
 from loadtest.report.slo import parse_slo
+from policies.config import PolicyConfig
 from sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
 from sim.experiments.scenario import Scenario
-from sim.step_times.profile import load_profile
-from tests.benchmarks.black_box import say, served
+from sim.step_times.profile import Profile, load_profile
+from tests.benchmarks.black_box import say
+from tests.benchmarks.power import engine
 from workloads.native import write_trace
 from workloads.trace import Trace
 
@@ -43,9 +51,8 @@ def trace_of(seed: int, requests: int) -> Trace:
     ).trace()  # fmt: skip
 
 
-def simulated_knee_per_s(trace: Trace, profile: str) -> float:
+def simulated_knee_per_s(trace: Trace, server: Profile) -> float:
     """The capacity for the SLO on the fitted step times, over draws of their noise."""
-    server = load_profile(profile)
     scenario = Scenario(server.policy_config(), server)
     target = SLOTarget(parse_slo(SLO), WANTED)
     found = (
@@ -53,6 +60,13 @@ def simulated_knee_per_s(trace: Trace, profile: str) -> float:
         for seed in range(NOISE_SEEDS)
     )
     return fmean(capacity.rate_per_s.value for capacity in found)
+
+
+def calibrated(live: LiveEngine, trace: Trace, seed: int) -> Profile:
+    """The profile of an engine, by its step log."""
+    calibrator = StepLogCalibrator(live, seed, lambda line: None)
+    calibrator.identify(STEP_LOG_ROUNDS, trace)
+    return calibrator.profile()
 
 
 def swept(url: str, trace: Path, out: Path, more: str) -> dict[str, Any]:
@@ -67,15 +81,18 @@ def swept(url: str, trace: Path, out: Path, more: str) -> dict[str, Any]:
     return found
 
 
-def trial(seed: int, requests: int, profile: str, out: Path, more: str) -> bool:
+def trial(seed: int, requests: int, simulated: str, real: str | None, out: Path, more: str) -> bool:
     """Search one knee, print how it compares, and return whether it is near enough."""
-    server, requested = load_profile(profile), trace_of(seed, requests)
-    path = out / f"trace-{seed}.jsonl"
+    requested, path = trace_of(seed, requests), out / f"trace-{seed}.jsonl"
     write_trace(requested, path)
-    expected = simulated_knee_per_s(requested, profile)
-    with served(f"--simulated {profile} --seed {seed}") as url:
-        found = swept(url, path, out / f"trial-{seed}", more)
-    knee, capacity = found["knee"], saturation_rate_per_s(requested, server.policy_config(), server)
+    config = PolicyConfig() if real else load_profile(simulated).policy_config()
+    choice = EngineChoice(real or "base", seed=seed)
+    with engine(config, choice, None if real else simulated) as live:
+        server = calibrated(live, requested, seed) if real else load_profile(simulated)
+        server.save(out / f"profile-{seed}.json")
+        found = swept(live.url, path, out / f"trial-{seed}", more)
+    knee, expected = found["knee"], simulated_knee_per_s(requested, server)
+    capacity = saturation_rate_per_s(requested, server.policy_config(), server)
     at_once = found["levels"][1]["figures"]["completed_per_s"]
     errors = (knee["rate_per_s"] / expected - 1, at_once / capacity - 1)
     repeated = sum(level["attempts"] - 1 for level in found["levels"])
@@ -92,7 +109,8 @@ def main(
     trials: Annotated[int, typer.Option(min=1)] = 2,
     first: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
     requests: int = 400,
-    profile: str = "base-cpu",
+    simulated: Annotated[str, typer.Option(help="Profile of a simulated engine.")] = "base-cpu",
+    real: Annotated[str | None, typer.Option(help="Model of a real engine instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the sweeps.")] = None,
     more: Annotated[str, typer.Option(help="More options of the sweeps.")] = "",
 ) -> None:
@@ -101,7 +119,7 @@ def main(
         folder = out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         seeds = range(first, first + trials)
-        near = [trial(seed, requests, profile, folder, more) for seed in seeds]
+        near = [trial(seed, requests, simulated, real, folder, more) for seed in seeds]
     say(f"{sum(near)} of {trials} within {WITHIN:.0%}")
     raise typer.Exit(0 if all(near) else 1)
 
