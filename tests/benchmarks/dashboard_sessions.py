@@ -4,14 +4,16 @@
 Opens sessions over websockets, as browsers do, each on another scenario, and prints the time from
 opening each to its first answer (verdict and metrics) and to its last (all intervals). With
 ``--alike`` all sessions have the same scenario. With ``--one`` a session is opened alone before,
-which also loads what the server loads once.
+which also loads what the server loads once. With ``--no-intervals`` all sessions close once each
+has its first answer, and what the server computes 2 s later is printed.
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -23,6 +25,7 @@ from tests.support.dashboard_app import served_dashboard
 from tests.support.dashboard_session import Session, open_session
 
 _BATCHING = ("continuous", "chunked")
+_SOON_S = 2
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,34 @@ def scenario_link(place: int, requests: int) -> str:
     )
 
 
-async def wait_for_answers(url: str, query: str, limit_s: float) -> Waited:
-    started_s = time.perf_counter()
-    async with asyncio.timeout(limit_s), open_session(url, query) as session:
-        first_s = await _until(session, lambda: session.metrics > 0) - started_s
-        all_s = await _until(session, lambda: session.is_finished) - started_s
-    return Waited(query, first_s, all_s)
+@dataclass
+class Visit:
+    """Sessions that open together; without ``intervals`` they close once all have an answer."""
+
+    url: str
+    intervals: bool
+    limit_s: float
+    answered: asyncio.Barrier = field(init=False)
+
+    async def all_at_once(self, queries: list[str]) -> list[Waited]:
+        self.answered = asyncio.Barrier(len(queries))
+        return await asyncio.gather(*map(self.wait_for_answers, queries))
+
+    async def wait_for_answers(self, query: str) -> Waited:
+        started_s = time.perf_counter()
+        async with asyncio.timeout(self.limit_s), open_session(self.url, query) as session:
+            first_s = await _until(session, lambda: session.metrics > 0) - started_s
+            if not self.intervals:
+                await self.answered.wait()
+                return Waited(query, first_s, math.nan)
+            all_s = await _until(session, lambda: session.is_finished) - started_s
+        return Waited(query, first_s, all_s)
 
 
 async def _until(session: Session, reached: Any) -> float:
     while not reached():
         await session.receive()
     return time.perf_counter()
-
-
-async def _all_at_once(url: str, queries: list[str], limit_s: float) -> list[Waited]:
-    return await asyncio.gather(*(wait_for_answers(url, query, limit_s) for query in queries))
 
 
 def cpu_s() -> float:
@@ -84,18 +99,26 @@ def main(
     sessions: Annotated[int, typer.Option(min=1)] = 20,
     alike: bool = False,
     one: bool = False,
+    intervals: bool = True,
     requests: Annotated[int, typer.Option(min=10, max=100_000, help="Of each scenario.")] = 2_000,
     limit_s: float = 600.0,
 ) -> None:
     """Print what each session waited."""
+    queries = [scenario_link(0 if alike else place, requests) for place in range(sessions)]
     with TemporaryDirectory() as folder, served_dashboard(Path(folder)) as dashboard:
+        visit = Visit(dashboard.url, intervals, limit_s)
         if one:
-            waited = asyncio.run(wait_for_answers(dashboard.url, "rate=3", limit_s))
-            typer.echo(f"one session alone: {waited.first_s:.2f} s to its first answer")
-        queries = [scenario_link(0 if alike else place, requests) for place in range(sessions)]
+            (alone,) = asyncio.run(visit.all_at_once(["rate=3"]))
+            typer.echo(f"one session alone: {alone.first_s:.2f} s to its first answer")
         before_s = cpu_s()
-        found = asyncio.run(_all_at_once(dashboard.url, queries, limit_s))
+        found = asyncio.run(visit.all_at_once(queries))
         used_s = cpu_s() - before_s
+        if not intervals:
+            time.sleep(_SOON_S)
+            before_s = cpu_s()
+            time.sleep(_SOON_S)
+            idle = (cpu_s() - before_s) / _SOON_S
+            typer.echo(f"{_SOON_S} s after all had closed: {idle:.1%} of a core")
     typer.echo(f"{'first answer, s':>15} {'all, s':>8}  scenario")
     for waited in sorted(found, key=lambda each: each.first_s):
         typer.echo(f"{waited.first_s:15.2f} {waited.all_s:8.2f}  {waited.query}")

@@ -1,9 +1,10 @@
 """Turns of sessions at what one process does once at a time: computing and drawing.
 
-What a first answer waits for comes before the rest; within a rank, sessions come in the order
-in which they asked. Long work gives way at times and asks again, so that it delays no short work.
+What a first answer waits for comes before the rest, and what is short before what has proved long;
+else sessions come in the order in which they asked. Long work gives way to short work at times.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -12,6 +13,11 @@ from itertools import count
 from threading import Condition
 
 _LOOK_EVERY_S = 0.1
+_LONG_S = 0.25
+"""Work that has lasted as long is long."""
+
+Place = tuple["Rank", bool, int]
+"""The order of those that wait: rank, whether the work is long, number."""
 
 
 class Rank(IntEnum):
@@ -26,7 +32,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._waiting: list[tuple[Rank, int]] = []
+        self._waiting: list[Place] = []
         self._numbers = count()
         self._is_taken = False
 
@@ -49,14 +55,16 @@ class Turns:
         """How many wait."""
         return len(self._waiting)
 
-    def ask(self, rank: Rank) -> tuple[Rank, int]:
-        """Return the place of one more that waits."""
-        with self._changed:
-            place = rank, next(self._numbers)
-            heappush(self._waiting, place)
-            return place
+    def number(self) -> int:
+        """Return the number of one more that asks."""
+        return next(self._numbers)
 
-    def await_place(self, place: tuple[Rank, int]) -> bool:
+    def ask(self, place: Place) -> None:
+        """Wait at a place."""
+        with self._changed:
+            heappush(self._waiting, place)
+
+    def await_place(self, place: Place) -> bool:
         """Wait a moment; return whether the turn has come."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_next(place), _LOOK_EVERY_S):
@@ -65,7 +73,7 @@ class Turns:
             self._is_taken = True
             return True
 
-    def give_up(self, place: tuple[Rank, int]) -> None:
+    def give_up(self, place: Place) -> None:
         """Wait no longer."""
         with self._changed:
             self._waiting.remove(place)
@@ -78,12 +86,12 @@ class Turns:
             self._is_taken = False
             self._changed.notify_all()
 
-    def is_awaited(self, rank: Rank) -> bool:
-        """Return whether some wait at this rank or before."""
+    def is_awaited(self, place: Place) -> bool:
+        """Return whether some wait at a place before this one."""
         with self._changed:
-            return bool(self._waiting) and self._waiting[0][0] <= rank
+            return bool(self._waiting) and self._waiting[0] < place
 
-    def _is_next(self, place: tuple[Rank, int]) -> bool:
+    def _is_next(self, place: Place) -> bool:
         return not self._is_taken and self._waiting[0] == place
 
 
@@ -91,24 +99,31 @@ class Turn:
     """The turn of one session, which it may hold or wait for."""
 
     def __init__(self, turns: Turns, rank: Rank, still_wanted: Callable[[], None]) -> None:
-        self._turns, self._rank, self._still_wanted = turns, rank, still_wanted
+        self._turns, self._still_wanted = turns, still_wanted
+        self._place: Place = rank, False, turns.number()
         self._is_held = False
+        self._begun_s = 0.0
 
     def begin(self) -> None:
         """Wait for the turn."""
-        place = self._turns.ask(self._rank)
+        self._turns.ask(self._place)
         try:
-            while not self._turns.await_place(place):
+            while not self._turns.await_place(self._place):
                 self._still_wanted()
         except BaseException:
-            self._turns.give_up(place)
+            self._turns.give_up(self._place)
             raise
         self._is_held = True
+        self._begun_s = time.monotonic()
 
     def give_way(self) -> None:
-        """Let others at this rank or before have their turns, then go on."""
+        """Let those before this one have their turns, also all short work where this has proved
+        long; then go on."""
         self._still_wanted()
-        if self._turns.is_awaited(self._rank):
+        rank, is_long, number = self._place
+        is_long = is_long or time.monotonic() - self._begun_s > _LONG_S
+        self._place = rank, is_long, number
+        if self._turns.is_awaited(self._place):
             self.end()
             self.begin()
 

@@ -61,7 +61,14 @@ def test_first_answers_come_before_the_rest_each_in_the_order_of_asking() -> Non
     assert sessions.had == [word for name in sessions.join() for word in (name, f"{name} ends")]
 
 
-def test_long_work_gives_way_to_what_waits_at_its_rank_or_before() -> None:
+@pytest.fixture
+def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any work is long when it gives way for the first time."""
+    monkeypatch.setattr("app.dashboard.jobs.turns._LONG_S", 0.0)
+
+
+@pytest.mark.usefixtures("soon_long")
+def test_long_work_gives_way_to_short_work_and_keeps_its_place_among_long_work() -> None:
     sessions, go = Sessions(), Event()
 
     def long(turn: Turn) -> None:
@@ -70,10 +77,29 @@ def test_long_work_gives_way_to_what_waits_at_its_rank_or_before() -> None:
 
     sessions.ask("long", FIRST, long)
     sessions.ask("rest", REST)
+    sessions.ask("also long", FIRST, lambda turn: turn.give_way())
     sessions.ask("short", FIRST)
     go.set()
     sessions.join()
-    assert sessions.had == ["long", "short", "short ends", "long ends", "rest", "rest ends"]
+    assert sessions.had == [
+        "long", "also long", "short", "short ends", "long ends", "also long ends", "rest",
+        "rest ends",
+    ]  # fmt: skip
+
+
+def test_short_work_gives_way_only_to_what_comes_before() -> None:
+    sessions, go = Sessions(), Event()
+
+    def work(turn: Turn) -> None:
+        wait(go.is_set)
+        turn.give_way()
+
+    sessions.ask("work", REST, work)
+    sessions.ask("later", REST)
+    sessions.ask("first", FIRST)
+    go.set()
+    sessions.join()
+    assert sessions.had == ["work", "first", "first ends", "work ends", "later", "later ends"]
 
 
 def test_a_session_that_has_moved_on_gives_its_place_up() -> None:
@@ -110,6 +136,7 @@ def test_work_that_is_stale_ends_when_it_gives_way_and_frees_its_turn() -> None:
         assert turns.waiting == 0
 
 
+@pytest.mark.usefixtures("soon_long")
 def test_work_that_becomes_stale_while_it_gives_way_does_not_end_the_turn_of_another() -> None:
     sessions, is_stale, go = Sessions(), Event(), Event()
 
