@@ -19,9 +19,6 @@ from engine.http.health import check_ready
 from engine.http.outputs import Disconnected, Output, stream, whole
 from engine.http.protocol import GenerationBody
 
-SEND_LIMIT_S = 60.0
-"""How long a client may take to make room for the next part of its answer."""
-
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -100,10 +97,5 @@ async def _send_stream(chunks: AsyncIterator[str], send: Send) -> None:
 
 
 async def _send_text(text: str, send: Send) -> None:
-    """Send a part of a stream. Raises ``Disconnected`` for a client that does not read it."""
     if text:
-        try:
-            async with asyncio.timeout(SEND_LIMIT_S):
-                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-        except TimeoutError:
-            raise Disconnected from None
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

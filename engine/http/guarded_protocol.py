@@ -1,4 +1,4 @@
-"""Uvicorn's HTTP protocol with limits for clients that send slowly or have vanished."""
+"""Uvicorn's HTTP protocol with limits for clients that are slow, deaf or gone."""
 
 import asyncio
 import socket
@@ -10,15 +10,18 @@ HEADERS_LIMIT_S = 15.0
 """How long the headers of a request may take from their first byte on."""
 FIRST_REQUEST_LIMIT_S = 120.0
 """How long a new connection may stay without a byte."""
+READ_LIMIT_S = 60.0
+"""How long a client may take to make room for the next part of its answer."""
 VANISHED_LIMIT_S = 60
 """How long a client's machine may leave sent bytes, or probes, without an acknowledgement."""
 _PROBE_EVERY_S = 15
 
 
 class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # chosen at run time
-    """Closes connections on which no request comes about."""
+    """Closes connections on which no request comes about, or whose answers are not read."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _read_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Expect a request within ``FIRST_REQUEST_LIMIT_S``."""
@@ -38,7 +41,18 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # cho
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_expecting()
+        self._stop_waiting_for_room()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Expect that the client reads, within ``READ_LIMIT_S``; cut it off where it does not."""
+        super().pause_writing()
+        self._read_deadline = self.loop.call_later(READ_LIMIT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._stop_waiting_for_room()
+        super().resume_writing()
 
     def _expect_headers(self) -> None:
         """Begin to wait for the end of headers, unless that has begun."""
@@ -53,6 +67,11 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # cho
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _stop_waiting_for_room(self) -> None:
+        if self._read_deadline is not None:
+            self._read_deadline.cancel()
+            self._read_deadline = None
 
 
 def _probe_vanished(connection: Any) -> None:

@@ -18,7 +18,7 @@ VOCAB_SIZE = 1000
 POISON = 999
 """A prompt with this token makes the step fail that computes it."""
 STUMBLE = 899
-"""A prompt that ends with this token makes the step after the first token fail."""
+"""A prompt of this token alone makes the step after the first token fail."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class FakeExecutor:
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
         if any(POISON in states[request_id].token_ids for request_id in sampled):
             raise RuntimeError("poisoned")
-        if any(states[request_id].token_ids[-2:-1] == [STUMBLE] for request_id in sampled):
+        if any(states[request_id].token_ids == [STUMBLE, STUMBLE + 1] for request_id in sampled):
             raise RuntimeError("stumbled")
         return {request_id: _next(states[request_id].token_ids[-1]) for request_id in sampled}
 

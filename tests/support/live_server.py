@@ -56,7 +56,7 @@ class LiveServer:
     def __enter__(self) -> "LiveServer":
         self.core = CoreClient("fake")
         self._supervisor = Supervisor(self._build, self.core, self._settings.max_restarts)
-        self._socket = listening_socket("127.0.0.1", 0, EngineError)
+        self.socket = listening_socket("127.0.0.1", 0, EngineError)
         config = uvicorn.Config(
             create_app(self.core, self._settings),
             http=GuardedProtocol,
@@ -66,7 +66,7 @@ class LiveServer:
         self._server = _Server(config, self.core, self._supervisor, self._settings, lambda: None)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
-        port = self._socket.getsockname()[1]
+        port = self.socket.getsockname()[1]
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20)
         wait_until(self.core.ready.is_set)
         return self
@@ -99,7 +99,7 @@ class LiveServer:
 
     def _serve(self) -> None:
         with contextlib.suppress(EngineError):  # a core that a test has killed
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            asyncio.run(self._server.serve(sockets=[self.socket]))
 
 
 class _Server(CoreServer):

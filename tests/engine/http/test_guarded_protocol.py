@@ -1,4 +1,4 @@
-"""Clients that send headers slowly, or nothing, are let go; slow readers and idle ones are not."""
+"""Clients that send headers slowly, or nothing, or do not read, are let go; idle ones are not."""
 
 import socket
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from engine.http import guarded_protocol
-from tests.support.live_server import CONFIG, LiveServer, with_prompt
+from policies.config import PolicyConfig
+from tests.support.live_server import CONFIG, LiveServer, wait_until, with_prompt
 from tests.support.raw_client import connect, post_bytes, read_all
 
 
@@ -70,3 +71,17 @@ def test_a_long_answer_is_not_cut(hasty: LiveServer) -> None:
             assert part
             answer += part
     assert answer.count(b'"text"') == 150
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_protocol, "READ_LIMIT_S", 0.3)
+    config = PolicyConfig(kv_tokens=100_000, max_model_len=100_000, max_seqs=4)
+    body = with_prompt(max_tokens=90_000, stream=True, ignore_eos=True)
+    with LiveServer(config) as server, socket.socket() as deaf:
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        deaf.connect(server.socket.getsockname())
+        deaf.sendall(post_bytes(body))
+        wait_until(lambda: server.metrics()["vllm:request_success_total/abort"] == 1)
+        assert server.metrics()["vllm:generation_tokens_total"] < 90_000
+        wait_until(lambda: server.metrics()["vllm:kv_cache_usage_perc"] == 0)
