@@ -91,6 +91,9 @@ def trial(seed: int, requests: int, simulated: str, real: str | None, out: Path,
         server = calibrated(live, requested, seed) if real else load_profile(simulated)
         server.save(out / f"profile-{seed}.json")
         found = swept(live.url, path, out / f"trial-{seed}", more)
+    if not found["knee"] or found["knee"]["rate_per_s"] is None:
+        say(f"trial {seed}: no knee; ended: {found['ended']}")
+        return False
     knee, expected = found["knee"], simulated_knee_per_s(requested, server)
     capacity = saturation_rate_per_s(requested, server.policy_config(), server)
     at_once = found["levels"][1]["figures"]["completed_per_s"]
