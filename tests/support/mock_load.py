@@ -24,6 +24,12 @@ def outcome(run: Run) -> dict[str, Any]:
     return found
 
 
+def refused_for_s(requests: pd.DataFrame) -> float:
+    """How long a load test went on from its first refused connection to the last."""
+    sent_s = requests["sent_s"][requests["error"] == "connect"]
+    return float(sent_s.max() - sent_s.min())
+
+
 def in_order(run: Run, column: str = "sent_s") -> list[str]:
     names: list[str] = (
         run.requests.dropna(subset=[column]).sort_values(column)["request_id"].tolist()

@@ -16,6 +16,7 @@ from sim.records.own_files import CLAIM
 from sim.records.run import Run, load_run
 from sim.records.run_folder import SUMMARY
 from tests.support.mock_endpoint import evenly
+from tests.support.mock_load import refused_for_s
 from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import ROOT
 from workloads.native import write_trace
@@ -141,12 +142,11 @@ def test_a_killed_server_ends_the_test(tmp_path: Path) -> None:
     requests, delivered = ended.run.requests, ended.run.extra["delivered"]
     finished = requests[requests["status"] == "finished"]
     assert set(finished["output_tokens"]) == {TOKENS}
-    refused_s = requests["sent_s"][requests["error"] == "connect"]
-    assert delivered["failures"]["connect"] == len(refused_s)
-    assert refused_s.iloc[-2] - refused_s.iloc[0] < 0.2 <= refused_s.iloc[-1] - refused_s.iloc[0]
+    assert 0.2 <= refused_for_s(requests) < 0.2 + 1.0
     (outage,) = delivered["outages"]
     assert outage["to_s"] is None
-    assert outage["lost"] == len(refused_s) + delivered["failures"].get("broken_stream", 0)
+    broken = delivered["failures"].get("broken_stream", 0)
+    assert 0 <= outage["lost"] - delivered["failures"]["connect"] <= broken
     assert delivered["failures"].get("broken_stream", 0) <= 10
     assert delivered["failures"]["cancelled"] == delivered["not_sent"] > 0
     assert len(finished) + sum(delivered["failures"].values()) == 1000
