@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from app.commands.report import require_plotly, write_html
+from app.commands.sent_load import sent_load
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import BodyChoice, EndpointOptions, endpoint_line
 from app.scenario.levels.level_sweep_options import (
@@ -30,7 +31,6 @@ from app.text.load_report import (
     complaint,
     gate_complaint,
 )
-from app.text.progress import progress
 from app.text.progress_log import live_file
 from app.text.saving import saved
 from workloads.errors import LoadTestError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
     from loadtest.report.fail_conditions import Finding
     from loadtest.report.server_metrics import ServerWatch
-    from loadtest.run.client import LoadOptions, OnProgress, Progress
+    from loadtest.run.client import LoadOptions
     from sim.records.metrics import SLO as SLOLimits
     from sim.records.run import Run
     from sim.records.run_claim import RunClaim
@@ -236,13 +236,19 @@ class _LoadTest:
         from loadtest.report.prompt_cache import prompt_cache
         from loadtest.report.server_metrics import watch_server
         from loadtest.report.token_count_warnings import prompt_lengths_note
+        from loadtest.run.journal import Journal
 
         _keep(self.trace if self.load.is_made else None, self.folder)
         watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
-        with watching as watch, live_file(self.live) as show:
-            run = _run(endpoint, self.trace, self.sending, show)
+        scenario = {"seed": self.load.seed, "load": self.load.record()}
+        with (
+            watching as watch,
+            live_file(self.live) as show,
+            Journal(self.folder, scenario) as journal,
+        ):
+            run = sent_load(endpoint, self.trace, self.sending, show, journal)
         run.as_csv = self.load.csv
-        run.scenario |= {"seed": self.load.seed, "load": self.load.record()}
+        run.scenario |= scenario
         run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
         if note := prompt_lengths_note(run.requests, *self._counted(endpoint, run)):
             run.scenario["notes"].append(note)
@@ -381,19 +387,3 @@ def _keep(trace: "Trace | None", folder: Path) -> None:
 
     if trace is not None:
         write_trace(with_an_output(trace), folder / "trace.jsonl")
-
-
-def _run(endpoint: "Endpoint", trace: "Trace", load: "LoadOptions", show: "OnProgress") -> "Run":
-    from loadtest.run.client import run_load_test
-
-    if load.endless:
-        label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)
-    else:
-        label, total = f"load test, {trace.span_s:.0f} s of arrivals", len(trace)
-    with progress(label, total=total) as advance:
-
-        def on_progress(state: "Progress") -> None:
-            advance(round(state.elapsed_s) if load.endless else state.ended)
-            show(state)
-
-        return run_load_test(endpoint, trace, options=load, on_progress=on_progress)

@@ -42,6 +42,7 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
     from loadtest.report.slo import parse_slo
 
     limits = parse_slo(slo) if slo else None
+    _recover(folders)
     found, trials = find_runs(folders)
     size_bytes = _write(out, render_html(found, trials, limits, find_sweeps(folders)))
     return {"file": str(out), "bytes": size_bytes, "runs": [named.name for named in found]}
@@ -54,6 +55,27 @@ def _print_sweeps(folders: list[Path]) -> None:
 
     for sweep in find_sweeps(folders).values():
         typer.echo("\n".join([*sweep_lines(sweep), ""]))
+
+
+def _recover(folders: list[Path]) -> None:
+    """Make runs of the journals that killed load tests have left in ``folders``.
+
+    Raises ``RunError`` for one that still runs, or has nothing to recover.
+    """
+    from app.text.report_folders import unsaved_runs
+    from loadtest.run.recovery import recovered_run
+    from sim.records.file_lock import ClaimError
+    from sim.records.run import RunError
+    from sim.records.run_claim import claimed_run
+
+    for folder in unsaved_runs(folders):
+        try:
+            with claimed_run(folder, resume=True):
+                run = recovered_run(folder)
+                run.save(folder)
+        except ClaimError as error:
+            raise RunError(f"{folder}: a load test is running there; wait for its end") from error
+        typer.echo(f"{folder}: {run.scenario['notes'][-1]}", err=True)
 
 
 def require_plotly() -> None:

@@ -18,9 +18,10 @@ from loadtest.sweep.sweep_record import is_sweep, load_sweep
 from sim.experiments.predict import Interval
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import Run, RunError, load_run
+from sim.records.run_folder import JOURNAL, SUMMARY
 from sim.records.steady_part import SteadyPart, steady_part
 
-RUN_FILES = ("meta.json", "summary.json", "requests.parquet")
+RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"
 _PREDICTED = "predicted"
 
@@ -81,6 +82,12 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
 def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
     """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
     return {str(folder): load_sweep(folder) for folder in folders if is_sweep(folder)}
+
+
+def unsaved_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders in ``folders`` that have the journal of a load test and no run."""
+    found = [folder for root in folders for folder in _runs_in(root)]
+    return [at for at in found if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
 
 
 def is_run(folder: Path) -> bool:

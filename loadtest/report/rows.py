@@ -3,7 +3,7 @@
 Workers make them, so nothing here loads pandas or the simulator.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from loadtest.stream.stream_reader import TokenStream, read_stream
 from loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 
 Row = dict[str, Any]
+MadeRow = tuple[Row, Failure | None]
+"""The row of a request that has ended, and its failure."""
 
 _ID_LENGTH = 200
 
@@ -26,30 +28,38 @@ def request_rows(
     zero_ns: int,
     unsent: str,
     read: Callable[[Exchange], TokenStream] = read_stream,
+    made: Mapping[int, MadeRow] | None = None,
 ) -> tuple[list[Row], dict[str, str]]:
     """Return a row per request, stamps in seconds from zero, and the first message per failure.
 
     ``error`` holds the kind of failure (``loadtest.http.exchange.Failure``). ``unsent`` says why
-    some requests were never sent. ``read`` returns the tokens of an exchange. What cannot be seen
-    from outside the server is empty: ``preemptions`` 0, ``queue_s`` undefined.
+    some requests were never sent. ``read`` returns the tokens of an exchange, and ``made`` has the
+    rows that were made before, by the ids of their exchanges. What cannot be seen from outside the
+    server is empty: ``preemptions`` 0, ``queue_s`` undefined.
     """
-    rows, first_messages = [], dict[str, str]()
+    rows, first_messages, made = [], dict[str, str](), made or {}
     for send, exchange in zip(sends, exchanges, strict=True):
         if exchange.sent_ns is None and exchange.failure is None:
             exchange.failure = Failure("cancelled", f"not sent: {unsent}")
-        stream = read(exchange)
-        doubt = drop_doubted_usage(stream, send.request.output_tokens)
-        rows.append(_row(send, exchange, stream, zero_ns, doubt))
-        if stream.failure:
-            _add_first_message(first_messages, send, stream.failure)
+        row, failure = made.get(id(exchange)) or made_row(send, exchange, read(exchange), zero_ns)
+        rows.append(row)
+        if failure and failure.kind not in first_messages:
+            first_messages[failure.kind] = shown_message(send, failure)
     return rows, first_messages
 
 
-def _add_first_message(messages: dict[str, str], send: ScheduledRequest, failure: Failure) -> None:
-    """Add the message of a kind of failure, without the headers of its request."""
-    if failure.kind not in messages:
-        own = send.request.headers
-        messages[failure.kind] = redact(failure.message, own.values()) if own else failure.message
+def made_row(
+    send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int
+) -> MadeRow:
+    """Return the row of one request that has ended; its stream loses counts that are doubted."""
+    doubt = drop_doubted_usage(stream, send.request.output_tokens)
+    return _row(send, exchange, stream, zero_ns, doubt), stream.failure
+
+
+def shown_message(send: ScheduledRequest, failure: Failure) -> str:
+    """Return the message of a failure without the headers of its request."""
+    own = send.request.headers
+    return redact(failure.message, own.values()) if own else failure.message
 
 
 def _row(

@@ -20,6 +20,7 @@ from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_toke
 from loadtest.report.outages import outages
 from loadtest.report.records import delivered, requests_frame
 from loadtest.run.event_loop import quiet_gc, run_fast
+from loadtest.run.journal import Journal
 from loadtest.run.node_clock import clock_facts
 from loadtest.run.progress import OnProgress, Progress, progress_reports
 from loadtest.run.stop_signals import signals_deferred, stop_signals
@@ -38,6 +39,7 @@ def run_load_test(
     *,
     options: LoadOptions | None = None,
     on_progress: OnProgress | None = None,
+    journal: Journal | None = None,
 ) -> Run:
     """Send every request of ``trace`` at its time and return what came back.
 
@@ -47,20 +49,22 @@ def run_load_test(
 
     Ctrl-C and SIGTERM stop sending, cancel what is in flight and return the records so far. An
     endpoint that refuses all connections for ``give_up_after_s`` stops the sending too
-    (``extra["delivered"]`` has ``interrupted`` and ``stopped``). Raises ``LoadTestError`` for an
-    empty trace.
+    (``extra["delivered"]`` has ``interrupted`` and ``stopped``). What has ended by then goes into
+    ``journal`` each second. Raises ``LoadTestError`` for an empty trace.
     """
     options, endpoint = options or LoadOptions(), endpoint.salted()
     if options.duration_s is not None:
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
     client = None
+    if journal:
+        journal.begin(load_scenario(endpoint, trace, options, len(trace)), _salted_meta(endpoint))
     with worker_links(endpoint, trace, options) as links:
         if links:
-            workers = run_workers(endpoint, trace, options, links, on_progress)
+            workers = run_workers(endpoint, trace, options, links, on_progress, journal)
             zero, results = asyncio.run(workers)
         else:
-            zero, client = _run_here(endpoint, trace, options, on_progress)
+            zero, client = _run_here(endpoint, trace, options, on_progress, journal)
     with signals_deferred() as deferred:
         if client:
             results = [client.result()]
@@ -71,23 +75,30 @@ def run_load_test(
             requests,
             pd.DataFrame(),
             load_scenario(endpoint, trace, options, len(requests)),
-            {**machine_facts(), **_meta(endpoint, zero, trace, options, results)},
-            {"delivered": _delivered(requests, results)},
+            {**_salted_meta(endpoint), **_meta(zero, trace, options, results)},
+            {"delivered": delivery(requests, results)},
         )
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
 
 
 def _run_here(
-    endpoint: Endpoint, trace: Trace, options: LoadOptions, on_progress: OnProgress | None
+    endpoint: Endpoint,
+    trace: Trace,
+    options: LoadOptions,
+    on_progress: OnProgress | None,
+    journal: Journal | None,
 ) -> tuple[ClockZero, WorkerClient]:
     """Send the trace from this process."""
+    listener = _with_journal(journal, on_progress) if journal else on_progress
 
     async def send_all() -> tuple[ClockZero, WorkerClient]:
-        async with WorkerClient(endpoint, schedule, options) as client:
-            reports = progress_reports(client.progress, options.progress_every_s, on_progress)
+        async with WorkerClient(endpoint, schedule, options, journal=journal is not None) as client:
+            reports = progress_reports(client.progress, options.progress_every_s, listener)
             with stop_signals(client.interrupt), reports:
                 zero = ClockZero.after(options.lead_s)
+                if journal:
+                    journal.started(zero)
                 await client.run(zero)
         return zero, client
 
@@ -96,7 +107,18 @@ def _run_here(
         return run_fast(send_all())
 
 
-def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[str, Any]:
+def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgress:
+    """Return a listener that appends to the journal before it calls ``on_progress``."""
+
+    def listen(state: Progress) -> None:
+        journal.append(state.journal)
+        if on_progress:
+            on_progress(state)
+
+    return listen
+
+
+def delivery(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[str, Any]:
     """Return ``delivered`` of all processes, and what went wrong in them.
 
     ``first_messages`` are by kind of failure. Requests on which the test itself hung up are no
@@ -121,19 +143,19 @@ def _delivered(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[
     }
 
 
+def _salted_meta(endpoint: Endpoint) -> dict[str, Any]:
+    """Return what ``meta.json`` has from the start: the machine, and the salt of the prompts."""
+    return {**machine_facts(), "prompt_salt": endpoint.salt}
+
+
 def _meta(
-    endpoint: Endpoint,
-    zero: ClockZero,
-    trace: Trace,
-    options: LoadOptions,
-    results: Sequence[WorkerResult],
+    zero: ClockZero, trace: Trace, options: LoadOptions, results: Sequence[WorkerResult]
 ) -> dict[str, Any]:
-    """Return the zero on both clocks, the salt, and what the client consisted of."""
+    """Return the zero on both clocks, and what the client consisted of."""
     client = next((result for result in results if not result.lost), results[0])
     return {
         "clock_zero_perf_counter_s": zero.perf_counter_ns / 1e9,
         "clock_zero_unix_s": zero.unix_s,
-        "prompt_salt": endpoint.salt,
         "client": {
             "transport": client.transport,
             "event_loop": client.event_loop,

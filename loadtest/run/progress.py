@@ -41,7 +41,8 @@ def live_answer(exchange: Exchange, stream: TokenStream, zero_ns: int) -> LiveAn
 class Progress:
     """The state of a running load test, in requests; ``ended`` includes ``failed``.
 
-    ``total`` grows while users start over. ``answers`` are the answers read since the last report.
+    ``total`` grows while users start over. ``answers`` are the answers read since the last report,
+    and ``journal`` has the lines of the requests that have ended since then.
     """
 
     elapsed_s: float
@@ -50,6 +51,7 @@ class Progress:
     ended: int
     failed: int
     answers: tuple[LiveAnswer, ...] = ()
+    journal: bytes = b""
 
 
 OnProgress = Callable[[Progress], None]

@@ -30,11 +30,12 @@ LENGTH = struct.Struct("!Q")
 
 
 class WorkerJob(NamedTuple):
-    """A worker's share of the load."""
+    """A worker's share of the load, and whether its progress has the lines of a journal."""
 
     endpoint: Endpoint
     trace: Trace
     options: LoadOptions
+    journal: bool = False
 
 
 def packed(message: object) -> bytes:
@@ -60,7 +61,8 @@ def main() -> None:
 
 async def _run(job: WorkerJob, parent: IO[bytes]) -> WorkerClient:
     schedule = build_schedule(job.trace, job.endpoint, job.options)
-    async with WorkerClient(job.endpoint, schedule, job.options) as client:
+    client = WorkerClient(job.endpoint, schedule, job.options, journal=job.journal)
+    async with client:
         _send(parent, READY)
         zero = _receive()  # Blocks the event loop: nothing else is to be done before the start.
         with _stopped_by_parent(client):

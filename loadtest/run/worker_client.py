@@ -16,11 +16,12 @@ from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
 from loadtest.report.rows import Row, request_rows
 from loadtest.run.dispatcher import Dispatcher
 from loadtest.run.event_loop import LoopWatch, loop_name
+from loadtest.run.journal_lines import JournalLines
 from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import Progress, live_answer
 from loadtest.run.retrying_client import RetryingClient
 from loadtest.stream.read_ahead import AnswerReader, ReadAhead
-from loadtest.stream.stream_reader import StreamReader
+from loadtest.stream.stream_reader import StreamReader, TokenStream
 from loadtest.stream.whole_answer import WholeAnswerReader
 
 
@@ -61,15 +62,23 @@ class WorkerClient:
     """Sends a schedule from its zero on, can be interrupted at any time, and then has a result.
 
     An asynchronous context: on entry it opens connections and loads what a first request loads,
-    before the clock starts.
+    before the clock starts. With ``journal``, its progress has the lines of a journal.
     """
 
-    def __init__(self, endpoint: Endpoint, schedule: Schedule, options: LoadOptions) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        schedule: Schedule,
+        options: LoadOptions,
+        *,
+        journal: bool = False,
+    ) -> None:
         self._endpoint = endpoint
         self._options = options
         self._client, self._transport, self._transport_name = open_client(endpoint, options)
         self._retrying = RetryingClient(self._client, endpoint.url, options)
-        self._ahead = ReadAhead(_new_reader(endpoint))
+        self._journal = JournalLines() if journal else None
+        self._ahead = ReadAhead(_new_reader(endpoint), self._note_end if journal else None)
         self._dispatcher = Dispatcher(self._send, self._ahead.judged, schedule, options)
         self._watch = LoopWatch()
         self._cpu_share = 0.0
@@ -92,6 +101,8 @@ class WorkerClient:
         with self._watch.running(), self._ahead.running():
             await self._dispatcher.run(zero)
         self._cpu_share = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+        if self._journal:
+            self._ahead.read_rest()
 
     def interrupt(self) -> None:
         """Send nothing more and cancel what is in flight."""
@@ -102,13 +113,26 @@ class WorkerClient:
         at = self._dispatcher
         elapsed_s = (time.perf_counter_ns() - at.zero_ns) / 1e9 if at.zero_ns else 0.0
         fresh = (live_answer(*read, at.zero_ns) for read in self._ahead.fresh() if read[0].sent_ns)
-        return Progress(max(elapsed_s, 0.0), at.total, at.sent, at.ended, at.failed, tuple(fresh))
+        return Progress(
+            max(elapsed_s, 0.0),
+            at.total,
+            at.sent,
+            at.ended,
+            at.failed,
+            tuple(fresh),
+            self._journal.take() if self._journal else b"",
+        )
 
     def result(self) -> WorkerResult:
         """Return what was measured; reads the rest of the answers first."""
         done = self._dispatcher
         rows, first_messages = request_rows(
-            done.sends, done.exchanges, done.zero_ns, done.stopped or "", self._ahead.stream
+            done.sends,
+            done.exchanges,
+            done.zero_ns,
+            done.stopped or "",
+            self._ahead.stream,
+            self._journal.made if self._journal else None,
         )
         return WorkerResult(
             rows=rows,
@@ -125,4 +149,10 @@ class WorkerClient:
 
     async def _send(self, send: ScheduledRequest, exchange: Exchange) -> None:
         self._ahead.begin(exchange)
+        if self._journal:
+            self._journal.begin(send, exchange)
         await self._retrying.send(send, exchange)
+
+    def _note_end(self, exchange: Exchange, stream: TokenStream) -> None:
+        assert self._journal
+        self._journal.add(exchange, stream, self._dispatcher.zero_ns)

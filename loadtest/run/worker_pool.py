@@ -18,6 +18,7 @@ from loadtest.options import LoadOptions
 from loadtest.plan.request_dependencies import roots_and_followers, split_among
 from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
 from loadtest.report.rows import Row, request_rows
+from loadtest.run.journal import Journal
 from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from loadtest.run.ray_link import ray_links
@@ -62,6 +63,7 @@ async def run_workers(
     options: LoadOptions,
     links: Sequence[WorkerLink],
     on_progress: OnProgress | None = None,
+    journal: Journal | None = None,
 ) -> tuple[ClockZero, list[WorkerResult]]:
     """Send ``trace`` from several workers; return the zero and each result, also lost ones.
 
@@ -71,7 +73,7 @@ async def run_workers(
     closed_loop = options.follows(trace)
     shares = split_among(trace, len(links), closed_loop=closed_loop)
     workers = [
-        _Worker(number, share, link)
+        _Worker(number, share, link, journal)
         for number, (share, link) in enumerate(zip(shares, links, strict=True))
     ]
     each = replace(
@@ -85,6 +87,8 @@ async def run_workers(
             await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
             await asyncio.gather(*(worker.measure_clock() for worker in workers))
             zero = ClockZero.after(options.lead_s)
+            if journal:
+                journal.started(zero)
             await asyncio.gather(*(worker.begin(zero) for worker in workers))
             with progress_reports(lambda: _sum(workers), options.progress_every_s, on_progress):
                 results = await asyncio.gather(*(worker.result() for worker in workers))
@@ -114,9 +118,12 @@ def merged(rows: Sequence[list[Row]]) -> list[Row]:
 class _Worker:
     """A worker with its share of the load, and what is known of it so far."""
 
-    def __init__(self, number: int, trace: Trace, link: WorkerLink) -> None:
+    def __init__(
+        self, number: int, trace: Trace, link: WorkerLink, journal: Journal | None
+    ) -> None:
         self._number = number
         self._trace = trace
+        self._journal = journal
         self.link = link
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
         self._answers: list[LiveAnswer] = []
@@ -124,7 +131,7 @@ class _Worker:
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start the worker and wait until it is ready or has died."""
-        await self.link.start(WorkerJob(endpoint, self._trace, options))
+        await self.link.start(WorkerJob(endpoint, self._trace, options, self._journal is not None))
         message = await self.link.receive()
         if isinstance(message, ServetwinError):
             raise message
@@ -143,6 +150,8 @@ class _Worker:
         while isinstance(message := await self.link.receive(), Progress):
             self.progress = message
             self._answers += message.answers
+            if self._journal:
+                self._journal.append(message.journal)
         result = message if isinstance(message, WorkerResult) else await self._lost()
         await self.measure_clock()
         return replace(result, clocks=self._clocks)

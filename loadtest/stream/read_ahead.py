@@ -28,15 +28,24 @@ _MOST_FRESH = 10_000
 """Answers kept for ``fresh``, which may never be called."""
 
 
+OnEnd = Callable[[Exchange, TokenStream], None]
+
+
 class ReadAhead:
     """Reads the answers to requests in flight, and frees the bytes of each that has ended.
 
     ``new_reader`` makes what reads one answer. ``unread`` are the exchanges whose answers still
-    come in or are not read to their end.
+    come in or are not read to their end. ``on_end`` is called with each that has ended and its
+    tokens.
     """
 
-    def __init__(self, new_reader: Callable[[Exchange], AnswerReader] = StreamReader) -> None:
+    def __init__(
+        self,
+        new_reader: Callable[[Exchange], AnswerReader] = StreamReader,
+        on_end: OnEnd | None = None,
+    ) -> None:
         self._new_reader = new_reader
+        self._on_end = on_end
         self._readers: dict[int, AnswerReader] = {}
         self.unread: deque[Exchange] = deque()
         self._fresh: deque[tuple[Exchange, TokenStream]] = deque(maxlen=_MOST_FRESH)
@@ -69,6 +78,11 @@ class ReadAhead:
         finally:
             task.cancel()
 
+    def read_rest(self) -> None:
+        """Read what is left of the answers that have ended, without a look at the clock."""
+        for _ in self._steps():
+            pass
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(PAUSE_S)
@@ -93,6 +107,8 @@ class ReadAhead:
                 self.unread.append(exchange)
             else:
                 self._fresh.append((exchange, reader.stream))
+                if self._on_end:
+                    self._on_end(exchange, reader.end())
                 if reader.pieces:
                     exchange.reads = RecordedReads()
             yield

@@ -4,13 +4,15 @@ import json
 import os
 from pathlib import Path
 
+from sim.records.run_folder import JOURNAL
+
 CLAIM = ".servetwin-run.json"
 """The claim file of a folder (``sim.records.run_claim``), which lists the files of its run."""
 
 RUN_FILES = frozenset({
     "requests.parquet", "meta.json", "scenario.yaml", "steps.parquet", "pauses.parquet",
     "handovers.parquet", "summary.json", "trace.jsonl", "server_metrics.parquet", "forecast.json",
-    "predicted-requests.parquet", "profile.json", "verdict.json", "why.json",
+    "predicted-requests.parquet", "profile.json", "verdict.json", "why.json", JOURNAL,
     "sweep.json",
 })  # fmt: skip
 """Names of what runs, verifications and sweeps write."""

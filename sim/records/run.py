@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +20,7 @@ import yaml
 from policies.step_record import StepRecord
 from sim.records.metrics import MEANINGS, SLO, summarize
 from sim.records.requests_csv import requests_csv
-from sim.records.run_folder import SUMMARY, Files, Unwritten, write_elsewhere, write_files
+from sim.records.run_folder import JOURNAL, SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
 
 RunKind = Literal["simulation", "loadtest"]
@@ -46,7 +47,7 @@ class NotWritten(RunError):
 class NotSaved(NotWritten):
     """Files of a run could not be written; ``instead`` is a folder that has them, or None.
 
-    The ``missing`` files could not be written to that folder either.
+    The ``missing`` files could not be written to that folder either; without any it is ``whole``.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class NotSaved(NotWritten):
         missing: Sequence[Unwritten],
     ) -> None:
         self.instead = instead
+        self.whole = instead is not None and not missing
         first, *others = unwritten
         also = f", nor could {', '.join(file.name for file in others)}" if others else ""
         super().__init__(
@@ -125,10 +127,18 @@ class Run:
     def save(self, folder: Path) -> Path:
         """Write the run folder; ``summary.json`` comes last, so its presence means complete.
 
+        The journal of a load test goes then: the run has all that is in it.
+
         Raises ``NotSaved`` if a file cannot be written: the others are then in ``folder``, and all
         in the temporary directory.
         """
-        save_files(folder, self.files)
+        try:
+            save_files(folder, self.files)
+        except NotSaved as error:
+            if error.whole:
+                _remove_journal(folder)
+            raise
+        _remove_journal(folder)
         return folder
 
     def files(self) -> Files:
@@ -144,11 +154,26 @@ class Run:
         yield SUMMARY, json.dumps(self.summary(), indent=1).encode()
 
 
+def require_saved(folder: Path) -> None:
+    """Raise ``RunError`` where a folder has the journal of a load test instead of its run."""
+    if (folder / JOURNAL).exists() and not (folder / SUMMARY).exists():
+        raise RunError(
+            f"{folder}: a load test that was killed, or still runs; servetwin report {folder} "
+            "recovers the requests that had ended"
+        )
+
+
+def _remove_journal(folder: Path) -> None:
+    with suppress(OSError):
+        (folder / JOURNAL).unlink(missing_ok=True)
+
+
 def load_run(folder: Path) -> Run:
     """Read a run folder back.
 
     Raises ``RunError`` when the folder or one of its files is missing or damaged.
     """
+    require_saved(folder)
     try:
         meta = json.loads((folder / "meta.json").read_text())
         summary = json.loads((folder / "summary.json").read_text())

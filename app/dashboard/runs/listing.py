@@ -15,7 +15,7 @@ from app.text.metric_labels import METRICS
 from app.text.report_folders import RUN_FILES, VERDICT, is_run
 from loadtest.report.comparison_report import metric_name
 from sim.records.metrics import figure
-from sim.records.run import RunError, RunKind
+from sim.records.run import RunError, RunKind, require_saved
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
 
@@ -52,6 +52,7 @@ def _listed(root: Path, name: str) -> ListedFolder:
 
 
 def _run_row(folder: Path) -> dict[str, Any]:
+    require_saved(folder)
     try:
         meta, summary = (json.loads((folder / name).read_text()) for name in RUN_FILES[:2])
         scenario = yaml.safe_load((folder / "scenario.yaml").read_text())

@@ -1,0 +1,58 @@
+"""The lines of a journal (``loadtest.run.journal``), made in the process that sends.
+
+A line is the row of a request (``loadtest.report.rows``) with its chunks as nanoseconds of its
+process's clock, ``zero_ns`` on that clock, and the ``message`` of its failure.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from loadtest.http.exchange import Exchange
+from loadtest.plan.schedule import ScheduledRequest
+from loadtest.report.rows import MadeRow, Row, made_row, shown_message
+from loadtest.stream.stream_reader import TokenStream
+
+encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=str).encode
+"""Return an object as one line of JSON, without its end."""
+
+
+class JournalLines:
+    """The lines of the requests of one process that have ended since the last call of ``take``.
+
+    ``made`` keeps their rows by the ids of the exchanges, for the result of the process.
+    """
+
+    def __init__(self) -> None:
+        self._sends: dict[int, ScheduledRequest] = {}
+        self._lines: list[str] = []
+        self.made: dict[int, MadeRow] = {}
+
+    def begin(self, send: ScheduledRequest, exchange: Exchange) -> None:
+        """Note a request that is about to be sent."""
+        self._sends[id(exchange)] = send
+
+    def add(self, exchange: Exchange, stream: TokenStream, zero_ns: int) -> None:
+        """Add a request whose answer has been read to its end."""
+        send = self._sends.pop(id(exchange))
+        row, failure = self.made[id(exchange)] = made_row(send, exchange, stream, zero_ns)
+        message = shown_message(send, failure) if failure else None
+        line = {**row, "chunk_s": stream.stamps_ns, "zero_ns": zero_ns, "message": message}
+        self._lines.append(encoded(line))
+
+    def take(self) -> bytes:
+        """Return the lines, and begin anew."""
+        lines, self._lines = self._lines, []
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def read_line(line: dict[str, Any]) -> tuple[Row, str | None]:
+    """Return the row of a line that was decoded, and the message of its failure.
+
+    Raises ``KeyError`` or ``TypeError`` where it is no line of a request.
+    """
+    row = dict(line)
+    zero_ns, message = row.pop("zero_ns"), row.pop("message")
+    row["chunk_s"] = (np.array(row["chunk_s"], dtype=np.int64) - zero_ns) / 1e9
+    return row, message
