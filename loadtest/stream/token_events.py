@@ -57,12 +57,13 @@ class EventPattern(NamedTuple):
 
     def fits(self, payload: bytes) -> bool:
         """Return whether another event differs in its text alone."""
-        start, end = len(self.before), len(payload) - len(self.after)
+        before, after, frame_bytes = self
+        size = len(payload)
         return (
-            start < end
-            and payload.startswith(self.before)
-            and payload.endswith(self.after)
-            and not _NEEDS_ESCAPE.search(payload, start, end)
+            size > frame_bytes
+            and payload.startswith(before)
+            and payload.endswith(after)
+            and not _NEEDS_ESCAPE.search(payload, len(before), size - len(after))
         )
 
 
