@@ -19,6 +19,11 @@ from engine.serve_options import ServeOptions
 from workloads.errors import EngineError
 from workloads.listening import listening_socket, url_of
 
+try:
+    import resource
+except ModuleNotFoundError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 DEATH_LINGER_S = 1.0
 """How long ``/health`` says 503 after the core has died for good, before the server ends."""
 CLOSE_CONNECTIONS_S = 5
@@ -45,6 +50,7 @@ def serve_core(
     Raises ``EngineError`` when the server cannot start, or when its core has died for good.
     """
     with listening_socket(settings.host, settings.port, EngineError) as listener:
+        _allow_many_connections()
         core = CoreClient(model)
         supervisor = Supervisor(build, core, settings.max_restarts)
         config = uvicorn.Config(
@@ -58,6 +64,13 @@ def serve_core(
         )
         server = CoreServer(config, core, supervisor, settings, lambda: on_ready(url_of(listener)))
         asyncio.run(server.serve(sockets=[listener]))
+
+
+def _allow_many_connections() -> None:
+    """Let this process open as many files as the system allows it, instead of the usual 1,024."""
+    if resource is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class CoreServer(uvicorn.Server):

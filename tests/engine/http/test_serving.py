@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -153,6 +154,18 @@ def test_a_core_that_hangs_is_stalled_until_it_moves() -> None:
         assert (
             'vllm:kv_cache_usage_perc{model_name="tiny"} 0.0' in get(f"{server.url}/metrics").text
         )
+
+
+def test_as_many_connections_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with EngineServer(TINY) as server:
+            limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3] == line.split()[4]
 
 
 def core_pid(url: str) -> int:
