@@ -5,6 +5,7 @@ process's clock, ``zero_ns`` on that clock, and the ``message`` of its failure.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,21 @@ class JournalLines:
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-def read_line(line: dict[str, Any]) -> tuple[Row, str | None]:
-    """Return the row of a line that was decoded, and the message of its failure.
+def read_lines(lines: Iterable[dict[str, Any]]) -> tuple[list[Row], dict[str, str]]:
+    """Return the rows of lines that were decoded, and the first message of each kind of failure.
 
-    Raises ``KeyError`` or ``TypeError`` where it is no line of a request.
+    Raises ``KeyError`` or ``TypeError`` where one is no line of a request.
     """
+    rows, first_messages = [], dict[str, str]()
+    for line in lines:
+        row, message = _read(line)
+        rows.append(row)
+        if message is not None:
+            first_messages.setdefault(row["error"], message)
+    return rows, first_messages
+
+
+def _read(line: dict[str, Any]) -> tuple[Row, str | None]:
     row = dict(line)
     zero_ns, message = row.pop("zero_ns"), row.pop("message")
     row["chunk_s"] = (np.array(row["chunk_s"], dtype=np.int64) - zero_ns) / 1e9

@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from loadtest.report.records import requests_frame
-from loadtest.report.rows import Row
 from loadtest.run.client import delivery
-from loadtest.run.journal_lines import read_line
+from loadtest.run.journal_lines import read_lines
 from loadtest.run.worker_client import WorkerResult
 from loadtest.run.worker_pool import merged
 from sim.records.run import Run, RunError
@@ -27,7 +26,7 @@ def recovered_run(folder: Path) -> Run:
     try:
         header, *lines = _decoded(path)
         scenario, meta = header["scenario"], header["meta"]
-        rows, first_messages = _rows(lines)
+        rows, first_messages = read_lines(lines[1:])  # after the zero of the clock
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: no readable journal; nothing can be recovered") from error
     if not rows:
@@ -51,14 +50,3 @@ def _decoded(path: Path) -> Iterator[Any]:
         for line in file:
             if line.endswith(b"\n"):
                 yield json.loads(line)
-
-
-def _rows(lines: list[Any]) -> tuple[list[Row], dict[str, str]]:
-    """Return the rows of the requests, and the first message of each kind of failure."""
-    rows, first_messages = [], dict[str, str]()
-    for line in lines[1:]:  # after the zero of the clock
-        row, message = read_line(line)
-        rows.append(row)
-        if message is not None:
-            first_messages.setdefault(row["error"], message)
-    return rows, first_messages

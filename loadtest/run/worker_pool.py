@@ -2,7 +2,8 @@
 
 All workers have one zero, each on the monotonic clock of its machine, and their schedules before
 the start, so nothing but progress passes between them and this process while the load runs. Each
-hands in its result at the end. A worker that dies loses its own requests and no others.
+hands in its result at the end. A worker that dies loses those of its requests that have not ended,
+and no others.
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from loadtest.endpoint import Endpoint
-from loadtest.http.exchange import Exchange, Failure
 from loadtest.options import LoadOptions
 from loadtest.plan.request_dependencies import roots_and_followers, split_among
-from loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
-from loadtest.report.rows import Row, request_rows
+from loadtest.plan.schedule import ClockZero, expected_peak_tokens_per_s
+from loadtest.report.rows import Row
 from loadtest.run.journal import Journal
+from loadtest.run.lost_worker import lost_result
 from loadtest.run.node_clock import NodeClock
 from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from loadtest.run.ray_link import ray_links
@@ -128,6 +129,7 @@ class _Worker:
         self.progress = Progress(0.0, len(trace), 0, 0, 0)
         self._answers: list[LiveAnswer] = []
         self._clocks: list[NodeClock] = []
+        self._lines = bytearray()  # Of the journal: what is known should the worker die.
 
     async def start(self, endpoint: Endpoint, options: LoadOptions) -> None:
         """Start the worker and wait until it is ready or has died."""
@@ -150,26 +152,19 @@ class _Worker:
         while isinstance(message := await self.link.receive(), Progress):
             self.progress = message
             self._answers += message.answers
+            self._lines += message.journal
             if self._journal:
                 self._journal.append(message.journal)
-        result = message if isinstance(message, WorkerResult) else await self._lost()
+        if not isinstance(message, WorkerResult):
+            death = f"process {self._number + 1} of the load test {await self.link.death()}"
+            message = lost_result(self._trace, bytes(self._lines), death)
         await self.measure_clock()
-        return replace(result, clocks=self._clocks)
+        return replace(message, clocks=self._clocks)
 
     def new_answers(self) -> list[LiveAnswer]:
         """Take the answers reported since the last call."""
         fresh, self._answers = self._answers, []
         return fresh
-
-    async def _lost(self) -> WorkerResult:
-        reason = (
-            f"process {self._number + 1} of the load test {await self.link.death()} before it "
-            f"handed in its records: what became of its {len(self._trace)} requests is not known"
-        )
-        sends = [ScheduledRequest(request.arrival_s, request, b"") for request in self._trace]
-        failure = Failure("client_lost", reason)
-        rows, first_messages = request_rows(sends, [Exchange(failure=failure)] * len(sends), 0, "")
-        return WorkerResult(rows, first_messages, lost=True)
 
 
 def _stop(workers: Sequence[_Worker]) -> None:
