@@ -24,7 +24,7 @@ from app.dashboard.scenario.uploads import uploads
 from app.scenario.scenario_file import ScenarioFile
 from workloads.errors import ServetwinError, did_you_mean
 
-_PROBLEMS = "link_problems"
+_PROBLEMS, _FAULTY = "link_problems", "link_faulty"
 _MOST_CHARACTERS = 2_000
 """Of one value of a link."""
 _TEXTS = ("techniques", "efficiency", "set")
@@ -60,16 +60,24 @@ PAGE_CONTROLS: dict[str, Control] = {
 def complain_of_link() -> None:
     """Take what cannot be used out of the link, say what that was, and offer the default scenario.
 
-    Once per session, before the controls are drawn: Streamlit itself fails on some values.
+    Before the controls are drawn: Streamlit itself fails on some values. Where a user goes back to
+    such a link, the controls keep what they show.
     """
-    if _PROBLEMS not in st.session_state:
-        parameters = {key: st.query_params.get_all(key) for key in st.query_params}
-        found = problems(parameters, workload_names(uploads()))
+    parameters = {key: st.query_params.get_all(key) for key in st.query_params}
+    found = problems(parameters, workload_names(uploads()))
+    is_new_session = _PROBLEMS not in st.session_state
+    st.session_state.setdefault(_PROBLEMS, [])
+    faulty = {key: parameters[key] for key in found}
+    before = st.session_state.get(_FAULTY)
+    st.session_state[_FAULTY] = faulty
+    if found and before != faulty:
         st.session_state[_PROBLEMS] = list(found.values())
-        if found:
+        if is_new_session:
             for key in found:
                 del st.query_params[key]
-            st.rerun()
+        st.rerun()
+    for key in found.keys() & CONTROLS.keys():
+        st.session_state[key] = st.session_state.get(key, as_controls(ScenarioFile())[key])
     if found_before := st.session_state[_PROBLEMS]:
         listed = "\n".join(f"- {problem}" for problem in found_before)
         st.warning(f"**Part of this link cannot be used.** The default stands there.\n\n{listed}")

@@ -9,7 +9,7 @@ from app.dashboard.formatting import plain
 from app.dashboard.scenario.controls import CONTROLS, as_controls
 from app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
 from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from tests.support.dashboard_app import page_test
+from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.scenario_strategies import scenarios
 
 WORKLOADS = ("generated", "sample", "own.csv")
@@ -133,3 +133,12 @@ def test_all_faulty_values_of_one_link_are_named() -> None:
     assert not at.exception
     assert at.warning[0].value.count("\n- ") == len(BROKEN)
     assert not at.query_params
+
+
+@pytest.mark.browser
+def test_a_user_may_go_back_to_a_faulty_link(user: Browser) -> None:
+    user.open("policies?requests=1e309&seed=7", "Policies")
+    user.act(lambda: user.page.go_back(wait_until="commit"))
+    expect(user.page.get_by_test_id("stAlert").first).to_contain_text("'1e309'")
+    expect(user.page.get_by_label("Requests", exact=True)).to_have_value("2000")
+    user.assert_sound()
