@@ -55,19 +55,32 @@ app.add_typer(workload_app, name="workload")
 app.add_typer(techniques_app, name="techniques")
 
 
+_UsageError: Any = typer.BadParameter.__base__
+
+
 def main() -> None:
     """Run a command; what went wrong is one line on stderr, bad input exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except _UsageError as error:
+        said = error.format_message()
+        _say(said if "\n" in said else f"servetwin: {said}")  # the help of a group has many lines
+        sys.exit(error.exit_code)
     except BaseException as error:
-        from loadtest.redaction import hide_secrets
         from workloads.plugins import plugin_error
 
         problem = plugin_error(error)
         if problem is None:
             raise
-        typer.echo(hide_secrets(f"servetwin: {problem}"), err=True)
+        _say(f"servetwin: {problem}")
         sys.exit(problem.exit_code)
+
+
+def _say(text: str) -> None:
+    """Write to stderr, without secrets; bytes of a file that are no text become escapes."""
+    from loadtest.redaction import hide_secrets
+
+    typer.echo(hide_secrets(text.encode(errors="backslashreplace").decode()), err=True)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,133 @@
-"""Trace files: opened plain or gzipped by their first bytes, written whole or not at all."""
+"""Files of users: plain or gzipped text within bounds, written whole or not at all."""
 
+import errno
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from workloads.errors import TraceError
 
+MOST_LINE_CHARACTERS = 2**25
+MOST_TEXT_CHARACTERS = 2**28
+"""Of a file that is read as one text, such as the results of a load test."""
+MOST_DOCUMENT_BYTES = 2**24
+"""Of a file that is one document: a scenario, a profile, a model."""
+MOST_RATIO = 200
+"""Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
+_FREE_UNPACKED_BYTES = 2**24
 _GZIP_MAGIC = b"\x1f\x8b"
 _REASONS = {FileNotFoundError: "no such file", IsADirectoryError: "a directory, not a trace file"}
+_KINDS = {
+    stat.S_IFIFO: "a pipe, not a file",
+    stat.S_IFCHR: "a device, not a file",
+    stat.S_IFBLK: "a device, not a file",
+    stat.S_IFSOCK: "a socket, not a file",
+}
+
+
+class BoundedText(TextIOWrapper):
+    """The text of a trace, whose lines are of a bounded length; only a line feed ends one."""
+
+    def __init__(self, data: BinaryIO | gzip.GzipFile, path: Path) -> None:
+        super().__init__(data, "utf-8-sig", errors="surrogateescape", newline="\n")
+        self._path = path
+        self._line = 0
+
+    def __next__(self) -> str:  # type: ignore[override]  # typeshed: the base is of bytes
+        """Return the next line. Raises TraceError for one that is too long."""
+        line = self.readline(MOST_LINE_CHARACTERS)
+        if not line:
+            raise StopIteration
+        self._line += 1
+        if len(line) == MOST_LINE_CHARACTERS and line[-1] != "\n":
+            raise TraceError(
+                f"{self._path}:{self._line}: a line of more than {MOST_LINE_CHARACTERS:,} "
+                "characters; a trace has a request on each line"
+            )
+        return line
+
+    def whole(self) -> str:
+        """Return all of the text. Raises TraceError where it is too long."""
+        text = self.read(MOST_TEXT_CHARACTERS + 1)
+        if len(text) > MOST_TEXT_CHARACTERS:
+            raise TraceError(f"{self._path}: more than {MOST_TEXT_CHARACTERS:,} characters")
+        return text
+
+
+class _BoundedGzip(gzip.GzipFile):
+    """Unpacked data that stop where a small file would fill the memory."""
+
+    def __init__(self, raw: BinaryIO, path: Path) -> None:
+        super().__init__(fileobj=raw)
+        self._path = path
+        self._most_bytes = max(_FREE_UNPACKED_BYTES, MOST_RATIO * os.fstat(raw.fileno()).st_size)
+        self._unpacked_bytes = 0
+
+    def read1(self, size: int | None = -1) -> bytes:
+        """Return some data. Raises TraceError where there were too many."""
+        data = super().read1(-1 if size is None else size)
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > self._most_bytes:
+            raise TraceError(
+                f"{self._path}: the gzip data unpack to more than {self._most_bytes:,} bytes, "
+                f"{MOST_RATIO} times their size; unpack the file, if it is a trace"
+            )
+        return data
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[BoundedText]:
     """Open a plain or gzipped file as text; bytes that are not UTF-8 become lone surrogates.
 
-    Raises TraceError, also while it is read, where the file is missing, a directory or damaged.
+    Raises TraceError, also while it is read, where the file is missing, none, damaged or too large.
     """
     try:
+        require_file(path)
         with path.open("rb") as raw:
             zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            data = gzip.GzipFile(fileobj=raw) if zipped else raw
-            # newline="\n": only a line feed ends a line, so that numbers agree with an editor's
-            yield TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="\n")
+            yield BoundedText(_BoundedGzip(raw, path) if zipped else raw, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
     except OSError as error:
         why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise TraceError(f"{path}: {why}") from None
+        raise TraceError(f"{str(path)[:200]}: {why}") from None
+
+
+def document(path: Path) -> bytes:
+    """Return the bytes of a file that is one document.
+
+    Raises OSError where it cannot be read, is no regular file, or is too large to be one.
+    """
+    require_file(path)
+    with path.open("rb") as file:
+        data = file.read(MOST_DOCUMENT_BYTES + 1)
+    if len(data) > MOST_DOCUMENT_BYTES:
+        raise OSError(errno.EFBIG, f"more than {MOST_DOCUMENT_BYTES:,} bytes")
+    return data
+
+
+def require_file(path: Path) -> None:
+    """Raise OSError for a pipe or a device, which may never end, and for an impossible path."""
+    try:
+        kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+    if kind:
+        raise OSError(errno.EINVAL, kind)
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether a path is a directory; False for one that no system can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def files_in(directory: Path, endings: tuple[str, ...]) -> list[Path]:

@@ -10,7 +10,7 @@ from io import TextIOBase
 from itertools import chain
 
 CHUNK_CHARACTERS = 1 << 20
-LONGEST_ELEMENT = 1 << 26
+LONGEST_ELEMENT = 1 << 25
 """Characters of an element; what is longer, or no JSON, ends the array."""
 _BETWEEN = " \t\r\n,"
 _DECODER = json.JSONDecoder()
@@ -28,7 +28,7 @@ def numbered_rows(lines: Iterable[str]) -> tuple[bool, Iterator[NumberedRow]]:
         blank += start == "\n"
     if start == "[":
         return True, _elements(lines, blank + 1)
-    rest = chain([start + lines.readline()] if start else [], lines)
+    rest = chain([start + next(iter(lines), "")] if start else [], lines)
     return False, enumerate(rest, blank + 1)
 
 

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from workloads.errors import TraceError
-from workloads.files import open_text
+from workloads.files import is_directory, open_text
 from workloads.generators.parents import without_failed
 from workloads.readers import weka
 from workloads.readers.dataset import is_dataset, read_dataset
@@ -62,7 +62,7 @@ def read_trace(
         if format is not None:
             raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
         trace = read_dataset(path, bad, header_columns or {})
-    elif path.is_dir():
+    elif is_directory(path):
         if format is not None and READERS.find(format) is not weka:
             raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
@@ -74,7 +74,7 @@ def read_trace(
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed)
     if not trace.requests:
-        raise TraceError("\n".join([f"{path}: no requests", *trace.notes, *bad.notes]))
+        raise TraceError("; ".join([f"{path}:1: no requests", *trace.notes, *bad.notes]))
     trace = replace(trace, notes=(*trace.notes, *bad.notes))
     return spread(trace, seed) if spread_ties else trace
 

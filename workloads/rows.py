@@ -85,7 +85,7 @@ class Rows:
         try:
             line, text = self.take()
         except StopIteration:
-            raise TraceError(f"{self.path}: empty, a trace has at least one row") from None
+            raise TraceError(f"{self.path}:1: empty, a trace has at least one row") from None
         self._rows = chain([(line, text)], self._rows)
         return line, text
 

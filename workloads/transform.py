@@ -10,6 +10,7 @@ from math import ceil, floor, log1p, sqrt
 import numpy as np
 
 from workloads.errors import TraceError
+from workloads.fields import MAX_COUNT
 from workloads.generators.arrivals import check_not_negative, check_positive
 from workloads.generators.parents import detach_orphans
 from workloads.generators.untimed import with_arrivals
@@ -131,7 +132,13 @@ def _with_only(trace: Trace, kept: Sequence[Request], note: str) -> Trace:
 
 
 def _scaled(tokens: int, factor: Fraction) -> int:
-    return max(1, round(tokens * factor))
+    scaled = max(1, round(tokens * factor))
+    if scaled > MAX_COUNT:
+        raise TraceError(
+            f"{tokens} tokens, scaled by {float(factor):g}, are more than {MAX_COUNT:,}: use a "
+            "smaller scale"
+        )
+    return scaled
 
 
 def _scaled_output(request: Request, factor: Fraction) -> Request:

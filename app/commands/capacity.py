@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from app.scenario.common_options import SLO, Attainment, Json, Seed, TracePath
+from app.scenario.common_options import MOST_REPLICATIONS, SLO, Attainment, Json, Seed, TracePath
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -22,7 +22,10 @@ def capacity(
     options: ScenarioOptions,
     attainment: Attainment = 0.99,
     replications: Annotated[
-        int, Option(help="Simulated engines behind the interval; 0 for none.", min=0)
+        int,
+        Option(
+            help="Simulated engines behind the interval; 0 for none.", min=0, max=MOST_REPLICATIONS
+        ),
     ] = 10,
     precision: Annotated[
         float, Option(help="Relative width at which a search ends.", min=1e-6, max=1)

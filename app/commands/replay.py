@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import TRACE, Csv, Json, Overwriting, RunFolder
+from app.scenario.common_options import (
+    MOST_REPLICATIONS,
+    TRACE,
+    Csv,
+    Json,
+    Overwriting,
+    RunFolder,
+)
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -37,7 +44,8 @@ def replay(
         Option(metavar="A B", help="Two policies side by side: presets, labels, KEY=VALUE."),
     ] = None,
     replications: Annotated[
-        int | None, Option(help="Simulations behind the intervals; 0 for none.", min=0)
+        int | None,
+        Option(help="Simulations behind the intervals; 0 for none.", min=0, max=MOST_REPLICATIONS),
     ] = None,
     step_by_step: Annotated[
         bool, Option("--step-by-step", help="One event per step: slow, the same result.")
@@ -46,7 +54,8 @@ def replay(
         bool, Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
     ] = False,
     seed: Annotated[
-        int | None, Option(help="Seed of every random stream: the scenario's, or 0.")
+        int | None,
+        Option(help="Seed of every random stream: the scenario's, or 0.", min=0, max=2**63 - 1),
     ] = None,
     out: RunFolder = None,
     csv: Csv = False,

@@ -65,7 +65,7 @@ def sweep(
     from app.scenario.sweep_file import RATE, SweepFile, identity
     from app.text.sweep_report import as_json, report_lines
     from loadtest.report.slo import parse_slo
-    from sim.experiments.sweep import GridConditions
+    from sim.experiments.sweep import PROBLEM, GridConditions
     from sim.records.file_claim import claimed_file
 
     axes = [parse_axis(text) for text in grid.vary]
@@ -89,6 +89,8 @@ def sweep(
     else:
         kept = [f"all points: {grid.out}"] if grid.out else []
         typer.echo("\n".join([*report_lines(frame, keys, attainment), *kept]))
+    if all(frame[PROBLEM]):
+        raise ServetwinError(f"no point can be simulated: {frame[PROBLEM].iloc[0]}")
 
 
 def _simulate(

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from app.commands.described import DescribedCommand
-from app.scenario.common_options import Json, Seed
+from app.scenario.common_options import MOST_REPLICATIONS, Json, Seed
 from app.scenario.option_groups import takes_options
 from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
 from app.text.progress import progress
@@ -28,7 +28,8 @@ def techniques(
         Option(metavar="NAME:KEY=VALUE,...", help="This technique; may be repeated."),
     ] = None,
     replications: Annotated[
-        int, Option(help="Draws of load and engine behind the intervals.", min=2)
+        int,
+        Option(help="Draws of load and engine behind the intervals.", min=2, max=MOST_REPLICATIONS),
     ] = 5,
     seed: Seed = 0,
     as_json: Json = False,

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
+from workloads.errors import PolicyError
+
 if TYPE_CHECKING:
     from sim.step_times.roofline.links import Link
 
@@ -38,6 +40,8 @@ class ClusterOptions:
         if self.staleness_ms is not None:
             changes["staleness_s"] = self.staleness_ms / 1000
         if self.prefill_decode is not None:
+            if self.prefill_decode == (0, 0):
+                raise PolicyError("--prefill-decode: wants servers of each kind, not 0 and 0")
             changes["prefill_replicas"], changes["decode_replicas"] = self.prefill_decode
         if self.link_gb_per_s is not None:
             changes["link_bytes_per_s"] = self.link_gb_per_s * 1e9

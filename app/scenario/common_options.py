@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
 TracePath = Annotated[Path, TRACE]
 SLO = Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s.")
-Attainment = Annotated[float, Option(help="Share of the requests that must meet the SLO.")]
-Seed = Annotated[int, Option(help="Seed of every random stream.")]
+Attainment = Annotated[
+    float, Option(help="Share of the requests that must meet the SLO.", min=0, max=1)
+]
+MOST_REPLICATIONS = 100_000
+Seed = Annotated[int, Option(help="Seed of every random stream.", min=0, max=2**63 - 1)]
 RunFolder = Annotated[Path | None, Option(help="Run folder to write.")]
 Recorded = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.number_bounds import as_number
 from app.scenario.workload_distributions import LENGTHS, ArrivalChoice, LengthChoice, known
 from workloads.errors import TraceError, did_you_mean
 from workloads.generators.processes import ARRIVALS, arrival_settings
@@ -107,6 +108,6 @@ def _setting(where: str, text: str, whole: bool) -> float | int:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return as_number(text)
     except ValueError:
         return None

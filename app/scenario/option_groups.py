@@ -14,6 +14,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
+from app.number_bounds import bounded
+
 
 @dataclass(frozen=True)
 class Only:
@@ -77,12 +79,15 @@ def _members(annotation: Any) -> list[Parameter] | None:
 
 
 def _for_typer(parameter: Parameter) -> Parameter:
-    """Return the parameter as a keyword; a repeatable one is a list there."""
+    """Return the parameter as a keyword with bounds for its numbers; a repeatable one is a list."""
     keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    declared = _declared(parameter.annotation)
+    if declared and declared.callback is None and _is_of_numbers(_kind(parameter.annotation)):
+        declared.callback = bounded(declared)
     if not _is_repeatable(parameter.annotation):
         return keyword
     item = get_args(_kind(parameter.annotation))[0]
-    as_list = Annotated[list[item] | None, _declared(parameter.annotation)]  # type: ignore[valid-type]
+    as_list = Annotated[list[item] | None, declared]  # type: ignore[valid-type]
     return keyword.replace(annotation=as_list, default=None)
 
 
@@ -94,6 +99,11 @@ def _declared(annotation: Any) -> Any:
     """Return the ``typer.Option`` or ``typer.Argument`` of an annotation, or None."""
     kinds = (OptionInfo, ArgumentInfo)
     return next((each for each in get_args(annotation) if isinstance(each, kinds)), None)
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    """Return whether the kind is a number, or several, or None."""
+    return kind in (int, float) or any(map(_is_of_numbers, get_args(kind)))
 
 
 def _is_repeatable(annotation: Any) -> bool:

@@ -29,12 +29,14 @@ from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
 from sim.shapes.frozen_model import Count, FrozenModel, Positive
 from workloads.errors import ServetwinError, did_you_mean
+from workloads.files import document
 from workloads.generators.generate import WorkloadSpec, generate
 from workloads.generators.lengths import IndependentLengths
 from workloads.generators.processes import plain_arrivals
 from workloads.sample import sample_trace
 from workloads.trace import Trace
 from workloads.transform import at_rate, limit
+from workloads.yaml_text import YamlError, load_yaml
 
 GENERATED, SAMPLE = "generated", "sample"
 PROFILE = "llama-3-8b-h100"
@@ -239,9 +241,10 @@ class ScenarioFile(FrozenModel):
 def read_scenario(path: Path) -> ScenarioFile:
     """Read the scenario in a file; raises ``ScenarioError`` naming the file and the key."""
     try:
-        return parse_scenario(path.read_bytes(), str(path))
+        content = document(path)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_scenario(content, str(path))
 
 
 def parse_scenario(content: str | bytes, source: str) -> ScenarioFile:
@@ -250,11 +253,11 @@ def parse_scenario(content: str | bytes, source: str) -> ScenarioFile:
     Raises ``ScenarioError`` naming ``source``, the key and what would be right.
     """
     try:
-        found = yaml.safe_load(content if isinstance(content, str) else content.decode())
+        found = load_yaml(content if isinstance(content, str) else content.decode())
     except UnicodeDecodeError:
         raise ScenarioError(f"{source}: not a text file") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ScenarioError(f"{source}: not YAML ({' '.join(str(error).split())})") from error
+    except YamlError as error:
+        raise ScenarioError(f"{source}: not YAML ({error})") from error
     if not isinstance(found, dict | None):
         raise ScenarioError(f"{source}: wants keys such as {', '.join(ScenarioFile.model_fields)}")
     return parse_scenario_dict(found or {}, source)

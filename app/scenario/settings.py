@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from app.number_bounds import MOST_NUMBER
 from workloads.errors import PolicyError, did_you_mean
 from workloads.key_values import key_value
 
@@ -145,6 +146,8 @@ def _kinds(hint: Any) -> tuple[type, ...]:
 def _convert(value: str, kinds: tuple[type, ...]) -> Any:
     if types.NoneType in kinds and value.lower() == "none":
         return None
+    if kinds[0] in (int, float) and abs(kinds[0](value)) > MOST_NUMBER:
+        raise ValueError(value)
     if kinds[0] is not bool:
         return kinds[0](value)
     if value.lower() not in _TRUTH:

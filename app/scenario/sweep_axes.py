@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, get_type_hints
 
+from app.number_bounds import as_number
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
 from app.scenario.settings import parse_settings
@@ -53,7 +54,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
     rates = []
     for part in text.split(","):
         try:
-            rates.append(float(part))
+            rates.append(as_number(part))
         except ValueError:
             raise PolicyError(f"--rates: {part.strip()!r} is not a number") from None
         if not 0 < rates[-1] < float("inf"):

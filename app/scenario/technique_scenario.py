@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.scenario.settings import with_settings
@@ -11,6 +10,8 @@ from sim.techniques.build import build_setup
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError, did_you_mean
+from workloads.files import document
+from workloads.yaml_text import YamlError, load_yaml
 
 MODEL, HARDWARE = "llama-2-7b", "a100-80gb"
 
@@ -45,10 +46,9 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     if path is None:
         return _scenario(_File(), "default scenario")
     try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise PolicyError(f"{path}: not a scenario that can be read ({reason})") from error
+        found = load_yaml(document(path))
+    except (OSError, YamlError) as error:
+        raise PolicyError(f"{path}: not a scenario that can be read ({error})") from error
     known = _File.model_fields
     if not isinstance(found, dict):
         raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(known)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
+from app.number_bounds import as_number
 from workloads.errors import TraceError
 from workloads.generators.processes import ARRIVALS, arrival_settings
 
@@ -214,6 +215,6 @@ def known(option: str, name: str, names: Sequence[str]) -> str:
 def numbers(option: str, text: str) -> tuple[float, ...]:
     """Return numbers that commas separate."""
     try:
-        return tuple(float(part) for part in text.split(","))
+        return tuple(as_number(part) for part in text.split(","))
     except ValueError:
         raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}") from None

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
@@ -23,8 +22,10 @@ from loadtest.mock.parsed_request import ParsedRequest
 from loadtest.mock.stream_faults import FAULTS
 from sim.shapes.frozen_model import Count, FrozenModel
 from workloads.errors import MockError, did_you_mean
+from workloads.files import document
 from workloads.key_values import key_values
 from workloads.plugins import split_settings
+from workloads.yaml_text import YamlError, load_yaml
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 
@@ -130,12 +131,11 @@ def read_plan(path: Path | None, given: Mapping[str, Any]) -> MockPlan:
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(path.read_text())
+        fields = load_yaml(document(path))
     except OSError as error:
         raise MockError(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise MockError(f"{path}: neither YAML nor JSON ({reason})") from error
+    except YamlError as error:
+        raise MockError(f"{path}: neither YAML nor JSON ({error})") from error
     if not isinstance(fields, dict):
         raise MockError(f"{path}: a mapping with {', '.join(MockPlan.model_fields)} is expected")
     return fields

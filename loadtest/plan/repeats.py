@@ -7,6 +7,7 @@ prefixes with requests of its own round only, as in the first round.
 from dataclasses import replace
 
 from workloads.errors import LoadTestError
+from workloads.generators.generate import MOST_REQUESTS
 from workloads.request import Request
 from workloads.rows import counted
 from workloads.trace import Trace
@@ -41,6 +42,11 @@ def looped(trace: Trace, times: int) -> Trace:
         raise LoadTestError(f"--loop {times}: must be 1 or more")
     if times == 1:
         return trace
+    if times * len(trace) > MOST_REQUESTS:
+        raise LoadTestError(
+            f"--loop {times}: a load test has at most {MOST_REQUESTS:,} requests, not "
+            f"{times * len(trace):,}"
+        )
     if not trace.rate_per_s:
         no_gap = "so there is no gap to leave before they arrive again"
         raise LoadTestError(

@@ -54,7 +54,7 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
     Raises ``TraceError`` that names the file, the place and the field of what is wrong.
     """
     with open_text(path) as file:
-        text = file.read()
+        text = file.whole()
     try:
         records = _records(path, text, columns is not None)
         found = mapped.read(records, columns) if columns is not None else _read(path, records)

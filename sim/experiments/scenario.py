@@ -27,6 +27,8 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 LEAST = {"replicas": 1, "prefill_replicas": 0, "decode_replicas": 0}
 """The least value of each count of a cluster."""
+MOST_SERVERS = 32_767
+"""The numbers of servers in a run are 16 bits wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class ClusterConfig:
         for name, least in LEAST.items():
             count = getattr(self, name)
             require(count >= least, name, count, f"at least {least}")
+            require(count <= MOST_SERVERS, name, count, f"at most {MOST_SERVERS:,}")
         if bool(self.prefill_replicas) != bool(self.decode_replicas):
             raise PolicyError(
                 f"prefill_replicas and decode_replicas go together, not {self.prefill_replicas} "

@@ -22,6 +22,8 @@ from sim.records.metrics import MEANINGS, SLO, summarize
 from sim.records.requests_csv import requests_csv
 from sim.records.run_folder import JOURNAL, SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
+from workloads.files import document
+from workloads.yaml_text import load_yaml
 
 RunKind = Literal["simulation", "loadtest"]
 
@@ -175,15 +177,15 @@ def load_run(folder: Path) -> Run:
     """
     require_saved(folder)
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        summary = json.loads((folder / "summary.json").read_text())
-        scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
+        meta = json.loads(document(folder / "meta.json"))
+        summary = json.loads(document(folder / "summary.json"))
+        scenario = load_yaml(document(folder / "scenario.yaml"))
         requests = pd.read_parquet(folder / "requests.parquet")
         steps = pd.read_parquet(folder / "steps.parquet")
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
         handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
         kind = meta.pop("kind")
-    except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder}: not a readable run folder ({error})") from error
     extra = {name: summary[name] for name in _EXTRAS if name in summary}
     return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)

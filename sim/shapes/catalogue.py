@@ -16,6 +16,7 @@ from sim.shapes.hardware import Hardware
 from sim.shapes.hf_config import model_from_hf_config
 from sim.shapes.model import ModelShape
 from workloads.errors import ShapeError, did_you_mean
+from workloads.files import document
 
 Entry = TypeVar("Entry", ModelShape, Hardware)
 
@@ -73,7 +74,7 @@ def _text(name: str, folder: str, what: str) -> str:
     if not (name.endswith(".json") or os.path.exists(name)):
         raise _unknown(name, shipped, what)
     try:
-        return Path(name).read_text("utf-8-sig")
+        return document(Path(name)).decode("utf-8-sig")
     except IsADirectoryError:
         raise ShapeError(f"{name}: a directory; give the path of a .json file") from None
     except UnicodeDecodeError:

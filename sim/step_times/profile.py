@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from sim.step_times.step_time import (
     StepTime,
 )
 from workloads.errors import PolicyError, ProfileError, did_you_mean
+from workloads.files import document
 
 DEFAULT_PROFILE = "base-cpu"
 
@@ -264,11 +266,11 @@ def load_profile(name: str) -> Profile:
     Raises ``ProfileError`` naming the file and key that are wrong, or the nearest shipped name.
     """
     shipped = shipped_profiles()
-    read: Callable[[], str]
+    read: Callable[[], str | bytes]
     if name in shipped:
         read = resources.files("sim").joinpath(f"profiles/{name}.json").read_text
     elif name.endswith(".json"):
-        read = Path(name).read_text
+        read = partial(document, Path(name))
     else:
         hint = did_you_mean(name, shipped, f"shipped are {', '.join(shipped)}")
         raise ProfileError(f"no profile {name!r}; {hint} (or give the path of a .json file)")

@@ -1,6 +1,5 @@
 """From names to a setup on data sheets: model, hardware, techniques, efficiencies."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -13,6 +12,7 @@ from sim.techniques.setup import Setup
 from workloads.errors import PolicyError, did_you_mean
 from workloads.key_values import key_values
 
+_MOST = 1e6
 _EFFICIENCIES = tuple(f.name for f in fields(Efficiency))
 
 
@@ -49,10 +49,10 @@ def parse_efficiency(text: str) -> dict[str, str]:
 def _require(name: str, value: Any) -> None:
     at_most_1 = name in ("compute", "memory")
     least = 1.0 if name == "knee" else 0.0
-    right = "above 0 and at most 1" if at_most_1 else f"a number, at least {least:g}"
+    right = "above 0 and at most 1" if at_most_1 else f"from {least:g} to {_MOST:g}"
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise PolicyError(f"efficiency: {name}: {value!r} is not a number") from None
-    if not (0 < number <= 1 if at_most_1 else least <= number < math.inf):
+    if not (0 < number <= 1 if at_most_1 else least <= number <= _MOST):
         raise PolicyError(f"efficiency: {name}: {number:g} is not possible; it must be {right}")

@@ -36,7 +36,7 @@ AZURE = [
     ),
     (
         HEADER + f"{AT},3\n",
-        f"2: field 'row': has 2 cells where the header has 3 (\"{AT},3\")",
+        f"2: field 'GeneratedTokens': the row has 2 cells where the header has 3 (\"{AT},3\")",
     ),
     (
         HEADER + GOOD + "16/11/2023,3,4\n",
@@ -134,10 +134,10 @@ def test_malformed_row(tmp_path: Path, content: str, message: str) -> None:
 
 GZIPPED = gzip.compress((HEADER + GOOD * 50).encode(), mtime=0)
 FILES = [
-    (b"", ": empty, a trace has at least one row"),
-    (b"\n \n", ": empty, a trace has at least one row"),
-    (gzip.compress(b"", mtime=0), ": empty, a trace has at least one row"),
-    (HEADER.encode(), ": no requests"),
+    (b"", ":1: empty, a trace has at least one row"),
+    (b"\n \n", ":1: empty, a trace has at least one row"),
+    (gzip.compress(b"", mtime=0), ":1: empty, a trace has at least one row"),
+    (HEADER.encode(), ":1: no requests"),
     (
         GZIPPED[:-20],
         ": the gzip data are truncated or damaged (Compressed file ended before the"

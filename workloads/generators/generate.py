@@ -16,6 +16,8 @@ from workloads.request import Request
 from workloads.trace import Trace
 
 SOURCE = "generated"
+MOST_REQUESTS = 10_000_000
+"""A trace is held in memory, about 500 bytes a request."""
 FOLLOWERS_NOTE = (
     "requests with a parent arrive delay_s after its arrival, the earliest they can: meant for"
     " closed-loop replay, where they arrive delay_s after its answer"
@@ -32,8 +34,7 @@ class WorkloadSpec:
     prefixes: PrefixStructure | None = None
 
     def __post_init__(self) -> None:
-        if self.requests < 1:
-            raise TraceError(f"a trace has at least 1 request, not {self.requests}")
+        require_possible(self.requests)
 
 
 def generate(spec: WorkloadSpec, seed: int) -> Trace:
@@ -71,6 +72,7 @@ class ClosedLoopSpec:
         if self.users < 1 or self.requests_each < 1:
             given = f"{self.users} with {self.requests_each}"
             raise TraceError(f"a closed loop wants at least 1 user with 1 request, not {given}")
+        require_possible(self.users * self.requests_each)
 
 
 def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
@@ -107,6 +109,14 @@ def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
             parent_id = request.request_id
     requests.sort(key=lambda request: request.arrival_s)
     return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
+
+
+def require_possible(requests: int) -> None:
+    """Raise ``TraceError`` for a number of requests that no trace has."""
+    if requests < 1:
+        raise TraceError(f"a trace has at least 1 request, not {requests}")
+    if requests > MOST_REQUESTS:
+        raise TraceError(f"a trace has at most {MOST_REQUESTS:,} requests, not {requests:,}")
 
 
 def random_streams(seed: int, count: int, *part: int) -> list[np.random.Generator]:

@@ -12,6 +12,7 @@ from workloads.generators.arrivals import FloatArray, check_not_negative
 from workloads.generators.lengths import IntArray
 
 MAX_NODES = 2**40
+MAX_GROUPS = 1_000_000
 """So that the ids of a tree stay well within 64 bits."""
 
 
@@ -43,6 +44,8 @@ class PrefixGroups:
     def __post_init__(self) -> None:
         if min(self.groups, self.prefix_tokens, self.block_tokens) < 1:
             raise TraceError(f"groups, prefix and block tokens must be at least 1: {self}")
+        if self.groups > MAX_GROUPS:
+            raise TraceError(f"there are at most {MAX_GROUPS:,} groups, not {self.groups:,}")
         check_not_negative("Zipf exponent", self.zipf)
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:

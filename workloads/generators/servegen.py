@@ -168,7 +168,7 @@ def _lengths(path: Path) -> dict[float, Lengths]:
     """Return the lengths by window start, without the windows in which the client sent nothing."""
     with open_text(path) as text:
         try:
-            record = json.load(text)
+            record = json.loads(text.whole())
         except ValueError as error:
             raise TraceError(f"{path}: not JSON ({error})") from None
     if not isinstance(record, dict):

@@ -25,8 +25,9 @@ class Columns:
         """Return the cells of a row by column."""
         cells = _split(text)
         if len(cells) != len(self._names):
-            reason = f"has {len(cells)} cells where the header has {len(self._names)}"
-            raise RowError("row", reason, text)
+            first_missing = [*self._names, "row"][min(len(cells), len(self._names))]
+            reason = f"the row has {len(cells)} cells where the header has {len(self._names)}"
+            raise RowError(first_missing, reason, text)
         return dict(zip(self._names, cells, strict=True))
 
 

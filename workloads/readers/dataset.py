@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workloads.errors import TraceError
+from workloads.files import is_directory
 from workloads.readers import chat, prompts, sharegpt
 from workloads.readers.prompt_records import PromptRecords, TakeRecord
 from workloads.request import Request
@@ -30,7 +31,7 @@ _TAKES: Mapping[str, TakeRecord] = {
 
 def is_dataset(path: Path) -> bool:
     """Return whether a path is a file of a dataset, or a folder with some at any depth."""
-    if path.is_dir():
+    if is_directory(path):
         return any(file.suffix in ENDINGS for file in path.rglob("*"))
     return path.suffix in ENDINGS
 

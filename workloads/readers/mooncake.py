@@ -89,9 +89,19 @@ def _turn(source: str, line: int, record: dict[str, Any]) -> Turn:
         status="ok" if fields[output] else "failed",
         source_line=line,
     )
+    _require_ids(request)
     stamped = "timestamp" in fields
     whole = (stamped and "delay" not in fields) or fields.get("context_mode") == WHOLE_PROMPTS
     return Turn(request, stamped, whole)
+
+
+def _require_ids(request: Request) -> None:
+    """Raise RowError where the ids end before the prompt does; no ids at all are unknown ones."""
+    full_blocks = request.prompt_tokens // BLOCK_TOKENS
+    count = len(request.prefix_block_ids)
+    if 0 < count < full_blocks and request.session_id is None:
+        reason = f"wants at least {full_blocks} for {request.prompt_tokens} tokens, not {count}"
+        raise RowError("hash_ids", reason, list(request.prefix_block_ids))
 
 
 def _name(record: Mapping[str, Any], side: str) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
-import yaml
 
 from app.dashboard.kept_runs.folder import child, files_in
 from app.html.facts import what_ran_short
@@ -16,6 +15,8 @@ from app.text.report_folders import RUN_FILES, VERDICT, is_run
 from loadtest.report.comparison_report import metric_name
 from sim.records.metrics import figure
 from sim.records.run import RunError, RunKind, require_saved
+from workloads.files import document
+from workloads.yaml_text import load_yaml
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
 
@@ -55,7 +56,7 @@ def _run_row(folder: Path) -> dict[str, Any]:
     require_saved(folder)
     try:
         meta, summary = (json.loads((folder / name).read_text()) for name in RUN_FILES[:2])
-        scenario = yaml.safe_load((folder / "scenario.yaml").read_text())
+        scenario = load_yaml(document(folder / "scenario.yaml"))
         kind = meta["kind"]
         if kind not in get_args(RunKind):
             raise RunError(f"{folder.name}: a run of kind {kind!r}; a newer servetwin wrote it")
@@ -66,7 +67,7 @@ def _run_row(folder: Path) -> dict[str, Any]:
             "requests": summary["requests"]["total"],
             **dict(_figure(summary, path) for path in _FIGURES),
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise RunError(f"{folder.name}: not a readable run folder ({reason})") from error
 

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from sim.step_times.tables.attention_grid import AttentionGrid
 from sim.step_times.tables.context_skew import ContextSkew, fit_skew
 from sim.step_times.tables.interpolate import Curve, Surface
 from sim.step_times.tables.measurements import Measurements, points, require_microseconds
 from workloads.errors import ProfileError
+from workloads.files import document
+from workloads.yaml_text import YamlError, load_yaml
 
 _ONCE = ("embedding", "final_layernorm")
 """Operators of ``dense.csv`` that run once a step, not once a layer."""
@@ -114,8 +115,8 @@ def _meta(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = load_yaml(document(path))
+    except (OSError, YamlError) as error:
         raise ProfileError(f"{path}: cannot be read ({error})") from error
     if not isinstance(found, dict):
         raise ProfileError(f"{path}: not a YAML mapping, such as 'gpu: NVIDIA L40S'")

@@ -1,7 +1,6 @@
 """CSV files of measured times, checked as they are read: errors name file, line and column."""
 
 import csv
-import gzip
 from math import inf
 from pathlib import Path
 
@@ -9,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from sim.step_times.step_time import FloatArray
-from workloads.errors import ProfileError, did_you_mean
+from workloads.errors import ProfileError, TraceError, did_you_mean
+from workloads.files import open_text
+from workloads.rows import RowError, utf8
 
 _PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
 """No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""
@@ -37,11 +38,10 @@ class Measurements:
         """Read a CSV; raise ``ProfileError`` where its rows are not equally long."""
         path = Path(path)
         try:
-            opened = gzip.open if path.suffix == ".gz" else open
-            with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+            with open_text(path) as file:
                 reader = csv.reader(file, strict=True)
-                rows = [(reader.line_num, row) for row in reader if row]
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+                rows = [(reader.line_num, [utf8(cell) for cell in row]) for row in reader if row]
+        except (TraceError, RowError, csv.Error) as error:
             raise ProfileError(f"{path}: the table cannot be read ({error})") from error
         if len(rows) < 2:
             raise ProfileError(f"{path}: no rows; expected a CSV with a header and a row per point")

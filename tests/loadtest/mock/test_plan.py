@@ -94,8 +94,8 @@ def test_a_file_and_options_over_it(tmp_path: Path, as_json: bool) -> None:
     ("text", "message"),
     [
         ("[1]", "a mapping with model, ttft_ms, itl_ms, tokens, faults, lora_modules is expected"),
-        ("a: [", "neither YAML nor JSON (while parsing a flow node"),
-        ("\x00", "neither YAML nor JSON (unacceptable character"),
+        ("a: [", "neither YAML nor JSON (line 2: did not find expected node content"),
+        ("\x00", "neither YAML nor JSON (line 1: unacceptable character"),
         ("ttft: 3", "unknown key 'ttft'; did you mean 'ttft_ms'?"),
         ("1: 3", "unknown key 1; known are model, ttft_ms"),
         ("tokens: 0", "tokens: 0: Input should be greater than or equal to 1"),
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (["--fault", "cut"], "--fault: only with --mock"),
         (["--truth", "t"], "--truth: only with --mock"),
         (["--mock", "--max-seqs", "3"], "--max-seqs: not with --mock, which has no engine"),
-        (["--mock", "--ttft-ms", "-1"], "--mock: ttft_ms: -1.0: Input should be greater than or"),
+        (["--mock", "--ttft-ms", "-1"], "--ttft-ms: -1.0 is impossible; give at least 0"),
         (["--mock", "--tokens", "0"], "--mock: tokens: 0: Input should be greater than or"),
     ],
 )

@@ -44,7 +44,10 @@ MALFORMED = [
         "Timestamp,Model,Response tokens\n5,m,3\n",
         "1: field 'Request tokens': missing column (\"Timestamp,Model,Response tokens\")",
     ),
-    (BURST_6 + "\n5,m\n", "5: field 'row': has 2 cells where the header has 6 (\"5,m\")"),
+    (
+        BURST_6 + "\n5,m\n",
+        "5: field 'Request tokens': the row has 2 cells where the header has 6 (\"5,m\")",
+    ),
     (burst(Timestamp="noon"), "2: field 'Timestamp': not a number (\"noon\")"),
     (burst(Timestamp="nan"), "2: field 'Timestamp': not finite (NaN)"),
     (burst(Timestamp="-1"), "2: field 'Timestamp': negative (-1.0)"),

@@ -1,0 +1,93 @@
+"""Every number of every command: what cannot be meant is one line, soon and in little memory."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.support.command import refused
+from tests.support.command_tree import SOME, USUAL, of_numbers
+from tests.support.forked_commands import ForkedCommands, forked_commands
+from tests.support.paths import SAMPLE
+
+IMPOSSIBLE = ("nan", "inf", "-inf", "-1", "1e308", "1e309", "", "x", "9" * 400)
+MOST_S, MOST_BYTES = 2.0, 300e6
+
+SAYS: list[tuple[Sequence[object], str]] = [
+    (("replay", SAMPLE, "--seed", -1), "--seed"),
+    (("workload", "generate", "--out", "x.jsonl", "--seed", -1), "--seed"),
+    (("replay", SAMPLE, "--prompt-scale", "1e18"), "--prompt-scale: 1e+18 is impossible"),
+    (("replay", SAMPLE, "--prompt-scale", "1e9"), "use a smaller scale"),
+    (
+        ("replay", SAMPLE, "--model", "llama-3-8b", "--hardware", "h100",
+         "--efficiency", "overhead_s=inf"),
+        "efficiency: overhead_s: inf is not possible",
+    ),
+    (("workload", "generate", "--out", "x.jsonl", "--requests", "1e10"), "--requests"),
+    (("workload", "generate", "--out", "x.jsonl", "--requests", 2_000_000_000), "at most 10"),
+    (("workload", "generate", "--out", "x.jsonl", "--closed-loop", 2 * 10**6), "at most 10"),
+    (("workload", "generate", "--out", "x.jsonl", "--prefix-groups", 10**9), "at most 1,000,000"),
+    (("workload", "generate", "--out", "x.jsonl", "--arrivals", "gamma", "--cv", "1e308"), "--cv"),
+    (("workload", "generate", "--out", "x.jsonl", "--arrivals", "gamma:cv=1e308"), "cv: '1e308'"),
+    (("workload", "generate", "--out", "x.jsonl", "--prompt-cv", "1e308"), "--prompt-cv"),
+    (("sweep", SAMPLE, "--slo", "ttft=1s", "--attainment", "nan"), "--attainment"),
+    (("sweep", SAMPLE, "--slo", "ttft=1s", "--rates", "nan"), "--rates: 'nan' is not a number"),
+    (("capacity", SAMPLE, "--slo", "ttft=1s", "--attainment", "nan"), "--attainment"),
+    (("capacity", SAMPLE, "--slo", "ttft=nan"), "--slo"),
+    (("capacity", SAMPLE, "--slo", "ttft=1e309s"), "--slo"),
+    (("replay", SAMPLE, "--max-bad-rows", -1), "--max-bad-rows: -1 is impossible; give at least 0"),
+    (("replay", SAMPLE, "--prefill-decode", 0, 0), "--prefill-decode: wants servers of each kind"),
+    (("replay", SAMPLE, "--replicas", "100000000"), "replicas: 100000000 is not possible"),
+    (("replay", SAMPLE, "--replicas", 32_768), "replicas: 32768 is not possible"),
+    (("replay", SAMPLE, "--prefill-decode", 40_000, 1), "prefill_replicas: 40000 is not possible"),
+    (("replay", SAMPLE, "--set", "max_seqs=" + "9" * 30), "max_seqs"),
+    (("replay", SAMPLE, "--replications", 10**9), "--replications"),
+    (("loadtest", "http://127.0.0.1:9", "--trace", SAMPLE, "--loop", 10**9), "--loop"),
+    (("replay", "x" * 5000), "cannot be read: File name too long"),
+    (("replay", SAMPLE, "--limit", 5, "--out", "x" * 5000), "cannot be made (File name too long)"),
+    (("replay", SAMPLE, "--profile", "x" * 5000 + ".json"), "File name too long"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    folder = tmp_path_factory.mktemp("here")
+    with forked_commands(folder) as commands:
+        done = commands.run(("replay", SAMPLE, *SOME, "--replications", 0, "--out", "run"))
+        assert done.code == 0, done.err
+        yield commands
+
+
+def test_the_tree_has_the_options() -> None:
+    assert len(of_numbers()) > 150
+    assert {one.command for one in of_numbers()} >= {"replay", "loadtest", "workload generate"}
+
+
+@pytest.mark.parametrize("value", IMPOSSIBLE)
+def test_no_command_takes_an_impossible_number(value: str) -> None:
+    for each in of_numbers():
+        usual = USUAL.get(each.command, ())
+        line = refused(*each.words, *usual, each.name, *[value] * each.nargs)
+        assert each.name in line, (each, line)
+
+
+@pytest.mark.slow
+def test_every_command_bears_a_zero(forked: ForkedCommands) -> None:
+    for each in of_numbers():
+        if each.command not in USUAL:
+            continue  # A demo, or a dashboard, would begin.
+        done = forked.run((*each.words, *USUAL[each.command], each.name, *[0] * each.nargs))
+        assert done.code in (0, 1, 2, 3), (each, done)
+        assert "Traceback" not in done.err, (each, done.err)
+        assert done.peak_bytes < MOST_BYTES, (each, done)
+
+
+@pytest.mark.parametrize(("arguments", "says"), SAYS, ids=lambda value: str(value)[-40:])
+def test_what_cannot_be_meant_is_one_line(
+    arguments: Sequence[object], says: str, forked: ForkedCommands
+) -> None:
+    done = forked.run(arguments)
+    assert (done.code, done.out) == (2, ""), done
+    (line,) = done.err.splitlines()
+    assert says in line
+    assert done.took_s < MOST_S
+    assert done.peak_bytes < MOST_BYTES

@@ -1,0 +1,117 @@
+"""Many commands in a moment: each in a process of its own, forked from one that has the imports.
+
+``python -m tests.support.forked_commands`` reads a command line as JSON from each line of its
+input, and answers with what became of it. The usage is that of the child alone, so it is what a
+command costs beside starting up; memory includes the imports.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.support.paths import ROOT
+
+LIMIT_S = 10
+"""When a child is ended: far beyond what is allowed."""
+
+IMPORTS = ("sim", "app.scenario.scenarios", "app.text.sweep_report", "loadtest.run.client")
+
+
+class Outcome(NamedTuple):
+    """What a command did; ``code`` is negative where a signal ended it."""
+
+    code: int
+    out: str
+    err: str
+    took_s: float
+    peak_bytes: int
+
+
+class ForkedCommands:
+    """Runs commands one after the other."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, arguments: Sequence[object]) -> Outcome:
+        """Run one command."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(one) for one in arguments]) + "\n")
+        self._process.stdin.flush()
+        return Outcome(*json.loads(self._process.stdout.readline()))
+
+
+@contextmanager
+def forked_commands(folder: Path) -> Iterator[ForkedCommands]:
+    """Start the process that forks; its commands run in ``folder``."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.forked_commands"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    ) as process:  # fmt: skip
+        yield ForkedCommands(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _run(arguments: Sequence[str]) -> Outcome:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        began_s = time.perf_counter()
+        child = os.fork()
+        if not child:
+            _become(arguments, out.fileno(), err.fileno())
+        _, status, usage = os.wait4(child, 0)
+        took_s = time.perf_counter() - began_s
+        code = os.waitstatus_to_exitcode(status)
+        return Outcome(code, _text(out), _text(err), took_s, usage.ru_maxrss * 1024)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _become(arguments: Sequence[str], out: int, err: int) -> None:
+    """Be the command, in the child; never returns."""
+    from app import cli
+
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    sys.argv = ["servetwin", *arguments]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(LIMIT_S)
+    code = 70
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Serve commands until the input ends."""
+    for name in IMPORTS:
+        __import__(name)
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(_run(json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
