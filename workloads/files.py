@@ -18,7 +18,7 @@ MOST_TEXT_CHARACTERS = 2**28
 """Of a file that is read as one text, such as the results of a load test."""
 MOST_DOCUMENT_BYTES = 2**24
 """Of a file that is one document: a scenario, a profile, a model."""
-MOST_RATIO = 200
+MOST_RATIO = 100
 """Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24
 _GZIP_MAGIC = b"\x1f\x8b"

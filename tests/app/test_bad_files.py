@@ -11,6 +11,8 @@ from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
 
 MOST_S, MOST_BYTES = 2.0, 300e6
+
+pytestmark = pytest.mark.slow
 ON_SHEETS = ("--model", "llama-3-8b", "--hardware", "h100")
 
 WRITTEN = {"--out", "--html", "--live", "--step-log", "--truth", "--trace-export", "out", "--runs"}
@@ -93,7 +95,7 @@ def test_no_command_takes_it(name: str, bad: dict[str, Path], forked: ForkedComm
         assert done.code == 2, (each, done)
         assert len(done.err.splitlines()) == 1, (each, done)
         assert done.err.startswith("servetwin: "), (each, done)
-        assert done.took_s < MOST_S, (each, done)
+        assert done.cpu_s < MOST_S, (each, done)
         assert done.peak_bytes < MOST_BYTES, (each, done)
 
 

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import IO, NamedTuple
 
 from tests.support.paths import ROOT
 
-LIMIT_S = 10
+LIMIT_S = 60
 """When a child is ended: far beyond what is allowed."""
 
 IMPORTS = ("sim", "app.scenario.scenarios", "app.text.sweep_report", "loadtest.run.client")
@@ -32,7 +31,7 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
-    took_s: float
+    cpu_s: float
     peak_bytes: int
 
 
@@ -67,14 +66,14 @@ def forked_commands(folder: Path) -> Iterator[ForkedCommands]:
 
 def _run(arguments: Sequence[str]) -> Outcome:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        began_s = time.perf_counter()
         child = os.fork()
         if not child:
             _become(arguments, out.fileno(), err.fileno())
         _, status, usage = os.wait4(child, 0)
-        took_s = time.perf_counter() - began_s
         code = os.waitstatus_to_exitcode(status)
-        return Outcome(code, _text(out), _text(err), took_s, usage.ru_maxrss * 1024)
+        return Outcome(
+            code, _text(out), _text(err), usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        )
 
 
 def _text(file: IO[bytes]) -> str:
