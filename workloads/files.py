@@ -99,6 +99,15 @@ def open_text(path: Path) -> Iterator[BoundedText]:
         raise TraceError(f"{str(path)[:200]}: {why}") from None
 
 
+def require_there(path: Path) -> None:
+    """Raise TraceError for a path that leads nowhere, before what takes time is imported."""
+    try:
+        require_file(path)
+    except OSError as error:
+        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
+        raise TraceError(f"{str(path)[:200]}: {why}") from None
+
+
 def document(path: Path) -> bytes:
     """Return the bytes of a file that is one document.
 

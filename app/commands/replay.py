@@ -20,6 +20,7 @@ from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
 from app.text.saving import saved_if_asked
+from workloads.files import require_there
 
 if TYPE_CHECKING:
     from sim.experiments.predict import Redraw
@@ -62,6 +63,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
+    if trace is not None:
+        require_there(trace)
     from app.scenario.replay_scenario import ReplayScenario
     from app.scenario.scenario_file import read_scenario
     from app.scenario.scenarios import build_scenario, scenario_record
