@@ -48,9 +48,13 @@ def milliseconds(name: str, value: Any) -> float:
 
 
 def text(name: str, value: Any) -> str:
-    """Check a string."""
+    """Check a string; JSON can hold halves of surrogate pairs, which no UTF-8 file can."""
     if not isinstance(value, str):
         raise RowError(name, "not a string", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise RowError(name, "has half of a surrogate pair", value) from None
     return value
 
 

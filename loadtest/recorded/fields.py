@@ -1,14 +1,15 @@
 """Reading the fields of a record: nested keys, numbers, times of any unit."""
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
-from workloads.fields import stamp_ns
+from workloads.fields import MAX_COUNT, stamp_ns
 from workloads.rows import RowError
 
 UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds of each unit of time."""
+MOST = 1e19
+"""Of any number: nanoseconds since 1970 until the year 2286."""
 
 
 def within(record: Mapping[str, Any], *keys: str) -> Any:
@@ -26,9 +27,28 @@ def number(name: str, value: Any) -> float:
             value = float(value)
         except ValueError:
             raise RowError(name, "not a number", value) from None
-    if type(value) not in (int, float) or not isfinite(value):
+    if type(value) not in (int, float) or not abs(value) <= MOST:
         raise RowError(name, "missing" if value is None else "not a number", value)
     return float(value)
+
+
+def fields_of(name: str, value: Any) -> Mapping[str, Any]:
+    """Return an object; an empty one where it is missing."""
+    if not isinstance(value or {}, dict):
+        raise RowError(name, "not a JSON object", value)
+    return value or {}
+
+
+def items_of(name: str, value: Any) -> list[Any]:
+    """Return a list; an empty one where it is missing."""
+    if not isinstance(value or [], list):
+        raise RowError(name, "not a list", value)
+    return value or []
+
+
+def objects_of(name: str, value: Any) -> list[Mapping[str, Any]]:
+    """Return a list of objects; an empty one where it is missing."""
+    return [fields_of(f"{name}[{at}]", item) for at, item in enumerate(items_of(name, value))]
 
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:
@@ -48,6 +68,8 @@ def count(name: str, value: Any) -> int:
     found = number(name, value)
     if found < 0 or found != int(found):
         raise RowError(name, "not a whole number from 0 on", value)
+    if found > MAX_COUNT:
+        raise RowError(name, f"beyond {MAX_COUNT}", value)
     return int(found)
 
 
@@ -57,7 +79,7 @@ def moment_s(name: str, value: Any, unit_s: float = 1.0) -> float | None:
         return None
     if isinstance(value, str):
         try:
-            return unit_s * float(value)
+            value = float(value)
         except ValueError:
             return stamp_ns(name, value) / 1e9
     return unit_s * number(name, value)

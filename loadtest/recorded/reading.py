@@ -1,7 +1,7 @@
 """Reading a recorded run in any known format, with errors that name the place in the file."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +56,7 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
     with open_text(path) as file:
         text = file.whole()
     try:
+        _require_utf8(text)
         records = _records(path, text, columns is not None)
         found = mapped.read(records, columns) if columns is not None else _read(path, records)
         for place, request in enumerate(found.requests):
@@ -78,13 +79,35 @@ def _records(path: Path, text: str, is_mapped: bool) -> list[Record]:
     if text.lstrip()[0] in "{[":
         records = records_of(text)
     elif is_mapped:
-        rows = csv.DictReader(StringIO(text))
-        records = [Record(f"line {rows.line_num}", row) for row in rows]
+        records = list(_csv_records(text))
     else:
         records = []
     if not records:
         raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
     return records
+
+
+def _csv_records(text: str) -> Iterator[Record]:
+    """Yield the rows below the header. Raises ``RowError`` for one of another length."""
+    rows = csv.reader(StringIO(text), strict=True)
+    try:
+        header = next(rows)
+        for row in filter(None, rows):
+            place = f"line {rows.line_num}"
+            if len(row) != len(header):
+                reason = f"{len(row)} cells where the header has {len(header)}"
+                raise RowError(place, reason, ",".join(row))
+            yield Record(place, dict(zip(header, row, strict=True)))
+    except csv.Error as error:
+        raise RowError(f"line {rows.line_num}", f"not CSV: {error}", "") from None
+
+
+def _require_utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise RowError(f"line {line}", "not UTF-8", text[error.start : error.end]) from None
 
 
 def _read(path: Path, records: list[Record]) -> Recording:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from workloads import fields
 from workloads.rows import RowError
 
 
@@ -38,7 +39,11 @@ class RecordedRequest:
     error: str | None = None
 
     def check(self) -> None:
-        """Raise ``RowError`` for stamps that go backwards, or a finished request without any."""
+        """Raise ``RowError`` for stamps that go backwards, or a finished request without any, and
+        for texts that no file can have.
+        """
+        fields.text("request_id", self.request_id)
+        fields.text("error", self.error or "")
         if self.error is not None:
             return
         if self.prompt_tokens < 1:

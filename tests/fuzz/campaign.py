@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.fuzz.costs import Costs, TooCostly
+
 Draw = Callable[[np.random.Generator], bytes]
 """Makes one input."""
 
@@ -47,24 +49,34 @@ def generator(seed: int, case: int) -> np.random.Generator:
     return np.random.default_rng([seed, case])
 
 
-def run(name: str, draw: Draw, check: Check, seed: int, budget: Budget, first: int = 0) -> int:
+def run(
+    name: str,
+    draw: Draw,
+    check: Check,
+    seed: int,
+    budget: Budget,
+    first: int = 0,
+    costs: Costs = Costs(),  # noqa: B008  # frozen
+) -> int:
     """Check the cases of a budget from number ``first`` on; return how many there were.
 
-    Raises ``Failure`` with the seed, the case and the input of the first that fails.
+    Raises ``Failure`` with the seed, the case and the input of the first that fails, or that costs
+    more than ``costs``.
     """
     tried = 0
     for number in budget.numbers():
         case = first + number
         data = draw(generator(seed, case))
         try:
-            check(data)
-        except Exception as error:
+            with costs.bound():
+                check(data)
+        except (Exception, TooCostly) as error:
             raise Failure(_reproducer(name, seed, case, data, error)) from error
         tried += 1
     return tried
 
 
-def _reproducer(name: str, seed: int, case: int, data: bytes, error: Exception) -> str:
+def _reproducer(name: str, seed: int, case: int, data: bytes, error: BaseException) -> str:
     return (
         f"{type(error).__name__}: {error}\n"
         f"input ({len(data)} bytes): {data[:SHOWN_BYTES]!r}\n"

@@ -1,41 +1,74 @@
-"""Fuzz trace files: every reader reads a changed sample of its format, or refuses it."""
+"""Fuzz traces and recorded runs: ``python -m tests.fuzz.trace_bytes --minutes 10``.
+
+Every format is read as the program reads it, and what is read can be written again.
+"""
 
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
+from loadtest.recorded.formats.mapped import parse_mapping
+from loadtest.recorded.reading import read_recording
+from loadtest.recorded.recorded_run import as_recorded_run
+from tests.fuzz import trace_samples as samples
 from tests.fuzz.campaign import command_line
-from tests.fuzz.mutation import mutated_bytes
-from workloads.errors import TraceError
+from tests.fuzz.readings import Kind, check_of, draw_of, written
+from tests.support.recorded_files import CSV_MAP
+from workloads.generators.servegen import generate_servegen, read_clients
+from workloads.native import trace_text
 from workloads.reading import read_trace
 
-SAMPLES = (
-    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n",
-    b'{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
-    b"arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,3,4\n",
-    b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,3,4,7,API log\n",
-    b'{"arrival_s": 0.5, "request_id": "a", "prompt_tokens": 1, "output_tokens": 1}\n',
-    b'{"prompt": "one two", "max_tokens": 5}\n',
-    b'[{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}]\n',
-)
+SPAN_S = 0.01
+"""Of generated requests: short, so that only impossible rates give many."""
+_BESIDE = {
+    "chunk-1-trace.csv": samples.WINDOWS[0],
+    "chunk-1-dataset.json": samples.LENGTHS[0],
+}
 
 
-def draw(rng: np.random.Generator) -> bytes:
-    """Return a sample of a format after some random changes."""
-    return mutated_bytes(rng, SAMPLES[rng.integers(len(SAMPLES))])
+def _trace(path: Path) -> None:
+    trace_text(read_trace(path)).encode()
 
 
-def check(data: bytes) -> None:
-    """Read a trace; nothing but an error of ours may come out."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "t"
-        path.write_bytes(data)
-        try:
-            read_trace(path)
-        except TraceError as error:
-            str(error).encode(errors="backslashreplace")
+def _sessions(path: Path) -> None:
+    (path.parent / "beside.json").write_text(samples.TRACES["weka"][0])
+    _trace(path.parent)
+
+
+def _client(path: Path) -> None:
+    for name, text in _BESIDE.items():
+        if name != path.name:
+            (path.parent / name).write_text(text)
+    generate_servegen(read_clients(path.parent), 0, 0.0, SPAN_S)
+
+
+def _recording(path: Path) -> None:
+    run = as_recorded_run(read_recording(path), path.name)
+    trace_text(run.trace).encode()
+
+
+def _mapped(path: Path) -> None:
+    as_recorded_run(read_recording(path, parse_mapping(CSV_MAP)), path.name)
+
+
+def _kind(texts: tuple[str, ...], read: Callable[[Path], object], name: str = "t") -> Kind:
+    return Kind([text.encode() for text in texts], written(read, name))
+
+
+KINDS = {
+    **{f"trace {name}": _kind(texts, _trace) for name, texts in samples.TRACES.items()},
+    **{
+        f"recorded {name}": _kind(texts, _mapped if name == "mapped" else _recording)
+        for name, texts in samples.RECORDED.items()
+    },
+    "sessions": _kind(samples.SESSIONS, _sessions, "t.json"),
+    "servegen windows": _kind(samples.WINDOWS, _client, "chunk-1-trace.csv"),
+    "servegen lengths": _kind(samples.LENGTHS, _client, "chunk-1-dataset.json"),
+    "parquet": Kind([samples.parquet()], written(_trace, "t.parquet")),
+    "arrow": Kind([samples.arrow()], written(_trace, "t.arrow")),
+}
+
+draw, check = draw_of(KINDS), check_of(KINDS)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,10 @@ NATIVE = [
     (native(output_tokens=0), "1: field 'output_tokens': 0 only where status is failed (0)"),
     (native(status="lost"), "1: field 'status': must be ok or failed (\"lost\")"),
     (native(request_id=7), "1: field 'request_id': not a string (7)"),
+    (
+        native(request_id="a\ud800"),
+        "1: field 'request_id': has half of a surrogate pair (\"a\\ud800\")",
+    ),
     (native(modal=[1]), "1: field 'modal': not an object ([1])"),
     (native(modal={"images": -1}), "1: field 'modal.images': negative (-1)"),
     (

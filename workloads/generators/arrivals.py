@@ -83,6 +83,16 @@ class GammaArrivals:
         check_positive("rate", self.rate_per_s)
         check_positive("cv of the arrivals", self.cv)
 
+    @classmethod
+    def of_shape(cls, rate_per_s: float, shape: float) -> "GammaArrivals":
+        """Build the process from the shape of its gaps instead of their CV.
+
+        Raises TraceError beyond 0.0001 to 1,000,000, where gaps are 0 or equal to all precision.
+        """
+        if not 1e-4 <= shape <= 1e6:
+            raise TraceError(f"a Gamma shape must be 0.0001 to 1000000, not {shape:g}")
+        return cls(rate_per_s, shape**-0.5)
+
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)

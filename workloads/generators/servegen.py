@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workloads.errors import TraceError
+from workloads.fields import MAX_COUNT
 from workloads.files import open_text
 from workloads.generators.arrivals import (
     FloatArray,
@@ -28,7 +29,7 @@ from workloads.generators.arrivals import (
     arrivals_within,
     check_positive,
 )
-from workloads.generators.generate import random_streams
+from workloads.generators.generate import MOST_REQUESTS, random_streams
 from workloads.generators.lengths import IntArray
 from workloads.request import Request
 from workloads.rows import counted
@@ -41,7 +42,7 @@ DEFAULT_WINDOW_S = 600.0
 """How long a window lasts where it is the only one; else until the next one starts."""
 
 FAMILIES: Mapping[str, Callable[[float, float], RenewalProcess]] = {
-    "Gamma": lambda rate_per_s, shape: GammaArrivals(rate_per_s, shape**-0.5),
+    "Gamma": GammaArrivals.of_shape,
     "Weibull": WeibullArrivals.of_shape,
 }
 """The distributions of gaps. Their shape is taken as fitted, their scale from the window's rate."""
@@ -122,8 +123,11 @@ def _dataset(trace_path: Path) -> Path:
 
 
 def _windows(path: Path) -> tuple[Window, ...]:
-    with open_text(path) as lines:
-        rows = [_window_row(path, line, row) for line, row in enumerate(csv.reader(lines), 1)]
+    try:
+        with open_text(path) as lines:
+            rows = [_window_row(path, line, row) for line, row in enumerate(csv.reader(lines), 1)]
+    except csv.Error as error:
+        raise TraceError(f"{path}: not CSV: {error}") from None
     if not rows:
         raise TraceError(f"{path}: empty, a client has at least one window")
     starts_s = [start_s for start_s, _ in rows]
@@ -202,8 +206,10 @@ def _distribution(where: str, text: Any) -> Distribution | None:
     except ValueError:
         raise TraceError(f"{where}: not a dictionary of numbers ({text[:40]!r})") from None
     values, weights = pairs.T
-    if not (np.isfinite(pairs).all() and pairs.min() >= 0 and weights.sum() > 0):
-        raise TraceError(f"{where}: values and probabilities must be 0 or positive")
+    if not (pairs.min() >= 0 and pairs.max() <= MAX_COUNT and weights.sum() > 0):
+        raise TraceError(
+            f"{where}: values and probabilities must be 0 or positive, up to {MAX_COUNT}"
+        )
     return Distribution(values, weights / weights.sum())
 
 
@@ -226,6 +232,7 @@ def generate_servegen(
     check_positive("span", span_s)
     if start_s < 0:
         raise TraceError(f"a start must be 0 or positive, not {start_s:g} s")
+    _require_possible(clients, start_s, start_s + span_s, rate_scale)
     requests = [
         request
         for client in clients
@@ -243,6 +250,24 @@ def generate_servegen(
         " drawn independently"
     )
     return Trace(tuple(requests), SOURCE, notes=(note,))
+
+
+def _require_possible(
+    clients: Sequence[ServeGenClient], start_s: float, end_s: float, rate_scale: float
+) -> None:
+    """Raise TraceError where more requests are expected than a trace has at most."""
+    expected = rate_scale * sum(
+        window.process.rate_per_s
+        * max(0.0, min(window.end_s, end_s) - max(window.start_s, start_s))
+        for client in clients
+        for window in client.windows
+        if window.process
+    )
+    if expected > MOST_REQUESTS:
+        raise TraceError(
+            f"{expected:.3g} requests from {start_s:g} to {end_s:g} s; a trace has at most "
+            f"{MOST_REQUESTS:,}: take a shorter span or a lower rate scale"
+        )
 
 
 def _client_requests(
@@ -323,6 +348,8 @@ def _images(lengths: Lengths, requests: int, rng: np.random.Generator) -> tuple[
     image.
     """
     images = _whole(lengths["image_count"].sample(requests, rng))
+    if images.sum() > MOST_REQUESTS:
+        raise TraceError(f"{images.sum():,} images; at most {MOST_REQUESTS:,} in a trace")
     each = _whole(lengths["image_tokens"].sample(int(images.sum()), rng))
     before = np.concatenate([[0], np.cumsum(each)])
     ends = np.cumsum(images)

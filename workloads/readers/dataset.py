@@ -89,6 +89,7 @@ def _records(file: Path) -> Iterator[dict[str, Any]]:
 
     try:
         for batch in _batches(file):
+            batch.validate(full=True)  # else damaged offsets are followed beyond the memory
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -18,7 +18,7 @@ _FIELDS: dict[str, check.Check] = {
     "project": check.text,
     "first_input_event_type": check.text,
 }
-_INPUTS = frozenset(("user_message", "tool_result"))
+_INPUTS = ("user_message", "tool_result")
 
 
 class _Round(NamedTuple):

@@ -6,7 +6,7 @@ Every metric is a value and its unit; stamps of metadata are nanoseconds since 1
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import UNITS_S, count, number, numbers, within
+from loadtest.recorded.fields import UNITS_S, count, fields_of, number, numbers, within
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
@@ -33,8 +33,9 @@ def read(records: Sequence[Record]) -> Recording:
 
 def _request(record: Record) -> RecordedRequest:
     fields = record.fields
-    metadata, metrics = fields["metadata"], fields.get("metrics") or {}
     try:
+        metadata = fields_of("metadata", fields.get("metadata"))
+        metrics = fields_of("metrics", fields.get("metrics"))
         arrival_s = number("metadata.request_start_ns", metadata.get("request_start_ns")) / 1e9
         name = str(metadata.get("x_request_id") or record.place)
         if error := fields.get("error"):

@@ -8,7 +8,7 @@ seconds, ``errors``, and in newer versions ``start_times``. SGLang appends a lin
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, moment_s, number, numbers
+from loadtest.recorded.fields import count, items_of, moment_s, number, numbers
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
@@ -33,8 +33,8 @@ def read(records: Sequence[Record]) -> Recording:
     result = records[0].fields
     lists = {name: _list(result, name) for name in _LISTS}
     size = len(lists["input_lens"])
-    errors = result.get("errors") or [""] * size
-    starts = result.get("start_times")
+    errors = items_of("errors", result.get("errors")) or [""] * size
+    starts = items_of("start_times", result.get("start_times"))
     notes: tuple[str, ...] = ()
     at_once = result.get("request_rate") in ("inf", float("inf"))
     if not starts and at_once and not result.get("max_concurrency"):

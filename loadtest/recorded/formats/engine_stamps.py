@@ -62,7 +62,7 @@ def _request(number: int, record: Mapping[str, Any]) -> RecordedRequest:
         queue_s=(scheduled_s or 0.0) - (arrival_s or 0.0) if queued else None,
         prefix_block_ids=integer_list("prefix_block_ids", ids),
         block_tokens=integer(1)("block_tokens", record.get("block_tokens")) if ids else None,
-        error=record.get("error") or None,
+        error=str(record["error"]) if record.get("error") else None,
     )
 
 

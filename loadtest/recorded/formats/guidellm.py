@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, moment_s, within
+from loadtest.recorded.fields import count, fields_of, moment_s, objects_of, within
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
@@ -11,7 +11,8 @@ from workloads.rows import RowError
 def recognises(record: Mapping[str, Any]) -> bool:
     """Return whether a record is a report with the requests of its benchmarks."""
     benchmarks = record.get("benchmarks")
-    return isinstance(benchmarks, list) and "requests" in (benchmarks[0] if benchmarks else {})
+    first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
+    return within({"first": first}, "first", "requests") is not None
 
 
 def read(records: Sequence[Record]) -> Recording:
@@ -21,18 +22,18 @@ def read(records: Sequence[Record]) -> Recording:
         raise RowError(
             "benchmarks", f"{len(benchmarks)} of them; run GuideLLM with one rate per report", None
         )
-    groups = benchmarks[0]["requests"]
+    groups = fields_of("benchmarks[0].requests", benchmarks[0]["requests"])
     requests = [
         _request(f"benchmarks[0].requests.{kind}[{at}]", fields, kind)
         for kind in ("successful", "incomplete", "errored")
-        for at, fields in enumerate(groups.get(kind) or [])
+        for at, fields in enumerate(objects_of(kind, groups.get(kind)))
     ]
     return Recording("GuideLLM", requests, ("no stamps of single tokens",))
 
 
 def _request(place: str, fields: Mapping[str, Any], kind: str) -> RecordedRequest:
-    timings = within(fields, "info", "timings") or {}
     try:
+        timings = fields_of("info.timings", within(fields, "info", "timings"))
         first_s, last_s = (
             moment_s(name, timings.get(name))
             for name in ("first_token_iteration", "last_token_iteration")

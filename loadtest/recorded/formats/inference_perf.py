@@ -7,7 +7,7 @@ Stamps are seconds of one clock. Token counts stand in ``info``, in newer versio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, moment_s, numbers, within
+from loadtest.recorded.fields import count, fields_of, moment_s, numbers, within
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
@@ -24,9 +24,9 @@ def read(records: Sequence[Record]) -> Recording:
 
 def _request(record: Record) -> RecordedRequest:
     fields = record.fields
-    info = fields.get("info") or {}
-    answer = info.get("response_metrics") or info
     try:
+        info = fields_of("info", fields.get("info"))
+        answer = fields_of("info.response_metrics", info.get("response_metrics")) or info
         arrival_s = moment_s("start_time", fields.get("start_time"))
         asked = within(info, "request_metrics", "text", "input_tokens")
         prompt_tokens = count("info.input_tokens", info.get("input_tokens", asked) or 0)

@@ -6,7 +6,7 @@ A time names its unit (``arrival_ms``) or is ISO 8601; nested JSON keys are join
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import UNITS_S, count, moment_s, number, within
+from loadtest.recorded.fields import UNITS_S, count, moment_s, within
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.errors import TraceError, did_you_mean
 from workloads.key_values import key_values
@@ -68,7 +68,7 @@ def _request(at: int, record: Record, columns: Mapping[str, str]) -> RecordedReq
             queue_s=queue_s,
             cached_tokens=None
             if (hit := said.get("cached_tokens")) is None
-            else int(number("cached_tokens", hit)),
+            else count("cached_tokens", hit),
             error=str(said["error"]) if said.get("error") else None,
         )
     except RowError as error:

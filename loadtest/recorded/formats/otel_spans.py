@@ -7,7 +7,7 @@ the first the first token is not known.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, number, optional
+from loadtest.recorded.fields import count, fields_of, number, objects_of, optional
 from loadtest.recorded.recording import Record, RecordedRequest, Recording
 from workloads.rows import RowError
 
@@ -36,13 +36,14 @@ def read(records: Sequence[Record]) -> Recording:
 def _spans(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if "resourceSpans" not in fields:
         yield fields
-    for resource in fields.get("resourceSpans", []):
-        for scope in resource.get("scopeSpans", []):
-            yield from scope.get("spans", [])
+    for resource in objects_of("resourceSpans", fields.get("resourceSpans")):
+        for scope in objects_of("scopeSpans", resource.get("scopeSpans")):
+            yield from objects_of("spans", scope.get("spans"))
 
 
 def _request(place: str, span: Mapping[str, Any]) -> RecordedRequest | None:
-    said = {one.get("key"): _value(one.get("value") or {}) for one in span.get("attributes", [])}
+    attributes = objects_of("attributes", span.get("attributes"))
+    said = {str(one.get("key")): _value(one.get("value")) for one in attributes}
     prompt, output = (
         next((name for name in names if name in said), None) for names in (_PROMPT, _OUTPUT)
     )
@@ -54,7 +55,7 @@ def _request(place: str, span: Mapping[str, Any]) -> RecordedRequest | None:
         )
         name = str(said.get("gen_ai.request.id") or span.get("spanId") or place)
         prompt_tokens = count(prompt, said[prompt])
-        status = span.get("status") or {}
+        status = fields_of("status", span.get("status"))
         if status.get("code") in (_FAILED, "STATUS_CODE_ERROR") or output is None:
             reason = str(status.get("message") or "no output tokens")
             return RecordedRequest(name, prompt_tokens, 0, arrival_s, error=reason)
@@ -73,5 +74,6 @@ def _request(place: str, span: Mapping[str, Any]) -> RecordedRequest | None:
         raise error.inside(place) from None
 
 
-def _value(value: Mapping[str, Any]) -> Any:
-    return next((value[kind] for kind in _VALUES if kind in value), None)
+def _value(value: Any) -> Any:
+    said = fields_of("value", value)
+    return next((said[kind] for kind in _VALUES if kind in said), None)

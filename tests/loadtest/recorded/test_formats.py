@@ -113,6 +113,29 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         (files.csv(), CSV_MAP.replace("ttft_ms", "ttft_m"), "unknown quantity 'ttft_m'; did you"),
         (files.csv().replace(",100,", ",ten,"), CSV_MAP, "'line 2.in': not a number"),
         (files.csv().replace("10:00:00", "noon"), CSV_MAP, "not a time like"),
+        (
+            files.csv().replace(",100,", ",100,7,"),
+            CSV_MAP,
+            "line 2': 6 cells where the header has 5",
+        ),
+        (files.csv().replace(",100,", ",1\r0,"), CSV_MAP, "'line 2': not CSV: new-line character"),
+        (files.csv().replace(",100,", ",3000000000,"), CSV_MAP, "'line 2.in': beyond 2147483647"),
+        ('{"resourceSpans": 1}', None, "'resourceSpans': not a list"),
+        ('{"resourceSpans": [1]}', None, "'resourceSpans[0]': not a JSON object"),
+        (
+            files.otel_spans().replace('"status": {', '"status": 1, "x": {'),
+            None,
+            "status': not a JSON",
+        ),
+        ('{"benchmarks": [1]}', None, "no known format of a recorded run"),
+        ('{"benchmarks": [{"requests": 1}]}', None, "'benchmarks[0].requests': not a JSON object"),
+        ('{"start_time": 1, "end_time": 2, "info": [1]}', None, "info': not a JSON object"),
+        ('{"metadata": {"request_start_ns": 1}, "metrics": [1]}', None, "metrics': not a JSON"),
+        (vllm_bench(errors=7), None, "'errors': not a list"),
+        (vllm_bench(start_times="now"), None, "'start_times': not a list"),
+        (changed(lambda r: r.update(arrival_s=10**400)), None, "'arrival_s': not a number"),
+        (changed(lambda r: r.update(arrival_s="nan")), None, "'arrival_s': not a number"),
+        (changed(lambda r: r.update(request_id="\ud800")), None, "half of a surrogate pair"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_place(
@@ -121,6 +144,13 @@ def test_a_bad_file_is_refused_with_its_place(
     message = refused(tmp_path, text, mapping)
     assert says in message
     assert "\n" not in message
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "stamps.jsonl"
+    path.write_bytes(files.engine_stamps().encode() + b"\xd3\n")
+    with pytest.raises(TraceError, match=r"stamps.jsonl: field 'line 3': not UTF-8"):
+        read_recording(path)
 
 
 def test_all_at_once_is_no_guess_where_the_tool_says_so(tmp_path: Path) -> None:

@@ -126,6 +126,8 @@ DATASET, TRACE = "chunk-1-dataset.json", "chunk-1-trace.csv"
             "0,1,1,Gamma,1,1\n0,1,1,Gamma,1,1\n",
             f"{TRACE}:2: a window starts at 0 s, after 0",
         ),
+        (TRACE, "0,1,1,Gamma,1e-320,1\n", "shape: impossible for Gamma gaps ('1e-320')"),
+        (TRACE, "0,1\r,1,Gamma,1,1\n", f"{TRACE}: not CSV: new-line character"),
         (DATASET, "{", f"{DATASET}: not JSON"),
         (DATASET, "[]", f"{DATASET}: not a JSON object of windows"),
         (DATASET, "{}", f"{DATASET}: no window has lengths"),
@@ -151,6 +153,11 @@ DATASET, TRACE = "chunk-1-dataset.json", "chunk-1-trace.csv"
             '{"0": {"input_tokens": "{1: 1}", "output_tokens": "{1: 0}"}}',
             "window '0': output_tokens: values and probabilities must be 0 or positive",
         ),
+        (
+            DATASET,
+            '{"0": {"input_tokens": "{1e300: 1}", "output_tokens": "{1: 1}"}}',
+            "window '0': input_tokens: values and probabilities must be 0 or positive, up to 2147",
+        ),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, file: str, text: str, message: str) -> None:
@@ -160,6 +167,13 @@ def test_bad_files_are_named(tmp_path: Path, file: str, text: str, message: str)
         read_clients(tmp_path)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_more_requests_than_a_trace_has_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    write_client(tmp_path, 1, "0,1e9,1,Gamma,1,1\n")
+    with pytest.raises(TraceError, match=r"^6e\+11 requests from 0 to 600 s; a trace has at most"):
+        made(tmp_path)
+    assert 500 < len(made(tmp_path, span_s=1e-6)) < 2000
 
 
 def test_bad_questions_are_answered(tmp_path: Path) -> None:

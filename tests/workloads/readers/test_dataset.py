@@ -82,6 +82,17 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
+def test_damaged_offsets_are_refused_and_not_followed(tmp_path: Path) -> None:
+    """They lead beyond the memory: without a check the process ends."""
+    path = arrow(tmp_path / "x.arrow", PROMPTS)
+    data = path.read_bytes()
+    second = len(PROMPTS[0]["prompt"]).to_bytes(4, "little")
+    assert data.count(b"\0\0\0\0" + second) >= 1
+    path.write_bytes(data.replace(b"\0\0\0\0" + second, b"\0\0\0\0\0\0\0\x70"))
+    with pytest.raises(TraceError, match=r"x\.arrow: not a readable arrow file"):
+        read_trace(path)
+
+
 def test_a_broken_row_is_named_and_may_be_skipped(tmp_path: Path) -> None:
     path = parquet(tmp_path / "x.parquet", [*PROMPTS, {"prompt": "", "tenant": ""}])
     with pytest.raises(TraceError, match=r"x.parquet:4: field 'prompt': empty"):

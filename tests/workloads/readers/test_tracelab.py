@@ -33,3 +33,11 @@ def test_tracelab(write: Write) -> None:
             reasoning_tokens=4, model="big", kind="tool_result", tenant="p", source_line=2,
         ),
     )  # fmt: skip
+
+
+def test_an_event_of_a_type_that_is_no_text_is_no_input(write: Write) -> None:
+    record = round_(0, ("user_message", 0.0), ("tool_result", 2.0), ("tool_result", 5.0))
+    record["timing_events"][2]["event_type"] = ["tool_result"]
+    later = round_(1, ("user_message", 9.0))
+    first, second = read_trace(write(lines(record, later)))
+    assert second.arrival_s - first.arrival_s == 7.0
