@@ -11,6 +11,8 @@ def key_value(
     Raises ``error`` that names ``where`` and the ``form`` to write.
     """
     key, equals, value = text.partition("=")
+    if len(text.strip().splitlines()) > 1:
+        raise error(f"{where}: {text.strip()!r} has several lines; write {form} in one")
     if not equals:
         raise error(f"{where}: {text.strip()!r} is not {form}")
     return key.strip(), value.strip()

@@ -56,8 +56,8 @@ def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> A
 def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
     """Return the choice of lengths in ``text``, laid over ``base``; a number alone is a fixed
     length."""
-    if text.isdigit():
-        return replace(base, name="fixed", mean_tokens=float(text))
+    if text.isascii() and text.isdigit():
+        return replace(base, name="fixed", mean_tokens=_setting(option, text, whole=True))
     name, settings = parse_spec(text, option, _LENGTH_KEYS)
     return replace(base, name=known(option, name, LENGTHS), **settings)
 

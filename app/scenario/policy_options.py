@@ -1,5 +1,6 @@
 """Options of a server's policies, laid over what the server has by itself."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -74,6 +75,6 @@ def parse_kv_tokens(text: str) -> int:
     """Return a number of tokens; ``unlimited`` is more than any trace fills."""
     if text == "unlimited":
         return UNLIMITED_TOKENS
-    if not text.isdigit():
+    if not re.fullmatch(r"[0-9]{1,15}", text):
         raise PolicyError(f"--kv-tokens: {text!r} is neither a number of tokens nor 'unlimited'")
     return int(text)

@@ -55,7 +55,7 @@ class Images:
 def parse_images(text: str) -> Images:
     """Read ``WIDTHxHEIGHT[,COUNT]``, or ``URL[,COUNT]``. Raises ``LoadTestError``."""
     where, comma, number = text.rpartition(",")
-    if not (comma and number.strip().isdigit()):
+    if not (comma and re.fullmatch(r"\s*[0-9]{1,9}\s*", number)):
         where, number = text, "1"
     count = int(number)
     if not 1 <= count <= MOST:

@@ -102,15 +102,20 @@ def parse_fault(text: str, where: str = "--fault") -> Fault:
     Raises ``MockError`` naming ``where``, the part that is wrong and what is valid.
     """
     name, settings = split_settings(text)
+    _kind(name, where)
     return build_fault(name, key_values(settings, f"{where} {name}", MockError), where)
 
 
 def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:
     """Make a fault of its name and settings. Raises ``MockError``."""
+    return _build(_kind(name, where), settings, f"{where} {name}")
+
+
+def _kind(name: str, where: str) -> type[Fault]:
     if name not in FAULTS:
         hint = did_you_mean(name, FAULTS, f"known are {', '.join(FAULTS)}")
         raise MockError(f"{where}: unknown fault {name!r}; {hint}")
-    return _build(FAULTS[name], settings, f"{where} {name}")
+    return FAULTS[name]
 
 
 def read_plan(path: Path | None, given: Mapping[str, Any]) -> MockPlan:

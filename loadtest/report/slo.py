@@ -1,6 +1,7 @@
 """Reads the limits of an SLO: ``ttft=500ms,tpot=50ms,e2e=2s``."""
 
 import re
+from math import inf
 
 from sim.records.metrics import SLO
 from workloads.errors import LoadTestError
@@ -29,6 +30,6 @@ def parse_slo(text: str) -> SLO:
 
 def _seconds(part: str, duration: str) -> float:
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|ms|s)", duration)
-    if not match or float(match[1]) == 0:
+    if not match or not 0 < float(match[1]) < inf:
         raise LoadTestError(f"--slo {part!r}: not a positive time with its unit; {_EXAMPLE}")
     return float(match[1]) * _UNITS_S[match[2]]

@@ -37,6 +37,6 @@ def parse_budget(text: str) -> SweepBudget:
     if re.fullmatch(r"[1-9]\d{0,5}", text):
         return SweepBudget(load_tests=int(text))
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(s|min|h)", text)
-    if not match or float(match[1]) == 0:
+    if not match or not 0 < float(match[1]) < inf:
         raise LoadTestError(f"--sweep-budget {text!r}: no number and no time; {_EXAMPLE}")
     return SweepBudget(time_s=float(match[1]) * _UNITS_S[match[2]])

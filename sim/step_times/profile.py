@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -29,6 +29,12 @@ from workloads.files import document
 
 DEFAULT_PROFILE = "base-cpu"
 
+Seconds = Annotated[float, Field(le=1e6)]
+"""What a feature adds to a step at most; times far beyond could not be counted in units."""
+Factor = Annotated[float, Field(le=1e6)]
+Work = Annotated[float, Field(le=1e18)]
+"""The largest value of a feature, such as pairs of positions."""
+
 
 class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -37,14 +43,14 @@ class _StrictModel(BaseModel):
 class StepTimeFit(_StrictModel):
     """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
 
-    coefficients: dict[str, float]
+    coefficients: dict[str, Seconds]
     covariance: list[list[float]] = Field(default_factory=list)
-    draws: list[list[float]] = Field(default_factory=list)
-    noise: list[float] = Field(default_factory=lambda: [1.0])
+    draws: list[list[Seconds]] = Field(default_factory=list)
+    noise: list[Factor] = Field(default_factory=lambda: [1.0])
     noise_correlation: float = Field(default=0.0, ge=0, lt=1)
-    drift: float = 0.0
+    drift: Factor = 0.0
     held_out_error: float | None = None
-    ranges: dict[str, float] = Field(default_factory=dict)
+    ranges: dict[str, Work] = Field(default_factory=dict)
     steps: int = 0
 
     @field_validator("coefficients")
@@ -155,10 +161,10 @@ class StepTimeFit(_StrictModel):
 class ApiLatencyFit(_StrictModel):
     """Latency of the HTTP process (``sim.step_times.step_time.ApiLatency``), in seconds."""
 
-    request_s: float = Field(default=0.0, ge=0)
-    request_per_token_s: float = Field(default=0.0, ge=0)
-    chunk_s: float = Field(default=0.0, ge=0)
-    chunk_per_sequence_s: float = Field(default=0.0, ge=0)
+    request_s: Seconds = Field(default=0.0, ge=0)
+    request_per_token_s: Seconds = Field(default=0.0, ge=0)
+    chunk_s: Seconds = Field(default=0.0, ge=0)
+    chunk_per_sequence_s: Seconds = Field(default=0.0, ge=0)
 
     def model(self) -> ApiLatency:
         """Return the latency as the simulator uses it."""

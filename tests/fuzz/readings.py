@@ -20,7 +20,7 @@ from workloads.errors import ServetwinError
 Read = Callable[[bytes], object]
 """Reads an input, and does with it what the program does next."""
 
-_PARTS = re.compile(rb"([,\n=:<>+])")
+_PARTS = re.compile(rb"([,\n=:<>+]|(?<=[0-9])(?=[a-z%]))")
 _ODD_PARTS = [
     *(json.dumps(value).encode() for value in ODD_VALUES), b"", b" ", b"1e309", b"9" * 400, b"-1",
     b"0x10", b"1_0", "٣".encode(), "²".encode(), b"1e-400", b"nan", b"-inf", b"1" + b"0" * 25,

@@ -1,33 +1,117 @@
-"""Fuzz YAML files: a scenario and a plan of faults are read, or refused by an error of ours."""
+"""Fuzz files of settings and of measured times: ``python -m tests.fuzz.yaml_files --minutes 10``.
 
+They are scenarios, plans of a mock endpoint, profiles, and the files of a bundle of layer times.
+"""
+
+import gzip
+import json
 import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache, partial
+from importlib import resources
+from pathlib import Path
 
 import numpy as np
 
 from app.scenario.scenario_file import parse_scenario
+from loadtest.mock.parsed_request import ParsedRequest
+from loadtest.mock.plan import read_plan
+from loadtest.mock.stream_faults import FAULTS
+from sim.step_times.profile import load_profile
+from sim.step_times.tables import PhaseTable, read_layer_bundle
 from tests.fuzz.campaign import command_line
-from tests.fuzz.mutation import mutated_bytes
-from workloads.errors import ServetwinError
+from tests.fuzz.readings import Kind, check_of, draw_of, written
+from tests.support.layer_bundles import write_bundle
 
-SAMPLES = (
+_SCENARIOS = (
     b"workload:\n  requests: 40\n  rate_per_s: 2.5\npolicies:\n  max_seqs: 8\nseed: 3\n",
     b"server: {model: llama-3-8b, hardware: h100}\ncluster: {replicas: 2}\npreset: vllm-v1\n",
-    b"a: &a [1, 2]\nb: [*a, *a]\nc: {d: 1:30:00, e: .inf, f: 2001-01-01}\n",
 )
+_ODD_SCENARIO = b"a: &a [1, 2]\nb: [*a, *a]\nc: {d: 1:30:00, e: .inf, f: 2001-01-01}\n"
+_PHASES = (
+    b"model,hardware,tensor_parallel,prompt_size,batch_size,token_size,prompt_time,token_time\n"
+    b"m,h,1,128,1,64,20,9\nm,h,1,512,1,64,40,10\nm,h,1,128,2,64,30,11\nm,h,1,512,2,64,70,12\n",
+)
+ASKED = ParsedRequest(0, "m", True, True, True, 5, 3)
+"""What a mock endpoint of a plan answers."""
 
 
-def draw(rng: np.random.Generator) -> bytes:
-    """Return a sample after some random changes."""
-    return mutated_bytes(rng, SAMPLES[rng.integers(len(SAMPLES))])
+def _plans() -> list[bytes]:
+    """Return a plan of every fault, with all settings at their defaults."""
+    plans = ["model: m\nttft_ms: 5\nitl_ms: 0.5\ntokens: 3\nfaults:\n- cut:every=2,after=8\n"]
+    for name, fault in FAULTS.items():
+        settings = {key: field.default for key, field in fault.model_fields.items()}
+        plans.append(json.dumps({"tokens": 3, "faults": [{"name": name, **settings}]}))
+    return [plan.encode() for plan in plans]
 
 
-def check(data: bytes) -> None:
-    """Read a scenario; nothing but an error of ours of one line may come out."""
-    try:
-        parse_scenario(data, "s.yaml")
-    except ServetwinError as error:
-        if "\n" in str(error):
-            raise AssertionError(f"several lines: {error}") from error
+def _profile() -> bytes:
+    """Return the shipped profile of a CPU with a few draws and factors of noise."""
+    found = json.loads(resources.files("sim").joinpath("profiles/base-cpu.json").read_text())
+    for fit in found["layouts"].values():
+        fit["draws"], fit["noise"] = fit["draws"][:2], fit["noise"][:5]
+    return json.dumps(found).encode()
+
+
+@cache
+def _bundle() -> Mapping[str, bytes]:
+    """Return the files of a bundle of layer times, by their place in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = write_bundle(Path(folder), decodes=0.2, mixed=0.4)
+        files = [file for file in root.rglob("*") if file.is_file()]
+        return {str(file.relative_to(root)).removesuffix(".gz"): _plain(file) for file in files}
+
+
+def _plain(file: Path) -> bytes:
+    data = file.read_bytes()
+    return gzip.decompress(data) if file.suffix == ".gz" else data
+
+
+def _read_scenario(data: bytes) -> None:
+    parse_scenario(data, "s.yaml")
+
+
+def _read_plan(path: Path) -> None:
+    plan = read_plan(path, {})
+    json.dumps(plan.cards())
+    for event in plan.answer(ASKED).events:
+        assert event.at_s >= 0
+
+
+def _read_profile(path: Path) -> None:
+    profile = load_profile(str(path))
+    profile.policy_config()
+    for layout in profile.layouts:
+        fit = profile.step_time(layout)
+        fit.drawn(np.random.default_rng(0))
+        fit.noise_factors()
+        profile.source(layout)
+
+
+def _read_in_bundle(name: str, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for known, text in {**_bundle(), name: data}.items():
+            path = Path(folder) / known
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(text)
+        read_layer_bundle(Path(folder))
+
+
+KINDS = {
+    "scenario": Kind(_SCENARIOS, _read_scenario),
+    "scenario of odd YAML": Kind([_ODD_SCENARIO], _read_scenario),
+    "plan": Kind(_plans(), written(_read_plan)),
+    "profile": Kind([_profile()], written(_read_profile, "p.json")),
+    "phases": Kind(_PHASES, written(PhaseTable.read)),
+    **{
+        f"bundle {name}": Kind([data], partial(_read_in_bundle, name))
+        for name, data in _bundle().items()
+    },
+}
+"""By what is read."""
+
+draw, check = draw_of(KINDS), check_of(KINDS)
 
 
 if __name__ == "__main__":

@@ -28,5 +28,9 @@ def test_several_are_parted_by_commas_and_the_last_one_counts() -> None:
 def test_a_wrong_text_names_the_place_and_the_form() -> None:
     with pytest.raises(PolicyError, match=r"^--set: 'a' is not KEY=VALUE$"):
         key_value("a", "--set")
+    with pytest.raises(
+        PolicyError, match=r"^--set: 'a=1\\r\\n2' has several lines; write KEY=VALUE"
+    ):
+        key_value("a=1\r\n2\n", "--set")
     with pytest.raises(LoadTestError, match=r"^--slo: 'ttft' is not LIMIT=TIME$"):
         key_values("e2e=1s, ttft", "--slo", LoadTestError, "LIMIT=TIME")

@@ -12,6 +12,7 @@ parallelism, whose files have microseconds of one layer on one rank. Files may b
 ====================  ==========================================================================
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,8 @@ def _rank_folder(folder: Path, ranks: int | None, linked: bool) -> Path:
 def _ranks(folder: Path) -> int:
     """Return the degree that a folder is named for, 0 for any other folder."""
     number = folder.name.removeprefix("tp")
-    return int(number) if folder.name.startswith("tp") and number.isdigit() else 0
+    named = folder.name.startswith("tp") and re.fullmatch("[0-9]{1,9}", number)
+    return int(number) if named else 0
 
 
 def _meta(path: Path) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def test_a_fixed_think_time_is_fixed() -> None:
             lambda: lengths_of("zipf", DEFAULT_PROMPT, "--x").distribution(),
             "zipf lengths want a largest",
         ),
+        (lambda: lengths_of("²", DEFAULT_PROMPT, "--x"), "--x: unknown"),
+        (lambda: lengths_of("9" * 400, DEFAULT_PROMPT, "--x"), "9' is not a whole number"),
         (lambda: think_time_of("exponential"), "wants its mean, such as exponential:mean=2"),
         (lambda: think_time_of("-2"), "the median think time must be a positive number, not -2"),
     ],

@@ -15,3 +15,9 @@ def test_options_are_laid_over_the_profile_and_only_where_given() -> None:
     assert parse_kv_tokens("512") == 512
     with pytest.raises(PolicyError):
         parse_kv_tokens("1e3")
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5000, "-1", ""])
+def test_tokens_that_no_memory_holds_are_refused(text: str) -> None:
+    with pytest.raises(PolicyError, match="is neither a number of tokens nor 'unlimited'"):
+        parse_kv_tokens(text)

@@ -84,6 +84,8 @@ def test_what_can_be_written(text: str, images: Images) -> None:
         ("0x8", "a side has from 1 to 8192 pixels"),
         ("9000x8", "a side has from 1 to 8192 pixels"),
         ("8x8,0", "from 1 to 64 images in a request, not 0"),
+        ("8x8,²", "neither a size nor a URL"),
+        ("8x8," + "9" * 5000, "neither a size nor a URL"),
         ("8x8,65", "from 1 to 64 images in a request, not 65"),
     ],
 )

@@ -56,6 +56,7 @@ def test_faults_as_people_write_them(text: str, fault: Any) -> None:
         ("", f"unknown fault ''; known are {KNOWN}"),
         ("explode", f"unknown fault 'explode'; known are {KNOWN}"),
         ("frezee", "unknown fault 'frezee'; did you mean 'freeze'?"),
+        ("cu\nt:2", "unknown fault 'cu\\nt'; did you mean 'cut'?"),
         ("cut:2", " cut: '2' is not KEY=VALUE"),
         ("cut:evry=2", " cut: unknown key 'evry'; did you mean 'every'?"),
         ("cut:x=2", " cut: unknown key 'x'; known are every, after"),

@@ -1,0 +1,92 @@
+"""Fuzz texts of options, such as SLOs and ``KEY=VALUE``: ``python -m tests.fuzz.option_texts``.
+
+A text is read as the command line has it, and what is read is what the next step wants of it.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from math import isfinite
+
+from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from app.scenario.policy_options import parse_kv_tokens
+from app.scenario.settings import parse_policies, parse_settings
+from app.scenario.sweep_axes import parse_axis, parse_rates
+from app.scenario.workload_distributions import ArrivalChoice, LengthChoice
+from loadtest.body.extra_body import parse_extra_body, parse_sampling
+from loadtest.body.images import parse_images
+from loadtest.body.lora_mix import parse_lora_mix
+from loadtest.mock.plan import parse_fault
+from loadtest.options import parse_cancellation, parse_give_up
+from loadtest.recorded.formats.mapped import parse_mapping
+from loadtest.report.fail_conditions import parse_conditions
+from loadtest.report.gate import parse_limits
+from loadtest.report.slo import parse_slo
+from loadtest.sweep.stopping_rule import parse_budget
+from sim.step_times.server_overheads import parse_overheads
+from sim.techniques.build import parse_efficiency
+from tests.fuzz.campaign import command_line
+from tests.fuzz.readings import Kind, check_of, draw_of
+from workloads.header_columns import parse_header_columns
+
+
+def _slo(text: str) -> None:
+    slo = parse_slo(text)
+    for limit in (slo.ttft_s, slo.tpot_s, slo.e2e_s):
+        assert limit is None or (isfinite(limit) and limit > 0)
+
+
+def _conditions(text: str) -> None:
+    for condition in parse_conditions([text], slo=True):
+        assert isfinite(condition.limit)
+
+
+def _lengths(text: str) -> None:
+    lengths_of(text, LengthChoice("prompt", "fixed", 100.0, 1.0), "--prompts").distribution()
+
+
+TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
+    "slo": (_slo, ("ttft=500ms,tpot=50ms,e2e=2s", "e2e=.5s")),
+    "conditions": (_conditions, ("failed>1%", "ttft_p99>500ms,goodput<20", "throughput<9tokens/s")),
+    "limits": (parse_limits, ("ttft=10%,tpot=5%",)),
+    "budget": (parse_budget, ("40", "10min", "90s")),
+    "cancellation": (parse_cancellation, ("share=0.1,after=5tokens", "share=.5,after=200ms")),
+    "give_up": (parse_give_up, ("10s", "500ms", "never")),
+    "images": (parse_images, ("512x512,2", "https://a.example/b.png,3")),
+    "extra_body": (parse_extra_body, ('{"top_k": 3}', '{"a": {"b": [1]}}')),
+    "sampling": (parse_sampling, ("temperature=0.7,top_p=0.9",)),
+    "lora_mix": (lambda text: parse_lora_mix(text, 0), ("a=0.5,b=0.25", "a=1")),
+    "fault": (parse_fault, ("cut:every=2,after=8", "freeze:at_s=.5,for_s=1e-1", "status:code=429")),
+    "mapping": (parse_mapping, ("arrival_s=ts,prompt_tokens=in,output_tokens=out",)),
+    "header_columns": (parse_header_columns, ("tenant=X-Tenant,user=X-User",)),
+    "overheads": (lambda text: parse_overheads(text, None), ("step_s=0.001,chunk_s=1e-5",)),
+    "efficiency": (parse_efficiency, ("compute=0.5,memory=0.8",)),
+    "settings": (lambda text: parse_settings([text], "--set"), ("max_seqs=8", "queue_order=sjf")),
+    "policies": (parse_policies, ("chunked+paged+prefix", "vllm-v1+max_seqs=8", "replicas=2")),
+    "kv_tokens": (parse_kv_tokens, ("4096", "unlimited")),
+    "axis": (parse_axis, ("max_seqs=4,8,16", "replicas=1,2")),
+    "rates": (parse_rates, ("2,4,8", "0.5")),
+    "arrivals": (
+        lambda text: arrivals_of(text, ArrivalChoice()).process(),
+        ("gamma:cv=2", "poisson", "mmpp2:on=3,off=4", "weibull:cv=1.5"),
+    ),
+    "lengths": (_lengths, ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7")),
+    "think_time": (think_time_of, ("lognormal:median=3,sigma=1", "exponential:mean=2", "1.5")),
+}  # fmt: skip
+"""What reads a text, and texts that are right."""
+
+
+def _decoded(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    """Return what reads the bytes of a command line, as Python decodes them."""
+    return lambda data: read(data.decode(errors="surrogateescape"))
+
+
+KINDS = {
+    name: Kind([text.encode() for text in texts], _decoded(read))
+    for name, (read, texts) in TEXTS.items()
+}
+
+draw, check = draw_of(KINDS), check_of(KINDS)
+
+
+if __name__ == "__main__":
+    sys.exit(command_line("option_texts", draw, check))
