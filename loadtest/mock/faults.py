@@ -201,7 +201,7 @@ class Role(Fault, name="role"):
 class Empty(Fault, name="empty"):
     """``count`` events with empty content, ``at_ms`` after the request came."""
 
-    count: Count = 2
+    count: Annotated[int, Field(ge=1, le=10_000)] = 2
     at_ms: NotNegative = 0.0
 
     def pieces(self, pieces: Iterator[TextPiece], request: ParsedRequest) -> Iterator[TextPiece]:

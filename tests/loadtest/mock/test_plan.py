@@ -56,6 +56,10 @@ def test_faults_as_people_write_them(text: str, fault: Any) -> None:
         ("", f"unknown fault ''; known are {KNOWN}"),
         ("explode", f"unknown fault 'explode'; known are {KNOWN}"),
         ("frezee", "unknown fault 'frezee'; did you mean 'freeze'?"),
+        (
+            "empty:count=99999",
+            " empty: count: '99999': Input should be less than or equal to 10000",
+        ),
         ("cu\nt:2", "unknown fault 'cu\\nt'; did you mean 'cut'?"),
         ("cut:2", " cut: '2' is not KEY=VALUE"),
         ("cut:evry=2", " cut: unknown key 'evry'; did you mean 'every'?"),
