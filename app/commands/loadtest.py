@@ -1,17 +1,16 @@
 """``servetwin loadtest``: send a load to a live endpoint and see what clients see."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from json import dumps
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
+from app.commands.loadtest_turns import report_turns, run_in_turns
 from app.commands.report import require_plotly, write_html
-from app.commands.sent_load import sent_load
+from app.commands.sent_load import LoadTest, server_said
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import BodyChoice, EndpointOptions, endpoint_line
 from app.scenario.levels.level_sweep_options import (
@@ -29,24 +28,17 @@ from app.text.load_report import (
     as_text,
     compared,
     complaint,
-    gate_complaint,
 )
-from app.text.progress_log import live_file
 from app.text.saving import saved
 from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from loadtest.body.body_options import BodyOptions
     from loadtest.endpoint import Endpoint
-    from loadtest.report.fail_conditions import Finding
-    from loadtest.report.server_metrics import ServerWatch
     from loadtest.run.client import LoadOptions
-    from sim.records.metrics import SLO as SLOLimits
     from sim.records.run import Run
     from sim.records.run_claim import RunClaim
-    from workloads.tokenizer import LocalTokenizer
     from workloads.trace import Trace
 
 
@@ -111,9 +103,11 @@ def loadtest(
         judges = {"--against": against, "--baseline": gate.baseline, "--baseline-url": baseline_url}
         others = {"--allow": gate.allow, "--fail-if": gate.fail_if, "--live": live}
         require_one_load_test({**judges, **others})
+        from app.commands.loadtest_sweep import Simulator, SweptServer
+
         with _claimed(overwriting, out) as claim:
-            task = _Sweep(url, load, endpoint, options, limits, how)
-            kept = task.run((servers, policy), claim, json)
+            swept = SweptServer(url, load, endpoint, options, limits, how)
+            kept = swept.sweep(Simulator(servers, policy), claim, json)
             if html:
                 write_html([kept], slo, html)
         return
@@ -144,20 +138,16 @@ def loadtest(
             typer.echo(endpoint_line(each), err=True)
     with _claimed(overwriting, out) as claim:
         at = claim.begin()
-        test = _LoadTest(requests, load, sending, at, live, tokenizer)
+        test = LoadTest(requests, load, sending, at, live, tokenizer)
         if other:
-            test.in_turns(
-                probed,
-                other,
-                turns,
-                allowed,
-                json,
-                lambda run: judge_conditions(conditions, run, limits),
+            sides = run_in_turns(test, probed, other, turns)
+            report_turns(
+                sides, allowed, json, lambda run: judge_conditions(conditions, run, limits)
             )
             return
         run, watch = test.of(probed)
         with signals_deferred(), saved(run, at) as kept:
-            typer.echo(_server_said(watch, run, kept), err=True)
+            typer.echo(server_said(watch, run, kept), err=True)
             found = compared(run, predicted) if predicted else None
             judged = judge(baselines, {str(kept): run}, allowed) if baselines else None
             findings = judge_conditions(conditions, run, limits)
@@ -173,134 +163,6 @@ def loadtest(
                 write_html([kept, *([against] if against else [])], slo, html)
             if wrong:
                 raise typer.Exit(wrong[1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """The load tests of a sweep over load levels."""
-
-    url: str
-    load: LoadChoice
-    endpoint: EndpointOptions
-    options: "BodyOptions"
-    slo: "SLOLimits | None"
-    how: Mapping[str, Any]
-    """Fields of ``LoadOptions`` that every level has."""
-
-    def run(
-        self, simulated: tuple[ServerOptions, PolicyOptions], claim: "RunClaim", json: bool
-    ) -> Path:
-        """Send the levels, print what they show, and return the folder of all."""
-        from app.commands.loadtest_sweep import Simulator, sweep_levels
-        from app.scenario.levels.level_load import LevelLoad
-        from loadtest.plan.undefined_times import check_times
-
-        levels, too_long = LevelLoad(self.load), self.endpoint.on_too_long
-        with_images = self.options.images is not None
-        endpoint = self.endpoint.for_prompts(levels.predicted_trace(), images=with_images)
-        probed = endpoint.probe(self.url, self.options)
-        check_times(probed, self.load.options(**self.how), self.slo, predicted=False)
-        typer.echo(endpoint_line(probed), err=True)
-        simulator = Simulator(*simulated)
-        return sweep_levels(levels, probed, too_long, self.slo, simulator, claim, self.send, json)
-
-    def send(
-        self, requests: "Trace", load: LoadChoice, endpoint: "Endpoint", folder: Path
-    ) -> "Run":
-        """Send the requests of a level."""
-        from loadtest.plan.undefined_times import without_outputs
-
-        if endpoint.api == "embeddings":
-            requests = without_outputs(requests)
-        sending = load.options(**self.how)
-        folder.mkdir(parents=True, exist_ok=True)
-        test = _LoadTest(requests, load, sending, folder, None, load.tokenizer())
-        run, watch = test.of(endpoint)
-        _server_said(watch, run, folder)
-        return run
-
-
-@dataclass(frozen=True, slots=True)
-class _LoadTest:
-    """What is sent, how, and where its records go."""
-
-    trace: "Trace"
-    load: LoadChoice
-    sending: "LoadOptions"
-    folder: Path
-    live: Path | None
-    tokenizer: "LocalTokenizer | None"
-
-    def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
-        """Send the load to an endpoint, with a generated one kept in the folder."""
-        from loadtest.report.prompt_cache import prompt_cache
-        from loadtest.report.server_metrics import watch_server
-        from loadtest.report.token_count_warnings import prompt_lengths_note
-        from loadtest.run.journal import Journal
-
-        _keep(self.trace if self.load.is_made else None, self.folder)
-        watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
-        scenario = {"seed": self.load.seed, "load": self.load.record()}
-        with (
-            watching as watch,
-            live_file(self.live) as show,
-            Journal(self.folder, scenario) as journal,
-        ):
-            run = sent_load(endpoint, self.trace, self.sending, show, journal)
-        run.as_csv = self.load.csv
-        run.scenario |= scenario
-        run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
-        if note := prompt_lengths_note(run.requests, *self._counted(endpoint, run)):
-            run.scenario["notes"].append(note)
-        return run, watch
-
-    def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
-        """Return the trace as the client's tokenizer counts what was sent, and its name."""
-        from loadtest.report.counted_prompts import counted_prompts
-
-        if self.tokenizer is None:
-            return self.trace, None
-        sent = replace(endpoint, salt=run.scenario["endpoint"]["salt"])
-        return counted_prompts(self.trace, sent, self.tokenizer), self.tokenizer.name
-
-    def in_turns(
-        self,
-        judged: "Endpoint",
-        baseline: "Endpoint",
-        turns: int,
-        allowed: Mapping[str, float],
-        json: bool,
-        find: "Callable[[Run], list[Finding]]",
-    ) -> None:
-        """Send the load to both in turns, the baseline first and last, and judge; A/B/A.
-
-        The runs are in ``baseline/1``, ``run/1``, ``baseline/2`` ... of the folder. Each has
-        prompts of its own, so that no prefix cache favours the second run of a server. ``find``
-        says which conditions a run of the judged server fails.
-        """
-        from loadtest.report.gate import judge
-        from loadtest.report.gate_report import render_gate
-        from loadtest.run.stop_signals import signals_deferred
-
-        sides: tuple[dict[str, Run], dict[str, Run]] = ({}, {})
-        for turn in range(2 * turns + 1):
-            side = turn % 2
-            at = self.folder / ("baseline", "run")[side] / str(turn // 2 + 1)
-            at.mkdir(parents=True, exist_ok=True)
-            run, watch = replace(self, folder=at).of((baseline, judged)[side].salted("turn", turn))
-            with signals_deferred(), saved(run, at) as kept:
-                typer.echo(f"{kept}: {_server_said(watch, run, kept)}", err=True)
-                sides[side][str(kept)] = run
-            if run.extra["delivered"]["interrupted"]:
-                typer.echo(f"servetwin: interrupted: the runs are in {self.folder}", err=True)
-                raise typer.Exit(1)
-        found = judge(*sides, allowed)
-        typer.echo(dumps(found.as_dict()) if json else render_gate(found))
-        runs = sides[1].items()
-        wrongs = [complaint(run, Path(at), find(run)) for at, run in runs]
-        if wrong := next(filter(None, [*wrongs, gate_complaint(found)]), None):
-            typer.echo(f"servetwin: {wrong[0]}", err=True)
-            raise typer.Exit(wrong[1])
 
 
 def _require_one_judge(
@@ -340,17 +202,6 @@ def _baselines(
     return baselines
 
 
-def _server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
-    """Return one line on the scraped metrics; an unwritable file is reported there."""
-    from loadtest.report.server_metrics import save_server_metrics
-    from sim.records.run import RunError
-
-    try:
-        return save_server_metrics(watch, run, folder)
-    except RunError as error:
-        return f"server metrics: not kept ({error})"
-
-
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
     from loadtest.report.comparison import check_same_load
@@ -378,12 +229,3 @@ def _claimed(overwriting: Overwriting, out: Path | None) -> "AbstractContextMana
     if out is not None:
         return overwriting.claimed(out)
     return claimed_new_run(Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S"))
-
-
-def _keep(trace: "Trace | None", folder: Path) -> None:
-    """Write a generated load beside the run, so that it can be simulated or sent again."""
-    from loadtest.plan.undefined_times import with_an_output
-    from workloads.native import write_trace
-
-    if trace is not None:
-        write_trace(with_an_output(trace), folder / "trace.jsonl")

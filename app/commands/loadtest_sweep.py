@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from app.commands.sent_load import LoadTest, server_said
 from app.scenario.cluster_options import ClusterOptions
-from app.scenario.endpoint_options import TooLongChoice
+from app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
 from app.scenario.levels.level_load import LevelLoad
 from app.scenario.load_options import LoadChoice
 from app.scenario.policy_options import PolicyOptions
@@ -19,6 +20,7 @@ from app.text.level_sweep_report import level_line, sweep_lines
 from app.text.progress import progress
 from app.text.saving import saved
 from loadtest.plan.context_limit import within_context
+from loadtest.plan.undefined_times import check_times, without_outputs
 from loadtest.run.stop_signals import signals_deferred
 from loadtest.sweep.level import Level, LevelPlan, measured_level
 from loadtest.sweep.run_sweep import run_sweep
@@ -30,6 +32,7 @@ from workloads.errors import EndedEarly, LoadTestError
 from workloads.rows import counted
 
 if TYPE_CHECKING:
+    from loadtest.body.body_options import BodyOptions
     from loadtest.endpoint import Endpoint
     from sim.experiments.scenario import Scenario
     from sim.records.metrics import SLO
@@ -178,3 +181,41 @@ def _about(
         "load": load.record(),
         **({"profile": list(simulator.servers.profiles)} if simulator.is_given else {}),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SweptServer:
+    """A server, and what the load tests of its sweep have in common."""
+
+    url: str
+    load: LoadChoice
+    endpoint: EndpointOptions
+    body: "BodyOptions"
+    slo: "SLO | None"
+    how: Mapping[str, Any]
+    """Fields of ``LoadOptions`` that every level has."""
+
+    def sweep(self, simulator: Simulator, claim: "RunClaim", as_json: bool) -> Path:
+        """Send the levels, print what they show, and return the folder of all."""
+        levels, too_long = LevelLoad(self.load), self.endpoint.on_too_long
+        with_images = self.body.images is not None
+        endpoint = self.endpoint.for_prompts(levels.predicted_trace(), images=with_images)
+        probed = endpoint.probe(self.url, self.body)
+        check_times(probed, self.load.options(**self.how), self.slo, predicted=False)
+        typer.echo(endpoint_line(probed), err=True)
+        return sweep_levels(
+            levels, probed, too_long, self.slo, simulator, claim, self.send, as_json
+        )
+
+    def send(
+        self, requests: "Trace", load: LoadChoice, endpoint: "Endpoint", folder: Path
+    ) -> "Run":
+        """Send the requests of a level."""
+        if endpoint.api == "embeddings":
+            requests = without_outputs(requests)
+        sending = load.options(**self.how)
+        folder.mkdir(parents=True, exist_ok=True)
+        test = LoadTest(requests, load, sending, folder, None, load.tokenizer())
+        run, watch = test.of(endpoint)
+        server_said(watch, run, folder)
+        return run

@@ -1,37 +1,101 @@
-"""Send a load to an endpoint, with its progress on the terminal."""
+"""Send a load to an endpoint, with its progress on the terminal and its records in a folder."""
 
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.scenario.load_options import LoadChoice
 from app.text.progress import progress
+from app.text.progress_log import live_file
 
 if TYPE_CHECKING:
     from loadtest.endpoint import Endpoint
+    from loadtest.report.server_metrics import ServerWatch
     from loadtest.run.client import LoadOptions, OnProgress, Progress
     from loadtest.run.journal import Journal
     from sim.records.run import Run
+    from workloads.tokenizer import LocalTokenizer
     from workloads.trace import Trace
 
 
-def sent_load(
-    endpoint: "Endpoint",
-    trace: "Trace",
-    load: "LoadOptions",
-    show: "OnProgress",
-    journal: "Journal",
-) -> "Run":
-    """Send a load; ``show`` gets its progress too, and ``journal`` what has ended."""
-    from loadtest.run.client import run_load_test
+@dataclass(frozen=True, slots=True)
+class LoadTest:
+    """What is sent, how, and where its records go."""
 
-    if load.endless:
-        label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)
-    else:
-        label, total = f"load test, {trace.span_s:.0f} s of arrivals", len(trace)
-    with progress(label, total=total) as advance:
+    trace: "Trace"
+    load: LoadChoice
+    sending: "LoadOptions"
+    folder: Path
+    live: Path | None
+    tokenizer: "LocalTokenizer | None"
 
-        def on_progress(state: "Progress") -> None:
-            advance(round(state.elapsed_s) if load.endless else state.ended)
-            show(state)
+    def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
+        """Send the load to an endpoint, with a generated one kept in the folder."""
+        from loadtest.report.prompt_cache import prompt_cache
+        from loadtest.report.server_metrics import watch_server
+        from loadtest.report.token_count_warnings import prompt_lengths_note
+        from loadtest.run.journal import Journal
 
-        return run_load_test(
-            endpoint, trace, options=load, on_progress=on_progress, journal=journal
-        )
+        _keep_trace(self.trace if self.load.is_made else None, self.folder)
+        watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
+        scenario = {"seed": self.load.seed, "load": self.load.record()}
+        with (
+            watching as watch,
+            live_file(self.live) as show,
+            Journal(self.folder, scenario) as journal,
+        ):
+            run = self._sent(endpoint, show, journal)
+        run.as_csv = self.load.csv
+        run.scenario |= scenario
+        run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
+        if note := prompt_lengths_note(run.requests, *self._counted(endpoint, run)):
+            run.scenario["notes"].append(note)
+        return run, watch
+
+    def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
+        """Return the trace as the client's tokenizer counts what was sent, and its name."""
+        from loadtest.report.counted_prompts import counted_prompts
+
+        if self.tokenizer is None:
+            return self.trace, None
+        sent = replace(endpoint, salt=run.scenario["endpoint"]["salt"])
+        return counted_prompts(self.trace, sent, self.tokenizer), self.tokenizer.name
+
+    def _sent(self, endpoint: "Endpoint", show: "OnProgress", journal: "Journal") -> "Run":
+        """Send the load; ``show`` gets its progress too, and ``journal`` what has ended."""
+        from loadtest.run.client import run_load_test
+
+        trace, load = self.trace, self.sending
+        if load.endless:
+            label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)
+        else:
+            label, total = f"load test, {trace.span_s:.0f} s of arrivals", len(trace)
+        with progress(label, total=total) as advance:
+
+            def on_progress(state: "Progress") -> None:
+                advance(round(state.elapsed_s) if load.endless else state.ended)
+                show(state)
+
+            return run_load_test(
+                endpoint, trace, options=load, on_progress=on_progress, journal=journal
+            )
+
+
+def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
+    """Return one line on the scraped metrics; an unwritable file is reported there."""
+    from loadtest.report.server_metrics import save_server_metrics
+    from sim.records.run import RunError
+
+    try:
+        return save_server_metrics(watch, run, folder)
+    except RunError as error:
+        return f"server metrics: not kept ({error})"
+
+
+def _keep_trace(trace: "Trace | None", folder: Path) -> None:
+    """Write a generated load beside the run, so that it can be simulated or sent again."""
+    from loadtest.plan.undefined_times import with_an_output
+    from workloads.native import write_trace
+
+    if trace is not None:
+        write_trace(with_an_output(trace), folder / "trace.jsonl")
