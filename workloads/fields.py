@@ -15,6 +15,8 @@ MAX_COUNT = 2**31 - 1
 MAX_SECONDS = 1e10
 
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
+_SEARCHED_CHARACTERS = 1 << 16
+"""Of a damaged row; what comes later says no more about its format."""
 _KEY = re.compile(r'"([^"\\]*)"\s*:')
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STAMP = re.compile(r"(?a)(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
@@ -150,7 +152,7 @@ def keys(row: str) -> set[str]:
     try:
         return set(json_object(row))
     except RowError:
-        return set(_KEY.findall(row))
+        return set(_KEY.findall(row, 0, _SEARCHED_CHARACTERS))
 
 
 def checked(

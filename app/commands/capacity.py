@@ -63,6 +63,6 @@ def _target(slo: str, attainment: float) -> "SLOTarget":
     from loadtest.report.slo import parse_slo
     from sim.experiments.capacity import SLOTarget
 
-    if not 0 < attainment <= 1:
+    if not attainment:
         raise PolicyError(f"--attainment: {attainment:g} is no share; 0.99 is 99 of 100 requests")
     return SLOTarget(parse_slo(slo), attainment)

@@ -35,7 +35,8 @@ def _append(file: TextIO, state: "Progress") -> None:
     if file.closed:
         return
     try:
-        file.write(json.dumps(asdict(state)) + "\n")
+        shown = {name: value for name, value in asdict(state).items() if name != "journal"}
+        file.write(json.dumps(shown) + "\n")
     except OSError:
         with suppress(OSError):
             file.close()

@@ -1,11 +1,12 @@
 """A Ray cluster, whose processes run the code of this program."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,7 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
     if address := address or os.environ.get("RAY_ADDRESS"):
         _require_answer(option, address)
     ray: Any = import_module("ray")
+    before = signal.getsignal(signal.SIGTERM)
     modules = [str(_ROOT / package) for package in PACKAGES]
     try:
         ray.init(
@@ -50,6 +52,8 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+        with suppress(ValueError):  # Signals can be handled in the main thread only.
+            signal.signal(signal.SIGTERM, before)  # Ray had put a handler of its own there.
 
 
 def _require_answer(option: str, address: str) -> None:

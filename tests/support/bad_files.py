@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.paths import SAMPLE
+
 ALIASES = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -51,7 +53,7 @@ BAD_FILES: dict[str, Callable[[Path], None]] = {
     "zeros": _link("/dev/zero"),
     "random": _link("/dev/urandom"),
     "gzip bomb": _bomb,
-    "cut gzip": _write(gzip.compress(bytes(range(256)) * 99)[:200]),
+    "cut gzip": _write(gzip.compress(SAMPLE.read_bytes())[:2000]),
     "long line": _long_line,
     "long element": _long_element,
     "utf-16": _write('{"a": 1}\n'.encode("utf-16")),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from app.scenario.sweep_file import SweepError, SweepFile
-from sim.experiments import sweep
+from sim.experiments import ray_cluster, sweep
 from sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
@@ -98,11 +98,15 @@ def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
         (["--vary", "max_seq=4"], "did you mean 'max_seqs'"),
         (["--rates", "fast"], "--rates: 'fast' is not a number"),
         (["--out", "points.json"], "wants the ending .csv or .parquet"),
-        (["--ray"], "--ray needs ray"),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
     assert message in refused("sweep", SAMPLE, *SLO, *options)
+
+
+def test_a_missing_ray_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda _: None)
+    assert "--ray needs ray: pip install" in refused("sweep", SAMPLE, *SLO, "--ray")
 
 
 def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:

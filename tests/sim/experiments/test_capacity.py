@@ -192,7 +192,8 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
     [
         (["--slo", "ttft=500"], "not a positive time with its unit"),
         (["--slo", "itl=5ms"], "unknown limit 'itl'"),
-        (["--slo", SLO_TEXT, "--attainment", "99"], "--attainment: 99 is no share"),
+        (["--slo", SLO_TEXT, "--attainment", "0"], "--attainment: 0 is no share"),
+        (["--slo", SLO_TEXT, "--attainment", "99"], "should be less than or equal to 1"),
         (["--slo", SLO_TEXT, "--limit", "4"], "4 requests are too few"),
         (["--slo", SLO_TEXT, "--batching", "statik"], "statik"),
     ],

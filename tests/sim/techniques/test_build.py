@@ -19,7 +19,7 @@ def test_efficiencies_of_a_command_line_replace_the_assumed_ones() -> None:
         ("compte=0.7", "unknown 'compte'.*compute"),
         ("compute=1.5", r"compute: 1\.5 is not possible; it must be above 0 and at most 1"),
         ("memory=0", "memory: 0 is not possible"),
-        ("knee=0.5", r"knee: 0\.5 is not possible; it must be a number, at least 1"),
+        ("knee=0.5", r"knee: 0\.5 is not possible; it must be from 1 to 1e\+06"),
         ("overhead_s=nan", "overhead_s: nan is not possible"),
         ("memory=fast", "memory: 'fast' is not a number"),
     ],

@@ -55,9 +55,9 @@ def bundled_engine() -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
         with httpx.Client(trust_env=False, timeout=1) as client:
             for _ in range(600):
                 try:
-                    client.get(f"{url}/v1/models")
+                    client.get(f"{url}/health").raise_for_status()
                     break
-                except httpx.TransportError:
+                except httpx.HTTPError:
                     time.sleep(0.1)
         yield url, server
     finally:

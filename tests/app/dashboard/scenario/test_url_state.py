@@ -38,7 +38,7 @@ WORKLOADS = ("generated", "sample", "own.csv")
         ("techniques", ["weight-int3"], "`techniques`: 'weight-int3': technique"),
         ("efficiency", ["compute=nan"], "`efficiency`: 'compute=nan': efficiency"),
         ("efficiency", ["overhead_s=1e309"], "`efficiency`: 'overhead_s=1e309': efficiency"),
-        ("set", ["watermark=1e309"], "`set`: 'watermark=1e309': the scenario"),
+        ("set", ["watermark=1e309"], "`set`: 'watermark=1e309': more settings"),
         ("set", ["watermark=nan"], "`set`: 'watermark=nan': the scenario"),
         ("set", ["eyJxdWV1ZV9vcmRlciI6"], "`set`: 'eyJxdWV1ZV9vcmRlciI6': more settings"),
         ("timeline_window", ["1", "inf?"], "`timeline_window`: '1, inf?': input should be"),
