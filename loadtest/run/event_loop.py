@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
+from loadtest.run.stop_signals import signals_deferred
+
 T = TypeVar("T")
 
 
@@ -64,9 +66,16 @@ class LoopWatch:
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """Turn garbage collection off inside: its pauses would be measured as latency."""
+    """Turn garbage collection off inside: its pauses would be measured as latency.
+
+    Raises ``KeyboardInterrupt`` for a signal that comes during the collection before.
+    """
     was_enabled = gc.isenabled()
-    gc.collect()
+    # An exception that a signal raises in a finaliser is printed and lost.
+    with signals_deferred() as signalled:
+        gc.collect()
+    if signalled.is_set():
+        raise KeyboardInterrupt
     gc.disable()
     try:
         yield

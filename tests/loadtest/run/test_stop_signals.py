@@ -1,5 +1,6 @@
 """A load test that ends early keeps what it measured, and ends soon."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.run.event_loop import quiet_gc
 from loadtest.run.stop_signals import signals_deferred
 from sim.records.own_files import CLAIM
 from sim.records.run import Run, load_run
@@ -203,3 +205,20 @@ def test_a_signal_while_the_run_is_saved_takes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "3 requests: 3 finished" in done.stdout
     assert load_run(tmp_path / "run").requests["status"].tolist() == ["finished"] * 3
+
+
+class SignalsWhenCollected:
+    """A cycle that only the garbage collector ends, and that raises a signal as it ends."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_during_the_collection_of_garbage_is_not_lost() -> None:
+    SignalsWhenCollected()
+    with pytest.raises(KeyboardInterrupt), quiet_gc():
+        pass
+    assert gc.isenabled()
