@@ -1,4 +1,4 @@
-"""Limits of a reading, for files of people who are not trusted."""
+"""Limits of a reading, for files of unknown origin."""
 
 import time
 from collections.abc import Iterable, Iterator

@@ -147,7 +147,7 @@ class CoreServer(uvicorn.Server):
         self.should_exit = True
 
     async def _end_now(self) -> None:
-        """End all streams with an error event; cut off who does not read it."""
+        """End all streams with an error event; cut off a client that does not read it."""
         self._tell_the_end()
         self.should_exit = True
         await asyncio.sleep(ABORT_CONNECTIONS_S)

@@ -1,6 +1,6 @@
 """Fields that would change an answer and that the engine does not implement.
 
-A client that sends one is told, unless its value changes nothing.
+A request with one is refused by name, unless its value changes nothing.
 """
 
 from collections.abc import Mapping

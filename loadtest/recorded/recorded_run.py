@@ -142,7 +142,7 @@ def _row(one: RecordedRequest, zero_s: float) -> Row:
         "response_id": None,
         "attempts": 1,
         "model": "",
-        "cached_told": one.cached_tokens is not None,
+        "cached_reported": one.cached_tokens is not None,
         "usage_doubt": None,
         "buffered": False,
     }

@@ -98,16 +98,17 @@ def prompt_cache_warning(found: Mapping[str, Any]) -> str | None:
     return (
         f"PROMPTS WERE CACHED: {cached_share:.1%} of the prompt tokens were in the server's prefix "
         f"cache, and the load explains {explained:.1%}: other clients or an earlier run had the "
-        "same prompts, and TTFT is shorter than new prompts have it; leave --prompt-salt out"
+        "same prompts, and TTFT is shorter than new prompts have it; leave --prompt-salt out, and "
+        "send real prompts to a server that has not had them"
     )
 
 
 def _cached_share(
     finished: pd.DataFrame, metrics: CacheCounts | None
 ) -> tuple[float | None, Literal["usage", "metrics"] | None]:
-    told = finished[finished["cached_told"].astype(bool)]
-    if prompt_tokens := int(told["prompt_tokens"].sum()):
-        return int(told["cached_tokens"].sum()) / prompt_tokens, "usage"
+    reported = finished[finished["cached_reported"].astype(bool)]
+    if prompt_tokens := int(reported["prompt_tokens"].sum()):
+        return int(reported["cached_tokens"].sum()) / prompt_tokens, "usage"
     if metrics and metrics.looked_up:
         return metrics.found / metrics.looked_up, "metrics"
     return None, None

@@ -23,7 +23,7 @@ EXTRA_MEANINGS = {
     "chunk_s": "list of the stamps of all token events",
     "response_id": "the server's own name of the answer",
     "attempts": "how often it was sent; latencies count from when it was first due",
-    "cached_told": "whether the server gave cached_tokens; else they are 0",
+    "cached_reported": "whether the server gave cached_tokens; else they are 0",
     "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
     "buffered": "whether the answer came in one piece (loadtest.stream.buffered_answer)",
     "model": "the model that was asked: that of the run, or a LoRA module",

@@ -95,7 +95,7 @@ def _row(
         "chunk_s": chunk_s,
         "response_id": _response_id(send, stream),
         "attempts": exchange.attempts,
-        "cached_told": stream.cached_told,
+        "cached_reported": stream.cached_reported,
         "usage_doubt": doubt,
         "buffered": is_buffered(stream, exchange.sent_ns),
         "model": send.model,

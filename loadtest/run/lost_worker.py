@@ -1,4 +1,4 @@
-"""The records of a worker that died: what it had told of its requests, and which are lost."""
+"""The records of a worker that died: what it had reported of its requests, and which are lost."""
 
 import json
 

@@ -172,7 +172,7 @@ class TokenStream:
         return self._cached_tokens or 0
 
     @property
-    def cached_told(self) -> bool:
+    def cached_reported(self) -> bool:
         """Whether the server says what its prefix cache held of the prompt."""
         return self._cached_tokens is not None
 

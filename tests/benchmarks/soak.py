@@ -1,8 +1,9 @@
 """A soak of the engine's server: ``python -m tests.benchmarks.soak``.
 
 Serves one batching x memory x prefix after the other, sends mixed requests with bursts and two
-kills of the core, and checks that every request was answered or told why not, that no KV memory is
-held afterwards, that memory does not grow after the warm-up, and that no 5xx but 503 came.
+kills of the core, and checks that every request was answered or refused with a reason, that no KV
+memory is held afterwards, that memory does not grow after the warm-up, and that no 5xx but 503
+came.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.fuzz.api_bodies import draw as draw_bad_body
 
-Outcome = Literal["answered", "told", "left", "LOST"]
+Outcome = Literal["answered", "refused", "left", "LOST"]
 """A whole answer; an error with its reason; gone by our own choice; an end without a word."""
 
 PATIENCE_S = 120.0
@@ -66,8 +66,8 @@ def ending_of(answer: bytes, answers: int = 1) -> Ending:
     whole = len(heads) == answers and all(_is_whole(head) for head in heads)
     if not whole:
         return Ending("LOST", statuses)
-    told = any(status != 200 for status in statuses) or b'"error":' in answer
-    return Ending("told" if told else "answered", statuses)
+    refused = any(status != 200 for status in statuses) or b'"error":' in answer
+    return Ending("refused" if refused else "answered", statuses)
 
 
 def _is_whole(head: bytes) -> bool:

@@ -22,7 +22,7 @@ class MemoryStepLog:
         self.records.append(record)
 
     def failure(self, step: int, request_id: str, reason: str) -> None:
-        """Keep who failed where."""
+        """Keep which request failed in which step."""
         self.failures.append((step, request_id, reason))
 
     def flush(self) -> None:

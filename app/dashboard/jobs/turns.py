@@ -17,7 +17,7 @@ _LONG_S = 0.25
 """Work that has lasted as long is long."""
 
 Place = tuple["Rank", bool, int]
-"""The order of those that wait: rank, whether the work is long, number."""
+"""The order of waiting sessions: rank, whether the work is long, number."""
 
 
 class Rank(IntEnum):
@@ -28,7 +28,7 @@ class Rank(IntEnum):
 
 
 class Turns:
-    """Who has the turn, and who waits for it."""
+    """The session that has the turn, and the sessions that wait for it."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -117,8 +117,10 @@ class Turn:
         self._begun_s = time.monotonic()
 
     def give_way(self) -> None:
-        """Let those before this one have their turns, also all short work where this has proved
-        long; then go on."""
+        """Let the sessions before this one have their turns, then go on.
+
+        Work that has proved long lets all short work go first.
+        """
         self._still_wanted()
         rank, is_long, number = self._place
         is_long = is_long or time.monotonic() - self._begun_s > _LONG_S

@@ -1,4 +1,4 @@
-"""The supervisor: what is started again, how often, and what is told when no more."""
+"""The supervisor: what is started again, how often, and what is said when it is not."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Gaps of a load test: what belongs to one, and how it is told."""
+"""Gaps of a load test: what belongs to one, and how it is reported."""
 
 from math import nan
 

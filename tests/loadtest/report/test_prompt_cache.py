@@ -26,11 +26,11 @@ def four(shared_blocks: int = 1) -> Trace:
     return Trace(tuple(requests), "four")
 
 
-def rows(cached: int, *, told: bool = True, prompt_tokens: int = 100) -> pd.DataFrame:
+def rows(cached: int, *, reported: bool = True, prompt_tokens: int = 100) -> pd.DataFrame:
     names = [f"r{n}" for n in range(4)]
     return pd.DataFrame({"request_id": names}).assign(
         status="finished", scheduled_s=[0.0, 1.0, 2.0, 3.0], sent_s=0.0,
-        prompt_tokens=prompt_tokens, cached_tokens=cached, cached_told=told,
+        prompt_tokens=prompt_tokens, cached_tokens=cached, cached_reported=reported,
     )  # fmt: skip
 
 
@@ -72,10 +72,11 @@ def test_what_the_server_adds_to_every_prompt_may_be_cached() -> None:
 SOURCES: dict[str, tuple[pd.DataFrame, CacheCounts | None, tuple[Any, ...], str]] = {
     "usage": (rows(10), CacheCounts(1000, 900), (0.1, "usage"), "10.0% of their tokens were"),
     "metrics": (
-        rows(0, told=False), CacheCounts(1000, 900), (0.9, "metrics"), "(by the server's metrics)",
+        rows(0, reported=False), CacheCounts(1000, 900), (0.9, "metrics"),
+        "(by the server's metrics)",
     ),
-    "nothing looked up": (rows(0, told=False), CacheCounts(0, 0), (None, None), "does not say"),
-    "nobody": (rows(0, told=False), None, (None, None), "does not say"),
+    "nothing looked up": (rows(0, reported=False), CacheCounts(0, 0), (None, None), "does not say"),
+    "neither": (rows(0, reported=False), None, (None, None), "does not say"),
 }  # fmt: skip
 
 

@@ -209,7 +209,7 @@ def test_a_dead_endpoint_ends_the_test_and_keeps_the_records() -> None:
     "how", [{}, {"processes": 2}, {"give_up_after_s": None}, {"concurrency": 4}], ids=str
 )
 def test_a_server_that_restarts_costs_the_requests_of_that_time(how: dict[str, Any]) -> None:
-    """Whatever the machine does: who was sent with a server there was answered."""
+    """A request that was sent while the server was there was answered, on a busy machine too."""
     away = iter([0.3])
     trace = trace_of(*(index * 0.01 for index in range(120)))
     if "concurrency" in how:

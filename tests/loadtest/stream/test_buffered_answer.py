@@ -1,4 +1,4 @@
-"""An answer in one piece is told from a short one and from one of a fast server."""
+"""An answer in one piece is distinguished from a short one and from one of a fast server."""
 
 import pytest
 
