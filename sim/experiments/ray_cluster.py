@@ -1,6 +1,7 @@
 """A Ray cluster, whose processes run the code of this program."""
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -37,13 +38,12 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
         _require_answer(option, address)
     ray: Any = import_module("ray")
     before = signal.getsignal(signal.SIGTERM)
-    modules = [str(_ROOT / package) for package in PACKAGES]
     try:
         ray.init(
             address=address,
             log_to_driver=False,
             logging_level="error",
-            runtime_env={"py_modules": modules, "excludes": ["__pycache__"]},
+            runtime_env=_runtime_env(),
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:_LONGEST_REASON]
@@ -54,6 +54,15 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
         ray.shutdown()
         with suppress(ValueError):  # Signals can be handled in the main thread only.
             signal.signal(signal.SIGTERM, before)  # Ray had put a handler of its own there.
+
+
+def _runtime_env() -> dict[str, Any]:
+    modules = [str(_ROOT / package) for package in PACKAGES]
+    environment: dict[str, Any] = {"py_modules": modules, "excludes": ["__pycache__"]}
+    if shlex.quote(sys.executable) != sys.executable:
+        # Ray does not quote the path of its interpreter; then all nodes have to have ours there.
+        environment["py_executable"] = shlex.quote(sys.executable)
+    return environment
 
 
 def _require_answer(option: str, address: str) -> None:

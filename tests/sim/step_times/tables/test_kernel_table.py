@@ -16,6 +16,7 @@ from tests.support.made_kernels import (
     dense_ms,
     install_made_package,
 )
+from tests.support.paths import SAMPLE
 from workloads.errors import ProfileError
 
 TABLE = KernelTable(MadeKernels(), "made")
@@ -63,12 +64,11 @@ def test_what_the_tables_do_not_have_is_refused(arguments: tuple[str, ...], says
 
 
 def test_without_the_package_a_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all",))
-    trace = tmp_path / "trace.csv"
     line = refused(
-        "replay", trace, "--model", "qwen3-32b", "--hardware", "h100", "--kernels", "vllm"
+        "replay", SAMPLE, "--model", "qwen3-32b", "--hardware", "h100", "--kernels", "vllm"
     )
     assert "pip install servetwin[kernels]" in line
 
