@@ -77,7 +77,7 @@ class CoreClient:
     def set_stalled(self, why: str | None) -> None:
         """Say that the core does not move, and why, or that it does again.
 
-        Whoever waits for a core that does not move is answered.
+        Requests that wait for a core that does not move get an error event.
         """
         if why and self.state == "ready":
             self.state, self.why_died = "stalled", why
