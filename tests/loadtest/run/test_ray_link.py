@@ -37,12 +37,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     utils: Any = pytest.importorskip("ray.cluster_utils")
     folder = tmp_path_factory.mktemp("ahead")
     (folder / "sitecustomize.py").write_text(AHEAD)
+    before = signal.getsignal(signal.SIGTERM)
     made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
     try:
         made.add_node(num_cpus=4, env_vars={"PYTHONPATH": str(folder)})
         yield made.address
     finally:
         made.shutdown()
+        signal.signal(signal.SIGTERM, before)  # The head node had put a handler of its own there.
 
 
 @pytest.mark.slow
