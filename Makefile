@@ -3,6 +3,7 @@ GPU_PYTHON ?= python3
 GPU_VENV ?= .venv-gpu
 LOWEST_VENV ?= .venv-lowest
 LOWEST_TESTS ?= tests
+COMPILED_TESTS ?= tests/policies tests/sim tests/app/commands tests/app/test_plugins.py tests/test_compile_core.py
 BIN = $(VENV)/bin
 # One more than there are cores: tests wait for servers and browsers a third of their time.
 TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
@@ -23,6 +24,17 @@ test: $(VENV)/.ready
 quick: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not quiet and not slow and not browser" \
 		--hypothesis-profile=quick tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
+
+# A copy of this checkout in build/compiled whose core mypyc has compiled; it takes a C compiler.
+compiled: $(VENV)/.ready
+	$(BIN)/python compile_core.py build/compiled
+
+# The tests of the simulator and its commands, against that copy.
+test-compiled: export OMP_NUM_THREADS = 1
+test-compiled: export PYTHONPATH = $(CURDIR)/build/compiled
+test-compiled: compiled
+	cd build/compiled && $(abspath $(BIN))/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile \
+		-m "not quiet and not browser" $(COMPILED_TESTS)
 
 # Which changes to the policies and the metrics does no test notice? (tool.mutmut in pyproject.toml)
 mutants: $(VENV)/.ready
@@ -69,4 +81,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test quick mutants lock lowest licences docs bench lint types gpu
+.PHONY: demo test quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu

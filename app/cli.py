@@ -1,7 +1,7 @@
 """The ``servetwin`` command line. Heavy imports wait until a command needs them."""
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -44,6 +44,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from app.text.version import version_line
+
+        typer.echo(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def servetwin(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print the version, and whether its core is compiled.",
+        ),
+    ] = False,
+) -> None:
+    """Hold the options of the program itself."""
+
+
 for command in (
     demo, replay, serve, calibrate, loadtest, verify, compare, capacity, sweep, explain, report,
     dashboard, selftest,

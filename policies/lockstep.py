@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lockstep:
     """Sequences of which each step yields one token; ``steps`` counts the steps so far.
 

@@ -13,8 +13,10 @@ from policies.kv.buddy import BuddyAllocator, power_of_two
 from policies.lockstep import Lockstep
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ContiguousKV:
     """Regions out of one address space, so external fragmentation is real."""
 

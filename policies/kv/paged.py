@@ -10,8 +10,10 @@ from policies.prefix.prefix_index import PrefixIndex, build_index
 from policies.prefix.prefix_tree import PrefixTree
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PagedKV:
     """A pool of blocks; with ``config.prefix_cache``, equal prompt blocks are shared.
 

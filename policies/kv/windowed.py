@@ -18,6 +18,7 @@ from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 IntArray = npt.NDArray[np.int64]
 Count = TypeVar("Count", int, IntArray)
@@ -48,6 +49,7 @@ class Residency:
         return -(-kept // (self._parts * size))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WindowedKV:
     """A pool of blocks, of which a sequence holds as many as its ``Residency`` needs.
 

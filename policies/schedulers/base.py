@@ -8,8 +8,10 @@ from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Load
 from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SchedulerBase(AdmissionQueue):
     """The state of a scheduler, and what may be read from it.
 

@@ -3,8 +3,10 @@
 from policies.batch import Batch
 from policies.schedulers.iteration_level import IterationBatching
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ContinuousBatching(IterationBatching):
     """At most ``token_budget`` rows a step, decodes first; prompts join whole, in order.
 

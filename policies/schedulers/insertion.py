@@ -10,10 +10,12 @@ from dataclasses import replace
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory
 from policies.schedulers.continuous import ContinuousBatching
+from workloads.native_class import mypyc_attr
 
 _NO_BUDGET = 1 << 60
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DynamicInsertion(ContinuousBatching):
     """``max_seqs`` slots; every newcomer that finds one free is inserted at the next step."""
 

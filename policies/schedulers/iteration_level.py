@@ -8,8 +8,10 @@ from policies.config import PolicyConfig
 from policies.protocols import KVMemory
 from policies.schedulers.macro_steps import MacroSteps
 from policies.sequence import SampleGroup, Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class IterationBatching(MacroSteps):
     """At most ``max_seqs`` sequences run; a subclass says which prompts join the decodes."""
 

@@ -10,8 +10,10 @@ from policies.protocols import KVMemory
 from policies.schedulers.preemption import PreemptiveScheduler
 from policies.schedulers.queueing import ArrivalOrder, has_stable_head
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MacroSteps(PreemptiveScheduler):
     """Foresees the next steps of an iteration-level scheduler.
 
@@ -22,7 +24,7 @@ class MacroSteps(PreemptiveScheduler):
         super().__init__(memory, config)
         self._bounded = config.queue_limit is not None
         self._in_order = type(self._waiting) is ArrivalOrder
-        self._volatile = not has_stable_head(self._waiting)
+        self._head_may_change = not has_stable_head(self._waiting)
         self._head_changed = False
         self._decodes_only = Batch((), self._decodes)
         self._decode_repeats = 0
@@ -34,7 +36,11 @@ class MacroSteps(PreemptiveScheduler):
             return self._decode_repeats
         if batch.chunks or batch.preempted or batch.swapped_tokens:
             return 1
-        if self._waiting.size and (self._volatile or self._head_changed) and self._has_slot():
+        if (
+            self._waiting.size
+            and (self._head_may_change or self._head_changed)
+            and self._has_slot()
+        ):
             return 1  # another sequence may be next: the cache changed, or some were given up
         decodes = self._decodes
         limit = decodes.steps_to_end()

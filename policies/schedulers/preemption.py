@@ -9,8 +9,10 @@ from policies.lockstep import Lockstep
 from policies.protocols import KVMemory
 from policies.schedulers.base import SchedulerBase
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PreemptiveScheduler(SchedulerBase):
     """Preempts running sequences and resumes them.
 

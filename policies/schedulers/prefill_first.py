@@ -2,8 +2,10 @@
 
 from policies.batch import Batch
 from policies.schedulers.continuous import ContinuousBatching
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefillFirst(ContinuousBatching):
     """A step is either prompts, whole as far as ``token_budget`` allows, or decodes.
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 SCANNED_HEADS = 128
 """Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS."""
@@ -43,6 +44,7 @@ class WaitingQueue(Protocol):
         """Learn that a popped sequence has ended."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ArrivalOrder:
     """First come, first served."""
 
@@ -81,6 +83,7 @@ class ArrivalOrder:
         """Do nothing: this order counts no service."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RankedQueue:
     """Smallest rank first, ties in order of arrival; the rank is fixed when a sequence comes."""
 
@@ -124,6 +127,7 @@ class RankedQueue:
         """Do nothing: this order counts no service."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ShortestJobFirst(RankedQueue):
     """By the declared estimate of the output, never by the true length."""
 
@@ -132,6 +136,7 @@ class ShortestJobFirst(RankedQueue):
         return seq.prompt_tokens + seq.estimated_tokens
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PriorityFirst(RankedQueue):
     """The highest priority first."""
 
@@ -140,6 +145,7 @@ class PriorityFirst(RankedQueue):
         return -seq.priority
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EarliestDeadlineFirst(RankedQueue):
     """By the moment at which the first token is due; without one, last."""
 
@@ -148,6 +154,7 @@ class EarliestDeadlineFirst(RankedQueue):
         return seq.deadline_s
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LongestPrefixFirst:
     """The sequence with most of its prompt in the cache now (SGLang, 2024), among the first few."""
 
@@ -188,6 +195,7 @@ class LongestPrefixFirst:
         """Do nothing: this order counts no service."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FairShare:
     """The tenant that was served least, then its oldest request: virtual token counters.
 
@@ -277,6 +285,7 @@ def has_stable_head(queue: WaitingQueue) -> bool:
     return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AdmissionQueue:
     """Admits sequences to a waiting queue, refuses some, and gives up others while they wait."""
 

@@ -18,8 +18,10 @@ from policies.protocols import KVMemory, Refusal
 from policies.schedulers.continuous import ContinuousBatching
 from policies.sequence import Sequence
 from workloads.errors import PolicyError
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SpeculativeBatching(ContinuousBatching):
     """Continuous batching whose decodes are chunks of 1 + ``draft_rows`` rows, the first in a step.
 

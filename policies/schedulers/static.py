@@ -9,8 +9,10 @@ from policies.config import PolicyConfig
 from policies.protocols import KVMemory, Refusal
 from policies.schedulers.base import SchedulerBase
 from policies.sequence import Sequence
+from workloads.native_class import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StaticBatching(SchedulerBase):
     """Admits only into an empty server, and reserves the whole length of every member.
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from sim.records.requests_csv import requests_csv
 from sim.records.run_folder import JOURNAL, SUMMARY, Files, Unwritten, write_elsewhere, write_files
 from workloads.errors import ServetwinError
 from workloads.files import document
+from workloads.version import own_version
 from workloads.yaml_text import load_yaml
 
 RunKind = Literal["simulation", "loadtest"]
@@ -205,19 +205,12 @@ def machine_facts() -> dict[str, Any]:
     """Return machine and versions, for ``meta.json`` and profiles."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "servetwin": _own_version(),
+        "servetwin": own_version(),
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
     }
-
-
-def _own_version() -> str:
-    try:
-        return version("servetwin")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _processor() -> str:

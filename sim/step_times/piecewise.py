@@ -12,6 +12,7 @@ import numpy as np
 
 from policies.batch import BatchShape
 from sim.step_times.step_time import UNIT_S, FloatArray, to_units
+from workloads.native_class import mypyc_attr
 
 
 class Piece(NamedTuple):
@@ -62,6 +63,7 @@ class Line(NamedTuple):
         return first, slope * growing, (knots[above] - context) // growing + 1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PiecewiseStepTime(ABC):
     """A step-time model whose runs of steps have a closed form piece by piece."""
 

@@ -27,7 +27,7 @@ RETURNED = {"seconds": _wrong_durations}
 STEP_TIMES: Registry[StepTime] = Registry(
     "profile",
     "step time",
-    "sim.step_times.step_time:StepTime",
+    "sim.step_times.protocol:StepTime",
     "",
     {},
     checks="sim.step_times.plugin_server:RETURNED",

@@ -23,15 +23,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ldexp
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.batch import Batch, BatchShape
+from sim.step_times.protocol import FloatArray as FloatArray
+from sim.step_times.protocol import StepTime as StepTime
 from sim.ticks import TICK_BITS
-
-FloatArray = npt.NDArray[np.float64]
+from workloads.native_class import mypyc_attr
 
 ROW_KNOTS = (0, 2, 4, 6, 7, 8, 12, 16, 24, 32, 64, 128, 512)
 """Rows at which the per-row slope may change; the last segment is open."""
@@ -56,17 +57,6 @@ _NOISE_BITS = TICK_BITS - _COEFFICIENT_BITS
 UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
 
 
-class StepTime(Protocol):
-    """The duration of a batch on some engine.
-
-    A model that needs the context of every decode, and not only their sum, has an attribute
-    ``wants_contexts = True``; one that needs the longest, ``wants_longest = True``.
-    """
-
-    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
-
-
 def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
     """Return the function that gives the shape of a batch, with all that a model wants to know."""
     if getattr(model, "wants_contexts", False):
@@ -81,6 +71,7 @@ def _shape_with_longest(batch: Batch) -> BatchShape:
     return tuple.__new__(BatchShape, (*batch.shape()[:-1], batch.longest_context()))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AffineStepTime(ABC):
     """A step-time model that is affine in the context of the decodes: runs have a closed form.
 
@@ -127,6 +118,7 @@ def batch_pairs(shape: BatchShape) -> int:
     return shape.rows * positions
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LinearStepTime(AffineStepTime):
     """A model with a coefficient in seconds for each of ``FEATURES``, in that order.
 

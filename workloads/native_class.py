@@ -1,0 +1,17 @@
+"""What the compiler, mypyc, must be told of a class; in pure Python it is nothing.
+
+A compiled class cannot be derived from in Python unless it has
+``@mypyc_attr(allow_interpreted_subclasses=True)``: plug-ins derive from those that have it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+    Class = TypeVar("Class")
+
+    def mypyc_attr(**_: bool) -> Callable[[type[Class]], type[Class]]:
+        """Leave the class as it is."""
+        return lambda cls: cls
