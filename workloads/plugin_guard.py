@@ -121,7 +121,7 @@ def guard_class(
     namespace["__doc__"], namespace["__plugin__"] = cls.__doc__, source
     for name, member in members(interface).items():
         method = getattr(cls, name, None)
-        if isinstance(member, FunctionType) and isinstance(method, FunctionType):
+        if isinstance(member, FunctionType) and inspect.isroutine(method):
             types = _types(hints_of(member).get("return", Any))
             namespace[name] = _guarded(method, source, types, checks.get(name), limit_s)
     metaclass: Callable[..., type[Any]] = type(cls)
@@ -129,13 +129,13 @@ def guard_class(
 
 
 def _guarded(
-    method: FunctionType,
+    method: Callable[..., Any],
     source: PluginSource,
     types: tuple[type, ...],
     check: ValueCheck | None,
     limit_s: float | None,
 ) -> Callable[..., Any]:
-    call, line = f".{method.__name__}()", method.__code__.co_firstlineno
+    call, line = f".{method.__name__}()", _line_in(source, method)
 
     @wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,9 +145,28 @@ def _guarded(
             raise source.error(f"{call} returned {_short(result)}, not {wanted}", line)
         if check is not None and (problem := check(result, *args, **kwargs)):
             raise source.error(f"{call} returned {problem}", line)
-        return result
+        return _plain(result)
 
     return guarded
+
+
+def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:
+    """Return the line of a method of the plug-in's file; None for one that it inherits."""
+    code = getattr(method, "__code__", None)
+    return code.co_firstlineno if code and code.co_filename == str(source.path.absolute()) else None
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of another kind, NumPy's for one, as Python's: a compiled core takes these."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(_plain, value))
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def check_instance(source: PluginSource, instance: object, interface: type[Any]) -> None:
