@@ -90,8 +90,10 @@ def compile_modules(root: Path, folder: Path) -> None:
     )
     for extension in extensions:
         extension.extra_compile_args += EXACT if os.name == "posix" else []
+    os.chdir(c_files)  # setuptools reads no project here
     places = ["--build-lib", str(folder), "--build-temp", str(c_files)]
     setup(name=GROUP, ext_modules=extensions, script_args=["-q", "build_ext", *places])
+    os.chdir(root)
     shutil.rmtree(c_files)
 
 

@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 COMPILER = "mypy[mypyc]==2.4.1"
 
 
-class CompiledCore(BuildHookInterface[Any]):
+class CompiledCore(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling is not installed here
     """Adds the compiled modules to a wheel, beside their sources."""
 
     def dependencies(self) -> list[str]:

@@ -157,7 +157,7 @@ def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of another kind, NumPy's for one, as Python's: a compiled core takes these."""
+    """Return a number of NumPy's, or of another kind, as Python's: a compiled core takes these."""
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(map(_plain, value))
     if isinstance(value, int | float):

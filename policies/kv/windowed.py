@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from fractions import Fraction
 from math import ceil
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
-IntArray = npt.NDArray[np.int64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 Count = TypeVar("Count", int, IntArray)
 
 _NOWHERE = -1

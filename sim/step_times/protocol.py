@@ -1,13 +1,13 @@
 """The interface between the simulator and a model of step times."""
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.batch import BatchShape
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 
 class StepTime(Protocol):

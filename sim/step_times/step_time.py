@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ldexp
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -257,8 +257,8 @@ class StepNoise:
     Factors are multiples of 2^-16. Their sums are kept, so that a run of steps is summed at once.
     """
 
-    _CHUNK = 4096
-    _KEPT = 16 * _CHUNK
+    _CHUNK: ClassVar[int] = 4096
+    _KEPT: ClassVar[int] = 16 * _CHUNK
 
     def __init__(self, sample: NoiseSample, rng: np.random.Generator) -> None:
         self._sample = np.rint(np.asarray(sample.factors) * (1 << _NOISE_BITS)).astype(np.int64)
