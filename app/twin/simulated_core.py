@@ -19,7 +19,7 @@ from engine.models.tokenizer import FIRST_WORD_ID
 from policies.batch import Batch
 from policies.protocols import Scheduler
 from sim.core.run_clock import run_clock
-from sim.step_times.step_time import StepNoise, StepTime, shape_for
+from sim.step_times.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
 
 
@@ -57,7 +57,6 @@ class SimulatedExecutor:
     ) -> None:
         self._answers = answers
         self._run_clock = run_clock(step_time, noise)
-        self._shape_of = shape_for(step_time)
         self._timer = timer
         self._steps = 0
 
@@ -70,7 +69,7 @@ class SimulatedExecutor:
         return tokens
 
     def _seconds(self, batch: Batch) -> float:
-        return self._run_clock.begin(self._shape_of(batch), 1, self._steps) * SECONDS_PER_TICK
+        return self._run_clock.begin(batch, 1, self._steps) * SECONDS_PER_TICK
 
 
 class SimulatedCore(EngineCore):

@@ -6,7 +6,7 @@ from struct import Struct
 import numpy as np
 import pandas as pd
 
-from policies.batch import Batch, BatchShape
+from policies.batch import Batch
 from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
@@ -29,6 +29,35 @@ _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
 _FINISHED = STATUSES.index("finished")
 _REFUSED = STATUSES.index("refused")
+
+
+def step_figures(batch: Batch) -> tuple[int, int, int, int, int]:
+    """Return (decodes, prefill chunks, rows, decode context, prefill pairs) of a step.
+
+    Decodes that verify drafts are decodes, of several rows each. A batch advances when it is
+    completed, so ask before.
+    """
+    group, drafted = batch.lockstep, batch.drafted
+    decodes = prefills = context = pairs = 0
+    if group is not None:
+        decodes = group.size
+        context = group.context_tokens + decodes
+    rows = decodes
+    for _, start, tokens, _, padding in batch.chunks:
+        computed = tokens + padding
+        rows += computed
+        if computed == 1:
+            decodes += 1
+            context += start + 1
+            continue
+        pairs += computed * start + (computed * (computed + 1) >> 1)
+        if drafted:
+            drafted -= 1
+            decodes += 1
+            context += start + computed
+        else:
+            prefills += 1
+    return decodes, prefills, rows, context, pairs
 
 
 class Recorder:
@@ -95,16 +124,16 @@ class Recorder:
         self,
         batch: Batch,
         finished: list[Sequence],
-        shape: BatchShape,
+        sequences: int,
         started_s: float,
         ended_s: float,
     ) -> None:
-        """Record the first steps, first tokens and last tokens of a batch that ran.
+        """Record the first steps, first tokens and last tokens of a batch of ``sequences`` that ran.
 
         Tokens are stamped when the client has them: the latency of the API is added.
         """
         if self.api is not None:
-            ended_s += self.api.chunk_out_s(shape.sequences)
+            ended_s += self.api.chunk_out_s(sequences)
         prompts = batch.chunks[batch.drafted :] if batch.drafted else batch.chunks
         for seq, _, _, samples, _ in prompts:
             number = seq.number

@@ -6,15 +6,15 @@ from math import isfinite
 
 from simpy.events import Event
 
-from policies.batch import Batch, BatchShape
+from policies.batch import Batch
 from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
 from sim.core.environment import NEVER, Alarm, Environment
-from sim.core.recorder import Recorder, pack_step
+from sim.core.recorder import Recorder, pack_step, step_figures
 from sim.core.run_clock import run_clock
 from sim.step_times.acceptance import Verifier
-from sim.step_times.step_time import StepNoise, StepTime, shape_for
+from sim.step_times.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
 
@@ -29,8 +29,8 @@ class Stalled(PolicyError):
     """A scheduler has sequences, but neither a batch nor a time at which it will have one."""
 
 
-_Plan = tuple[Batch, int, int, float, BatchShape, Load]
-"""A run of equal steps as decided: batch, steps, start in ticks and seconds, shape, load."""
+_Plan = tuple[Batch, int, int, float, Load]
+"""A run of equal steps as decided: batch, steps, start in ticks and seconds, load."""
 
 
 @dataclass(eq=False)
@@ -38,9 +38,9 @@ class Replica:
     """A simulated server that runs batch after batch.
 
     With ``macro``, repetitions of one batch are a single event; an arrival that could change the
-    plan ends a run of steps at its next boundary. ``alone`` says that there are no events but
-    arrivals, and no listeners. Then runs need no events: all that ends before the next arrival is
-    simulated at once, the rest when that arrival has come.
+    plan ends a run of steps at its next boundary. ``alone`` says that there are no listeners, and
+    no events but arrivals (``submit_alone``) and timers of the scheduler. Then runs need no events:
+    all that ends before the next arrival is simulated at once, the rest when that one has come.
     """
 
     env: Environment
@@ -56,8 +56,7 @@ class Replica:
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
         self._clock = run_clock(self.step_time, self.noise)
-        self._shape_of = shape_for(self.step_time)
-        self._rows = self.recorder.steps
+        self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
         self._steps = 0
         self._plan: _Plan | None = None
         self._may_be_cut = False
@@ -65,20 +64,34 @@ class Replica:
         self._wakes_in_vain = 0
         self._due = NEVER
         self._alarm = Alarm(self.env, self._on_alarm)
+        self.timer_tick = NEVER
+        """When the scheduler wants to decide although nothing arrives."""
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
+        return self._add(seq, self.env.now)
+
+    def submit_alone(self, seq: Sequence, now: int, horizon: int) -> Refusal | None:
+        """``submit`` at ``now`` to a server alone; simulate what ends before ``horizon``.
+
+        That is the tick of the next arrival.
+        """
+        refusal = self._add(seq, now)
+        if self._due < horizon:
+            self._go_on(self._due, horizon)
+        return refusal
+
+    def _add(self, seq: Sequence, now: int) -> Refusal | None:
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
-                self._decide_at(self.env.now)
+                self.timer_tick = NEVER
+                self._decide_at(now)
             elif self._may_be_cut and self.scheduler.changes_batch(seq):
-                end = self._cut(self._plan, self.env.now)
+                end = self._cut(self._plan, now)
                 if end:
                     self._decide_at(end)
-        if self.alone and self._due < self.env.next_tick():
-            self._go_on(self._due)
         return refusal
 
     def _decide_at(self, tick: int) -> None:
@@ -94,23 +107,25 @@ class Replica:
         self._alarm.set(tick)
 
     def _on_alarm(self, alarm: Event) -> None:
-        if not self.alone:
+        if self.alone:
             if alarm is self._alarm:
-                self._go_on(self.env.now)
-        elif self._due < self.env.next_tick():  # else what comes next goes on from there
-            self._go_on(self._due)
+                self.timer_tick = NEVER
+            horizon = self.env.next_tick()
+            if self._due < horizon:  # else what comes next goes on from there
+                self._go_on(self._due, horizon)
+        elif alarm is self._alarm:  # else it was replaced
+            self._go_on(self.env.now, 0)
 
-    def _go_on(self, now: int) -> None:
+    def _go_on(self, now: int, horizon: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
-        scheduler, recorder, begin = self.scheduler, self.recorder, self._clock.begin
-        macro, keeps_more, shape_of = self.macro, recorder.keeps_more, self._shape_of
-        horizon = self.env.next_tick() if self.alone else 0
+        scheduler, begin, macro = self.scheduler, self._clock.begin, self.macro
+        schedule, repeatable_steps = scheduler.schedule, scheduler.repeatable_steps
         plan = self._plan
         while True:
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
                 self._end(plan, now_s)
-            batch = scheduler.schedule(now_s)
+            batch = schedule(now_s)
             if scheduler.dropped:
                 self._tell_dropped(scheduler.dropped)
             if batch is None:
@@ -118,12 +133,11 @@ class Replica:
                 self._sleep(now)
                 return
             if batch.preempted or batch.resumed:
-                recorder.moved(batch, now_s)
-            steps = scheduler.repeatable_steps(batch) if macro else 1
-            shape = shape_of(batch)
-            end = now + begin(shape, steps, self._steps)
-            plan = (batch, steps, now, now_s, shape, scheduler.load())
-            if keeps_more:
+                self.recorder.moved(batch, now_s)
+            steps = repeatable_steps(batch) if macro else 1
+            end = now + begin(batch, steps, self._steps)
+            plan = (batch, steps, now, now_s, scheduler.load())
+            if self._keeps_more:
                 self._note(plan, end - now)
             if end >= horizon:
                 self._plan = plan
@@ -141,34 +155,33 @@ class Replica:
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""
-        batch, planned, started, started_s, shape, load = plan
+        batch, planned, started, started_s, load = plan
         steps, elapsed = self._clock.boundary(tick - started)
         if steps >= planned:
             return 0
-        self._plan = (batch, steps, started, started_s, shape, load)
+        self._plan = (batch, steps, started, started_s, load)
         return started + elapsed
 
     def _end(self, plan: _Plan, now_s: float) -> None:
         """Complete a run of steps: advance the scheduler, record tokens and the row."""
-        batch, steps, _, started_s, shape, load = plan
+        batch, steps, _, started_s, (running, waiting, free_tokens) = plan
         self._steps += steps
-        if batch.drafted and self.verifier is not None:
-            self.verifier.judge(batch)
-        finished = self.scheduler.complete(batch, steps)
-        decodes, context, _, chunks, _, drafted, _, _ = shape
-        rows, pairs = decodes, 0
-        for start, n in chunks:
-            rows += n
-            pairs += n * start + (n * (n + 1) >> 1)
-        if drafted:  # these are decodes, of several rows each
-            decodes += drafted
-            context += sum(start + n for start, n in chunks[:drafted])
-            chunks = chunks[drafted:]
+        chunks, group = batch.chunks, batch.lockstep
+        if chunks or group is None:
+            if batch.drafted and self.verifier is not None:
+                self.verifier.judge(batch)
+            decodes, prefills, rows, context, pairs = step_figures(batch)
+        else:  # the same without a call
+            decodes = rows = group.size
+            context = group.context_tokens + decodes
+            prefills = pairs = 0
         self._rows += pack_step(
-            started_s, now_s, steps, decodes, len(chunks), rows, context, pairs, *load, self.index
-        )
-        if finished or batch.chunks:
-            self.recorder.tokens(batch, finished, shape, started_s, now_s)
+            started_s, now_s, steps, decodes, prefills, rows, context, pairs,
+            running, waiting, free_tokens, self.index,
+        )  # fmt: skip
+        finished = self.scheduler.complete(batch, steps)
+        if finished or chunks:
+            self.recorder.tokens(batch, finished, decodes + prefills, started_s, now_s)
             if self.listeners:
                 self._tell_finished(finished)
 
@@ -184,7 +197,7 @@ class Replica:
         self._wakes_in_vain += 1
         if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
-        self._due = max(now, -int(-wake_s // SECONDS_PER_TICK))
+        self._due = self.timer_tick = max(now, -int(-wake_s // SECONDS_PER_TICK))
         self._set_alarm(self._due)
 
     def _tell_finished(self, finished: list[Sequence]) -> None:

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.batch import BatchShape
+from policies.batch import Batch
 from sim.step_times.piecewise import PiecewiseStepTime
-from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime
+from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime, shape_for
 
 _UNIT_BITS = 16
 _MOST_UNITS = 2.0**62
@@ -18,7 +18,7 @@ _MOST_UNITS = 2.0**62
 class RunClock(Protocol):
     """Times runs of equal steps, one run after the other."""
 
-    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` of the server on."""
 
     def boundary(self, ticks: int) -> tuple[int, int]:
@@ -30,18 +30,20 @@ class AffineClock:
 
     def __init__(self, model: AffineStepTime) -> None:
         self._affine = model.affine
+        self._shape_of = shape_for(model)
         self._decodes = model.decodes
         self._first = self._slope = 0
 
-    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        decodes, context, growing, chunks, swapped, _, _, _ = shape
-        if chunks or swapped:
-            first, slope = self._affine(shape)
-        else:  # as ``affine``, without a call
+        group = batch.lockstep
+        if group is None or batch.chunks or batch.swapped_tokens:
+            first, slope = self._affine(self._shape_of(batch))
+        else:  # as ``affine``, without a shape
+            decodes = group.size
             first, slope = self._decodes[decodes]
-            first += slope * context
-            slope *= growing
+            first += slope * (group.context_tokens + decodes)
+            slope *= decodes
         self._first, self._slope = first, slope
         if steps == 1:
             return first << _UNIT_BITS
@@ -76,10 +78,12 @@ class PiecewiseClock:
 
     def __init__(self, model: PiecewiseStepTime) -> None:
         self._piece = model.piece
+        self._shape_of = shape_for(model)
         self._pieces: list[tuple[int, int, int]] = []
 
-    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
+        shape = self._shape_of(batch)
         piece = self._piece(shape)
         first, slope, holds = piece
         if holds >= steps:
@@ -115,14 +119,15 @@ class NoisyAffineClock:
 
     def __init__(self, model: AffineStepTime, noise: StepNoise) -> None:
         self._affine = model.affine
+        self._shape_of = shape_for(model)
         self._noise = noise
         self._first = self._slope = self._index = self._steps = 0
         self._sums: list[int] = []
         self._weighted_sums: list[int] = []
 
-    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
-        first, self._slope = self._affine(shape)
+        first, self._slope = self._affine(self._shape_of(batch))
         self._first = first - self._slope * index
         offset, self._sums, self._weighted_sums = self._noise.draw(index, steps)
         self._index, self._steps = index - offset, steps
@@ -147,12 +152,13 @@ class SampledClock:
 
     def __init__(self, model: StepTime, noise: StepNoise | None) -> None:
         self._model = model
+        self._shape_of = shape_for(model)
         self._noise = noise
         self._ends = np.zeros(0, np.int64)
 
-    def begin(self, shape: BatchShape, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
-        durations_s = self._model.seconds(shape, steps)
+        durations_s = self._model.seconds(self._shape_of(batch), steps)
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
         units = np.rint(durations_s / UNIT_S)

@@ -11,7 +11,7 @@ from simpy.events import Event
 from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
-from sim.core.environment import Alarm, Environment
+from sim.core.environment import NEVER, Alarm, Environment
 from sim.core.recorder import Recorder
 from sim.core.replica import Replica
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
@@ -104,7 +104,10 @@ def as_sequence(
 
 @dataclass(eq=False)
 class _Arrivals:
-    """The requests of a trace on their way to a replica, one at a time."""
+    """The requests of a trace on their way to a replica that is alone.
+
+    Those between which nothing else can happen are one event.
+    """
 
     env: Environment
     requests: Iterator[Request]
@@ -115,32 +118,40 @@ class _Arrivals:
 
     def __post_init__(self) -> None:
         self._alarm = Alarm(self.env, self._arrive, urgent=True)
-        self._request: Request | None = None
-        self._await_next(self.env.now)
+        self._request = next(self.requests, None)
+        if self._request is not None:
+            self._tick = self._received_tick(self._request, self.env.now)
+            self._alarm.set(self._tick)
 
     def _arrive(self, _: Event) -> None:
-        request = self._request
-        assert request is not None
-        now, recorder = self.env.now, self.recorder
-        self._await_next(now)
-        number = recorder.scheduled(request, request.arrival_s)
-        seq = as_sequence(request, now * SECONDS_PER_TICK, self.keys, number)
-        if recorder.api is not None:
-            recorder.arrived(seq, self.replica.index)
-        if refusal := self.replica.submit(seq):
-            recorder.refused(seq, refusal)
-        if self.on_arrival and number % 1000 == 999:
-            self.on_arrival(number + 1)
+        """Submit the requests up to the next timer of the replica."""
+        request, now, replica, keys = self._request, self._tick, self.replica, self.keys
+        recorder, has_api = self.recorder, self.recorder.api is not None
+        while request is not None:
+            following = next(self.requests, None)
+            then = NEVER if following is None else self._received_tick(following, now)
+            number = recorder.scheduled(request, request.arrival_s)
+            seq = as_sequence(request, now * SECONDS_PER_TICK, keys, number)
+            if has_api:
+                recorder.arrived(seq, replica.index)
+            if refusal := replica.submit_alone(seq, now, then):
+                recorder.refused(seq, refusal)
+            if self.on_arrival and number % 1000 == 999:
+                self.on_arrival(number + 1)
+            request, now = following, then
+            if replica.timer_tick < now:
+                break
+        if request is not None:
+            self._request, self._tick = request, now
+            self._alarm.set(now)
 
-    def _await_next(self, now: int) -> None:
-        self._request = request = next(self.requests, None)
-        if request is None:
-            return
+    def _received_tick(self, request: Request, now: int) -> int:
+        """Return when the scheduler has a request that comes after ``now``."""
         received_s = request.arrival_s
         api = self.recorder.api
         if api is not None:
             received_s += api.request_in_s(request.prompt_tokens)
-        self._alarm.set(max(now, to_ticks(received_s)))
+        return max(now, to_ticks(received_s))
 
 
 @contextmanager

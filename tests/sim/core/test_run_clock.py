@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
+from policies.batch import Batch, BatchShape
+from policies.lockstep import Lockstep
 from sim.core.run_clock import PiecewiseClock, SampledClock, run_clock
 from sim.step_times.piecewise import Piece, PiecewiseStepTime
 
-SHAPE = BatchShape(1, 1, 1)
+BATCH = Batch((), Lockstep(1))
 
 
 class Pieces(PiecewiseStepTime):
@@ -37,7 +38,7 @@ def test_pieces_end_where_single_steps_do(pieces: list[Piece], steps: int, share
     model = Pieces(pieces)
     clock, sampled = run_clock(model, None), SampledClock(model, None)
     assert isinstance(clock, PiecewiseClock)
-    whole = clock.begin(SHAPE, steps, 0)
-    assert whole == sampled.begin(SHAPE, steps, 0)
+    whole = clock.begin(BATCH, steps, 0)
+    assert whole == sampled.begin(BATCH, steps, 0)
     at = max(1, int(share * whole))
     assert clock.boundary(at) == sampled.boundary(at)
