@@ -98,7 +98,7 @@ def replay(
         with saved_if_asked(run, claim.begin() if claim else None) as folder:
             summary = run.summary(file.slo.slo() if file else None)
             count = _affordable(run, replications)
-            intervals = _intervals(requests, found, seed, count, both.redraw(found))
+            intervals = _intervals(requests, found, run, seed, count, both.redraw(found))
             if folder and intervals:  # the run itself was kept before the replications
                 run.extra["intervals"] = intervals
                 run.save(folder)
@@ -119,17 +119,24 @@ def _affordable(run: "Run", replications: int | None) -> int:
 
 
 def _intervals(
-    trace: "Trace", scenario: "Scenario", seed: int, replications: int, redraw: "Redraw | None"
+    trace: "Trace",
+    scenario: "Scenario",
+    run: "Run",
+    seed: int,
+    replications: int,
+    redraw: "Redraw | None",
 ) -> dict[str, Any]:
-    from sim.experiments.predict import predict_scenario
+    from sim.experiments.predict import interval, summaries_over_seeds
 
     if not replications or (scenario.is_repeatable() and not redraw):
         return {}
-    prediction = predict_scenario(
-        trace, scenario, seed=seed, replications=replications, redraw=redraw
+    summaries = list(
+        summaries_over_seeds(
+            trace, scenario, run, seed=seed, replications=replications, redraw=redraw
+        )
     )
     metrics = [f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS]
-    found = {m: prediction.interval(m) for m in (*metrics, "output_throughput_tokens_per_s")}
+    found = {m: interval(summaries, m) for m in (*metrics, "output_throughput_tokens_per_s")}
     return {
         metric: {
             "median": i.value,
