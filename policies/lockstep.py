@@ -8,6 +8,7 @@ from how many stand at each place within a block.
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from policies.capped_contexts import CappedContexts
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
@@ -21,8 +22,8 @@ class Lockstep:
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
     """
 
-    __slots__ = ("_block", "_ends", "_joins", "_leads", "_members", "_places", "context_tokens",
-                 "granted_step", "size", "steps", "stopped")  # fmt: skip
+    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_places",
+                 "context_tokens", "granted_step", "size", "steps", "stopped")  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
         self.size = 0
@@ -36,8 +37,10 @@ class Lockstep:
         self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
         self._leads: list[tuple[int, int, Sequence]] | None = None
         """Heap of (steps - computed, join, member), once the longest member was asked for."""
-        self._places = [0] * (2 * block_tokens)
-        """Members by (computed - steps) modulo the block, twice over so that slices wrap."""
+        self._capped: dict[int, CappedContexts] = {}
+        """By limit, for those that were asked for."""
+        self._places = [0] * block_tokens
+        """Members by (computed - steps) modulo the block."""
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the members in the order of joining."""
@@ -49,8 +52,7 @@ class Lockstep:
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
-        steps, block = self.steps, self._block
-        computed = seq.base_computed_tokens
+        steps, computed = self.steps, seq.base_computed_tokens
         self._joins = join = self._joins + 1
         self._members[seq] = join
         self.size += 1
@@ -58,9 +60,10 @@ class Lockstep:
         self.context_tokens += computed
         if self._leads is not None:
             heappush(self._leads, (steps - computed, join, seq))
-        place, places = (computed - steps) % block, self._places
-        places[place] += 1
-        places[place + block] += 1
+        if self._capped:
+            for capped in self._capped.values():
+                capped.join(steps, computed + 1)
+        self._places[(computed - steps) % self._block] += 1
         seq.lockstep = self
         seq.joined_step = steps
 
@@ -68,15 +71,16 @@ class Lockstep:
         """Take a member out; its counters stay as they are."""
         del self._members[seq]
         self.size -= 1
-        steps, block = self.steps, self._block
+        steps = self.steps
         done = steps - seq.joined_step
         seq.lockstep = None
         seq.base_generated_tokens += done
         seq.base_computed_tokens = computed = seq.base_computed_tokens + done
         self.context_tokens -= computed
-        place, places = (computed - steps) % block, self._places
-        places[place] -= 1
-        places[place + block] -= 1
+        self._places[(computed - steps) % self._block] -= 1
+        if self._capped:
+            for capped in self._capped.values():
+                capped.leave(steps, computed + 1)
 
     def advance(self, steps: int) -> list[Sequence]:
         """Advance every member by ``steps`` tokens; take out and return the members that ended."""
@@ -116,15 +120,32 @@ class Lockstep:
                 return self.steps - lead
             heappop(leads)
 
+    def seen_tokens(self, limit: int, after: int = 0) -> tuple[int, int, int]:
+        """Return what members see of contexts, own positions included, each at most ``limit``.
+
+        As (tokens, growth per step, steps that grow so), ``after`` steps from now.
+        """
+        capped = self._capped.get(limit)
+        if capped is None:
+            capped = self._capped[limit] = CappedContexts(limit)
+            for seq in self._members:
+                capped.join(self.steps, seq.computed_tokens + 1)
+        return capped.line(self.steps, self.size, after)
+
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members need for ``steps`` positions beyond the granted."""
-        block = self._block
-        # up to the place whose members stand at the start of a block
-        end = -self.granted_step % block + block + 1
-        if steps < block:
-            return sum(self._places[end - steps : end])
-        whole, rest = divmod(steps, block)
-        return whole * self.size + sum(self._places[end - rest : end])
+        block, places = self._block, self._places
+        place = -self.granted_step % block  # whose members stand at the start of a block
+        if steps == 1:
+            return places[place]
+        needed = 0
+        if steps >= block:
+            needed = steps // block * self.size
+            steps %= block
+        after = place + 1
+        if steps <= after:
+            return needed + sum(places[after - steps : after])
+        return needed + sum(places[:after]) + sum(places[after - steps :])
 
     def _take_stopped(self) -> list[Sequence]:
         taken = [seq for seq in self.stopped if seq.lockstep is self]

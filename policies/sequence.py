@@ -149,22 +149,6 @@ class Sequence:
             generated += group.steps - self.joined_step
         return generated >= self.max_tokens
 
-    def progress(self) -> tuple[int, int]:
-        """Return (computed positions, positions to compute before the next token).
-
-        For a sequence outside a lockstep group, in one call.
-        """
-        return self.base_computed_tokens, self.prompt_tokens + self.base_generated_tokens
-
-    def advance(self, end: int, samples: bool) -> None:
-        """Record that a step outside a lockstep group computed all positions before ``end``.
-
-        ``samples`` says that it yielded a token.
-        """
-        self.base_computed_tokens = end
-        if samples:
-            self.base_generated_tokens += 1
-
     def key_of_block(self, place: int) -> BlockKey | None:
         """Return the key of the prompt's block at ``place``; None where no key names it."""
         unit, keys = place // self.key_blocks, self.block_keys

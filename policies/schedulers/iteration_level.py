@@ -47,22 +47,24 @@ class IterationBatching(MacroSteps):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
         finished: list[Sequence] = []
-        decodes, decoding = batch.lockstep, self._decodes
-        if decodes is not None and decodes.size:
-            if self._grows and (missing := decodes.steps + steps - decodes.granted_step):
-                held = self.memory.grow(decodes, missing)
-                assert held, "repeatable_steps promised room that is not there"
+        decodes = self._decodes
+        if batch.lockstep is not None and decodes.size:
+            if self._grows:
+                missing = decodes.steps + steps - decodes.granted_step
+                if missing and not self.memory.grow(decodes, missing):
+                    raise AssertionError("repeatable_steps promised room that is not there")
             finished = decodes.advance(steps)
         for seq, start, tokens, samples, _ in batch.chunks:
-            seq.advance(start + tokens, samples)
+            seq.base_computed_tokens = start + tokens
             if samples:
+                seq.base_generated_tokens = generated = seq.base_generated_tokens + 1
                 self._prefilling.remove(seq)
                 if seq.samples > 1 and seq.group is None:
                     finished += self._fork(seq)
-                if seq.finished:
+                if seq.stopped or generated >= seq.max_tokens:
                     finished.append(seq)
                 else:
-                    decoding.join(seq)
+                    decodes.join(seq)
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
@@ -96,12 +98,12 @@ class IterationBatching(MacroSteps):
         A sequence that waits with computed tokens has them elsewhere (in host memory, or on another
         server that computed its prompt); it joins the decodes. One that is late is given up.
         """
-        computed_tokens, total_tokens = seq.progress()
-        if computed_tokens:
+        if seq.base_computed_tokens:
             return self._resume(seq, batch)
         memory = self.memory
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
-        if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else total_tokens):
+        needed = seq.prompt_tokens + seq.base_generated_tokens
+        if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else needed):
             return False
         if self._sheds and self.is_late(seq, now_s):
             memory.release(seq)
@@ -122,7 +124,10 @@ class IterationBatching(MacroSteps):
         chunk = next_chunk(seq, limit)
         if self._shares:
             self.memory.commit(seq, chunk.start + chunk.tokens)
-        batch.chunks = [*batch.chunks, chunk] if batch.chunks else [chunk]
+        if batch.chunks:
+            batch.chunks = [*batch.chunks, chunk]
+        else:
+            batch.chunks = (chunk,)
         return chunk.tokens
 
     def _fork(self, seq: Sequence) -> list[Sequence]:

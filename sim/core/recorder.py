@@ -128,21 +128,14 @@ class Recorder:
         started_s: float,
         ended_s: float,
     ) -> None:
-        """Record the first steps, first tokens and last tokens of a batch of ``sequences`` that ran.
+        """Record the first steps, first and last tokens of a batch of ``sequences`` that ran.
 
         Tokens are stamped when the client has them: the latency of the API is added.
         """
         if self.api is not None:
             ended_s += self.api.chunk_out_s(sequences)
-        prompts = batch.chunks[batch.drafted :] if batch.drafted else batch.chunks
-        for seq, _, _, samples, _ in prompts:
-            number = seq.number
-            if self._admitted_s[number] != self._admitted_s[number]:
-                self._admitted_s[number] = started_s
-            elif number in self._paused:
-                self._paused.pop(number).append(started_s)
-            if samples and seq.base_generated_tokens == 1:
-                self._first_s[number] = ended_s
+        if batch.chunks:
+            self._prompts_ran(batch, started_s, ended_s)
         for seq in finished:
             number = seq.number
             self._last_s[number] = ended_s
@@ -152,6 +145,18 @@ class Recorder:
                 self._cached_tokens[number] = seq.cached_tokens
             if seq.preemptions:
                 self._preemptions[number] = seq.preemptions
+
+    def _prompts_ran(self, batch: Batch, started_s: float, ended_s: float) -> None:
+        admitted_s, paused = self._admitted_s, self._paused
+        for seq, _, _, samples, _ in batch.chunks[batch.drafted :]:
+            number = seq.number
+            before_s = admitted_s[number]
+            if before_s != before_s:
+                admitted_s[number] = started_s
+            elif paused and number in paused:
+                paused.pop(number).append(started_s)
+            if samples and seq.base_generated_tokens == 1:
+                self._first_s[number] = ended_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """Record that the keys and values of a prompt arrived at the replica that decodes it."""

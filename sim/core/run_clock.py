@@ -7,10 +7,16 @@ from typing import Protocol
 import numpy as np
 
 from policies.batch import Batch
-from sim.step_times.piecewise import PiecewiseStepTime
-from sim.step_times.step_time import UNIT_S, AffineStepTime, StepNoise, StepTime, shape_for
+from sim.step_times.piecewise import RunPieces
+from sim.step_times.step_time import (
+    UNIT_BITS,
+    UNIT_S,
+    AffineStepTime,
+    StepNoise,
+    StepTime,
+    shape_for,
+)
 
-_UNIT_BITS = 16
 _MOST_UNITS = 2.0**62
 """Units of 2^-48 s that a 64-bit integer holds: four and a half hours in one run."""
 
@@ -46,13 +52,13 @@ class AffineClock:
             slope *= decodes
         self._first, self._slope = first, slope
         if steps == 1:
-            return first << _UNIT_BITS
-        return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
+            return first << UNIT_BITS
+        return steps * first + (steps * (steps - 1) >> 1) * slope << UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
-        steps, units = _first_past(self._first, self._slope, -(-ticks >> _UNIT_BITS))
-        return steps, units << _UNIT_BITS
+        steps, units = _first_past(self._first, self._slope, -(-ticks >> UNIT_BITS))
+        return steps, units << UNIT_BITS
 
 
 def _first_past(first: int, slope: int, units: int) -> tuple[int, int]:
@@ -60,9 +66,9 @@ def _first_past(first: int, slope: int, units: int) -> tuple[int, int]:
     if not slope:
         steps = max(1, -(-units // first)) if first else 1
         return steps, steps * first
-    linear = 2 * first - slope  # slope k^2 + linear k = 2 units
-    root = (sqrt(max(0, linear * linear + 8 * slope * units)) - linear) / (2 * slope)
-    steps = max(1, int(root))  # near the root, which is rounded
+    linear = 2.0 * first - slope  # slope k^2 + linear k = 2 units
+    divisor = linear + sqrt(max(0.0, linear * linear + 8.0 * slope * units))
+    steps = int(4.0 * units / divisor) or 1 if divisor > 0 else 1  # near the solution
     past = steps * first + (steps * (steps - 1) >> 1) * slope - units
     while past < 0:
         past += first + steps * slope
@@ -76,42 +82,30 @@ def _first_past(first: int, slope: int, units: int) -> tuple[int, int]:
 class PiecewiseClock:
     """A clock of steps whose durations are one arithmetic series after the other."""
 
-    def __init__(self, model: PiecewiseStepTime) -> None:
-        self._piece = model.piece
-        self._shape_of = shape_for(model)
+    def __init__(self, model: RunPieces) -> None:
+        self._pieces_of, self._bits = model.run_pieces, model.unit_bits
         self._pieces: list[tuple[int, int, int]] = []
 
     def begin(self, batch: Batch, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        shape = self._shape_of(batch)
-        piece = self._piece(shape)
-        first, slope, holds = piece
-        if holds >= steps:
-            self._pieces = [(first, slope, steps)]
-            return steps * first + (steps * (steps - 1) >> 1) * slope << _UNIT_BITS
-        self._pieces, done, units = [], 0, 0
-        while True:
-            first, slope, holds = piece
-            here = min(holds, steps - done)
-            self._pieces.append((first, slope, here))
+        self._pieces = self._pieces_of(batch, steps)
+        units = 0
+        for first, slope, here in self._pieces:
             units += here * first + (here * (here - 1) >> 1) * slope
-            done += here
-            if done == steps:
-                return units << _UNIT_BITS
-            piece = self._piece(shape, done)
+        return units << self._bits
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
-        units = -(-ticks >> _UNIT_BITS)
+        units = -(-ticks >> self._bits)
         done = past = 0
         for first, slope, steps in self._pieces:
             whole = steps * first + (steps * (steps - 1) >> 1) * slope
             if past + whole >= units:
                 found, end = _first_past(first, slope, units - past)
-                return done + found, past + end << _UNIT_BITS
+                return done + found, past + end << self._bits
             done += steps
             past += whole
-        return done, past << _UNIT_BITS
+        return done, past << self._bits
 
 
 class NoisyAffineClock:
@@ -164,20 +158,20 @@ class SampledClock:
         units = np.rint(durations_s / UNIT_S)
         exact = units.astype(np.int64 if units.sum() < _MOST_UNITS else object)
         self._ends = np.cumsum(exact)
-        return int(self._ends[-1]) << _UNIT_BITS
+        return int(self._ends[-1]) << UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
-        units = -(-ticks >> _UNIT_BITS)
+        units = -(-ticks >> UNIT_BITS)
         place = min(int(np.searchsorted(self._ends, units)), len(self._ends) - 1)
-        return place + 1, int(self._ends[place]) << _UNIT_BITS
+        return place + 1, int(self._ends[place]) << UNIT_BITS
 
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
     """Return the fastest clock that is exact for ``model``."""
     if noise is not None and noise.is_none():
         noise = None
-    if noise is None and isinstance(model, PiecewiseStepTime):
+    if noise is None and isinstance(model, RunPieces):
         return PiecewiseClock(model)
     if not isinstance(model, AffineStepTime):
         return SampledClock(model, noise)

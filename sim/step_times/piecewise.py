@@ -6,12 +6,12 @@ All durations are whole numbers of 2^-48 s, so a run of steps ends where the sin
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from policies.batch import BatchShape
-from sim.step_times.step_time import UNIT_S, FloatArray, to_units
+from policies.batch import Batch, BatchShape
+from sim.step_times.step_time import UNIT_BITS, UNIT_S, FloatArray, shape_for, to_units
 from workloads.native_class import mypyc_attr
 
 
@@ -64,12 +64,40 @@ class Line(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class PiecewiseStepTime(ABC):
-    """A step-time model whose runs of steps have a closed form piece by piece."""
+class RunPieces(ABC):
+    """A step-time model whose runs of steps have a closed form piece by piece.
+
+    Its units are ``unit_bits`` longer than a tick: by default those of 2^-48 s.
+    """
+
+    unit_bits: ClassVar[int] = UNIT_BITS
+
+    @abstractmethod
+    def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
+        """Return the ``Piece``s of ``steps`` repetitions of a batch, as plain tuples."""
+
+    @abstractmethod
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, in seconds."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PiecewiseStepTime(RunPieces):
+    """A model that knows the pieces of a run from the shape of the batch."""
 
     @abstractmethod
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the longest known piece that begins with repetition ``step`` of ``shape``."""
+
+    def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
+        """Return the pieces of ``steps`` repetitions of a batch."""
+        shape, found, done = shape_for(self)(batch), [], 0
+        while done < steps:
+            first, slope, holds = self.piece(shape, done)
+            here = min(holds, steps - done)
+            found.append((first, slope, here))
+            done += here
+        return found
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, in seconds."""

@@ -52,9 +52,9 @@ BATCH_PAIRS = FEATURES.index("batch_pairs")
 """The feature that grows faster than the batch; older profiles lack it, and most engines."""
 
 SWAPPED_TOKENS = "swapped_tokens"
-_COEFFICIENT_BITS = 48
-_NOISE_BITS = TICK_BITS - _COEFFICIENT_BITS
-UNIT_S = ldexp(1.0, -_COEFFICIENT_BITS)
+UNIT_BITS = 16
+"""A unit of step times is so many bits longer than a tick: 2^-48 s."""
+UNIT_S = ldexp(1.0, UNIT_BITS - TICK_BITS)
 
 
 def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
@@ -261,7 +261,7 @@ class StepNoise:
     _KEPT: ClassVar[int] = 16 * _CHUNK
 
     def __init__(self, sample: NoiseSample, rng: np.random.Generator) -> None:
-        self._sample = np.rint(np.asarray(sample.factors) * (1 << _NOISE_BITS)).astype(np.int64)
+        self._sample = np.rint(np.asarray(sample.factors) * (1 << UNIT_BITS)).astype(np.int64)
         self._correlation = sample.correlation
         self._score = 0.0
         if self._correlation:
@@ -274,13 +274,13 @@ class StepNoise:
 
     def is_none(self) -> bool:
         """Return whether every factor is 1."""
-        return bool((self._sample == 1 << _NOISE_BITS).all())
+        return bool((self._sample == 1 << UNIT_BITS).all())
 
     def factors(self, first_step: int, steps: int) -> FloatArray:
         """Return the factors of ``steps`` steps; ``first_step`` must not decrease between calls."""
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
-        return np.diff(sums[start : start + steps + 1]) / (1 << _NOISE_BITS)
+        return np.diff(sums[start : start + steps + 1]) / (1 << UNIT_BITS)
 
     def draw(self, first_step: int, steps: int) -> tuple[int, list[int], list[int]]:
         """Return (offset, sums of factor, sums of factor * step) for ``steps`` steps.

@@ -6,13 +6,13 @@ from tests.support.scheduler_steps import sequence
 
 def test_a_prompt_is_computed_until_it_yields_a_token() -> None:
     seq = sequence("a", 10, 2)
-    assert seq.progress() == (0, 10)
-    seq.advance(6, samples=False)
+    assert (seq.computed_tokens, seq.total_tokens) == (0, 10)
+    seq.computed_tokens = 6
     assert (seq.computed_tokens, seq.generated_tokens, seq.total_tokens) == (6, 0, 10)
-    seq.advance(10, samples=True)
-    assert seq.progress() == (10, 11)
+    seq.computed_tokens, seq.generated_tokens = 10, 1
+    assert (seq.computed_tokens, seq.total_tokens) == (10, 11)
     assert not seq.finished
-    seq.advance(11, samples=True)
+    seq.computed_tokens, seq.generated_tokens = 11, 2
     assert seq.finished
     assert repr(seq) == "Sequence('a', 11 of 10+2 tokens computed)"
 
@@ -39,7 +39,7 @@ def test_a_sample_is_the_same_request_and_holds_nothing() -> None:
     )  # fmt: skip
     seq.group = SampleGroup(seq)
     assert seq.group.left == 3
-    seq.advance(10, samples=True)
+    seq.computed_tokens, seq.generated_tokens = 10, 1
     child = seq.fork()
     same = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys", "priority",
             "key_blocks", "number", "tenant", "estimated_tokens", "deadline_s", "group",

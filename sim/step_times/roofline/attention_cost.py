@@ -13,9 +13,6 @@ from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
 from sim.step_times.step_time import FloatArray
 
-Tokens = float | FloatArray
-"""One value, or one for each row of contexts."""
-
 
 class AttentionCost:
     """Seconds of attention on a deployment; it computes in bf16 whatever the format of weights."""
@@ -35,24 +32,43 @@ class AttentionCost:
     def decodes_s(self, contexts: operators.IntArray) -> FloatArray:
         """Return the seconds of decode attention for each row of contexts, windows included.
 
-        The time of a group of layers is proportional to the tokens that it sees. They are whole
-        numbers, so their sums are exact, and a row does not depend on the rows beside it.
+        Tokens that are seen are whole numbers, so their sums are exact, and a row does not depend
+        on the rows beside it.
         """
         rows, decodes = contexts.shape
         total = np.zeros(rows)
-        if not decodes:
-            return total
-        pieces = self._pieces.count(decodes)
-        fills = self._deployment.kernels.occupancy == "full"
-        for group, token_s in self._groups_token_s:
-            seen = operators.visible(group.mixer, contexts).sum(axis=1)
-            if fills:
-                total += token_s * seen
-                continue
-            part, mean = decodes / pieces, seen / decodes
-            total += token_s * seen / self.occupancy(group.mixer, part, mean)
-            total += group.count * pieces * self._reduction_s(group.mixer, part, mean)
-        return total * self._pieces.share(decodes, False)
+        for place, mixer in enumerate(self.mixers()) if decodes else ():
+            seen = operators.visible(mixer, contexts).sum(axis=1)
+            splits = self.splits(seen, decodes)
+            for split in np.unique(splits).tolist():
+                token_s, apart_s = self.decode_line_s(place, decodes, split)
+                total += np.where(splits == split, token_s * seen + apart_s, 0.0)
+        return total
+
+    def mixers(self) -> list[Mixer]:
+        """Return the mixer of each group of layers."""
+        return [group.mixer for group in self._deployment.model.layers]
+
+    def split_tokens(self, decodes: int) -> int | None:
+        """Return the tokens that ``decodes`` decodes see per split; None where nothing splits."""
+        kernels = self._deployment.kernels
+        if kernels.occupancy != "split":
+            return None
+        return decodes * self._deployment.parallel.sequence * kernels.split_tokens
+
+    def splits(self, seen: operators.IntArray, decodes: int) -> operators.IntArray:
+        """Return the pieces of each context where ``decodes`` decodes see so many tokens in all."""
+        size = self.split_tokens(decodes)
+        return np.ones_like(seen) if size is None else np.maximum(1, -(-seen // size))
+
+    def decode_line_s(self, place: int, decodes: int, splits: int) -> tuple[float, float]:
+        """Return the seconds of a group of layers: per token that the decodes see, and apart."""
+        group, token_s = self._groups_token_s[place]
+        share, pieces = self._pieces.share(decodes, False), self._pieces.count(decodes)
+        part = decodes / pieces
+        busy = self._filled(group.mixer, part, splits)
+        apart_s = group.count * pieces * self._reduction_s(group.mixer, part, splits)
+        return float(share * token_s / busy), float(share * apart_s)
 
     @cached_property
     def _groups_token_s(self) -> list[tuple[LayerGroup, float]]:
@@ -89,38 +105,35 @@ class AttentionCost:
             seconds = self._slowed(self._seconds(attention))
             seconds = self._with_streamed_kv(seconds, group, keys)
             # as a plain decode's keys are
-            split = np.array(operators.verified_keys(group.mixer, start, 1))
-            total += float(seconds / self.occupancy(group.mixer, part, split))
-            reducing_s = self._reduction_s(group.mixer, part * rows, split)
+            splits = self._splits(operators.verified_keys(group.mixer, start, 1))
+            total += float(seconds / self._filled(group.mixer, part, splits))
+            reducing_s = self._reduction_s(group.mixer, part * rows, splits)
             total += float(group.count / part * reducing_s)
         return total
 
-    def occupancy(self, mixer: Mixer, decodes: float, context_tokens: Tokens) -> Tokens:
+    def occupancy(self, mixer: Mixer, decodes: float, context_tokens: float) -> float:
         """Return the share of the device that decode attention fills: blocks / SMs, at most 1."""
+        return self._filled(mixer, decodes, self._splits(context_tokens))
+
+    def _filled(self, mixer: Mixer, decodes: float, splits: int) -> float:
         kernels, ranks = self._deployment.kernels, self._deployment.parallel.tensor
         if kernels.occupancy == "full" or not decodes:
             return 1.0
-        splits = self._splits(context_tokens)
         blocks = decodes * ceil(mixer.kv_groups() / ranks) * splits
-        return np.minimum(1.0, blocks / self._deployment.hardware.compute_units)
+        return min(1.0, blocks / self._deployment.hardware.compute_units)
 
-    def _splits(self, context_tokens: Tokens) -> Tokens:
-        kernels = self._deployment.kernels
-        if kernels.occupancy != "split":
-            return 1.0
-        on_rank = context_tokens / self._deployment.parallel.sequence
-        return np.maximum(1.0, np.ceil(on_rank / kernels.split_tokens))
+    def _splits(self, context_tokens: float) -> int:
+        size = self.split_tokens(1)
+        return 1 if size is None else max(1, ceil(context_tokens / size))
 
-    def _reduction_s(self, mixer: Mixer, decodes: float, context_tokens: FloatArray) -> Tokens:
+    def _reduction_s(self, mixer: Mixer, decodes: float, splits: int) -> float:
         """Return the seconds to reduce a split: partial results out and in, one launch."""
         elements = partial_elements(mixer)
-        if not elements or not self._deployment.kernels.synchronised:
+        if splits == 1 or not elements or not self._deployment.kernels.synchronised:
             return 0.0
-        splits = self._splits(context_tokens)
         moved = 2 * decodes * elements * PARTIAL_BYTES / self._deployment.parallel.tensor
         piece_s = self._deployment.efficiency.seconds(0.0, moved / self._bytes_per_s)
-        reducing_s = splits * piece_s + self._deployment.hardware.kernel_launch_s
-        return np.where(np.greater(splits, 1), reducing_s, 0.0)
+        return splits * piece_s + self._deployment.hardware.kernel_launch_s
 
     def _decode_attention_s(self, group: LayerGroup) -> float:
         """Return the seconds of one token of context, seen by every layer of a group."""

@@ -1,19 +1,31 @@
 """Roofline step times, as the simulator wants them.
 
 Where the decode attention is linear in the context, the model is affine and runs of steps have a
-closed form; windows, occupancy and life without a KV cache need every context.
+closed form; with windows and occupancy they have one piece by piece. Life without a KV cache needs
+every context.
 """
 
 from dataclasses import replace
 from functools import partial
+from math import ldexp
 
 import numpy as np
+import numpy.typing as npt
 
-from policies.batch import BatchShape
+from policies.batch import Batch, BatchShape
+from policies.lockstep import Lockstep
+from sim.shapes.mixers import Attention
+from sim.step_times.piecewise import NEVER, RunPieces
 from sim.step_times.roofline.deployment import Deployment, Drafting, Offload, Parallel
+from sim.step_times.roofline.operators import visible
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
+from sim.ticks import TICK_BITS
 
+_FINE_BITS = 8
+"""The units of ``ContextStepTime`` are so many bits longer than a tick: 2^-56 s."""
+_MOST_UNITS = 1 << 60
+"""Units that 64 bits hold, of one group of layers beside others."""
 Rows = tuple[float, float, bool]
 """(rows, rows that need logits, whether prompts are among them)."""
 
@@ -203,23 +215,100 @@ class CascadeStepTime(AffineStepTime):
         return total
 
 
-class ContextStepTime:
-    """Every context counts: windows, budgets, or a device that few heads do not fill."""
+class ContextStepTime(RunPieces):
+    """Every context counts: windows, budgets, or a device that few heads do not fill.
+
+    The time of a group of layers is linear in the tokens that the decodes see there, as long as
+    their contexts are split into as many pieces. In whole units that are finer than those of an
+    affine model: a layer takes few of them for a token.
+    """
 
     wants_contexts = True
+    unit_bits = _FINE_BITS
 
     def __init__(self, deployment: Deployment) -> None:
         self._affine = RooflineStepTime(deployment)
         self._attention = self._affine.cost.attention
+        self._mixers = self._attention.mixers()
+        self._limits = [mixer.resident_limit() for mixer in self._mixers]
+        self._is_dilated = any(isinstance(m, Attention) and m.dilation > 1 for m in self._mixers)
+        self._lines = Remembered(self._line)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
-        context_s = self._affine.decodes[shape.decode_sequences][1] if shape.decode_sequences else 0
+        return self._units(shape, steps).astype(np.float64) * ldexp(1.0, _FINE_BITS - TICK_BITS)
+
+    def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
+        """Return pieces that end where a decode fills its window, or contexts are split anew."""
+        group, shape = batch.lockstep, batch.shape()
+        decodes = 0 if group is None else group.size
+        if shape.decode_sequences != decodes or self._is_dilated:
+            shape = shape._replace(decode_contexts=batch.decode_contexts())
+            return [(units, 0, 1) for units in self._units(shape, steps).tolist()]
+        units, found, done = self._apart(shape), [], 0
+        while done < steps:
+            piece = (units, 0, steps - done)
+            if group is not None and decodes:
+                piece = self._with_attention(piece, group, done)
+            found.append(piece)
+            done += piece[2]
+        return found
+
+    def _with_attention(
+        self, piece: tuple[int, int, int], group: Lockstep, done: int
+    ) -> tuple[int, int, int]:
+        """Return a piece with what the decodes take that have grown by ``done`` tokens."""
+        units, slope, steps = piece
+        decodes = group.size
+        for place, limit in enumerate(self._limits):
+            seen, growth, holds = group.context_tokens + (1 + done) * decodes, decodes, NEVER
+            if limit is not None:
+                seen, growth, holds = group.seen_tokens(limit, done)
+            split, fits = self._split(seen, growth, decodes)
+            per_token, base = self._lines[place, decodes, split]
+            units += per_token * seen + base
+            slope += per_token * growth
+            steps = min(steps, holds, fits)
+        return units, slope, steps
+
+    def _units(self, shape: BatchShape, steps: int) -> npt.NDArray[np.int64]:
+        """Return the units of ``steps`` repetitions, each context on its own."""
+        decodes = shape.decode_sequences
+        grows = np.arange(decodes) < shape.decode_growing
+        contexts = np.array(shape.decode_contexts, np.int64) + np.arange(steps)[:, None] * grows
+        units = np.full(steps, self._apart(shape), np.int64)
+        for place, mixer in enumerate(self._mixers) if decodes else ():
+            seen = visible(mixer, contexts).sum(axis=1)
+            splits = self._attention.splits(seen, decodes)
+            for split in np.unique(splits).tolist():
+                per_token, base = self._lines[place, decodes, split]
+                if per_token * int(seen.max()) + base > _MOST_UNITS:
+                    units, seen = units.astype(object), seen.astype(object)
+                units += np.where(splits == split, per_token * seen + base, 0)
+        return units
+
+    def _apart(self, shape: BatchShape) -> int:
+        """Return the units of a step without the contexts of its decodes."""
         units, _ = self._affine.affine(shape)
-        rest = (units - context_s * shape.decode_context_tokens) * 2.0**-48
-        contexts = np.array(shape.decode_contexts, dtype=np.int64)
-        grows = np.arange(len(contexts)) < shape.decode_growing
-        return rest + self._attention.decodes_s(contexts + np.arange(steps)[:, None] * grows)
+        if shape.decode_sequences:
+            units -= self._affine.decodes[shape.decode_sequences][1] * shape.decode_context_tokens
+        return units << RunPieces.unit_bits - _FINE_BITS
+
+    def _split(self, seen: int, growth: int, decodes: int) -> tuple[int, int]:
+        """Return the pieces of each context, and for how many steps they stay as many."""
+        size = self._attention.split_tokens(decodes)
+        if size is None:
+            return 1, NEVER
+        splits = max(1, -(-seen // size))
+        return splits, (splits * size - seen) // growth + 1 if growth else NEVER
+
+    def _line(self, key: tuple[int, int, int]) -> tuple[int, int]:
+        per_token_s, apart_s = self._attention.decode_line_s(*key)
+        return _fine_units(per_token_s), _fine_units(apart_s)
+
+
+def _fine_units(seconds: float) -> int:
+    return round(ldexp(seconds, TICK_BITS - _FINE_BITS))
 
 
 class UncachedStepTime:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
+from policies.batch import Batch, BatchShape
+from policies.lockstep import Lockstep
 from policies.registry import SCHEDULERS
 from sim.core.simulate import simulate
 from sim.shapes.feed_forward import Dense
@@ -27,7 +28,9 @@ from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime,
 from sim.step_times.step_time import FloatArray, NoiseSample, StepNoise, StepTime
 from tests.support.checked import CheckedScheduler
 from tests.support.effort import examples
+from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.random_runs import policies, workloads
+from tests.support.scheduler_steps import sequence
 from tests.support.small_models import A100, FULL, STATE, attention, mixers, model_of, step_s
 from workloads.request import Request
 
@@ -156,6 +159,31 @@ WHOLE_RUNS: dict[str, StepTime] = {
 
 def test_these_models_want_every_context() -> None:
     assert {type(model) for model in WHOLE_RUNS.values()} == {ContextStepTime, UncachedStepTime}
+
+
+@pytest.mark.parametrize("name", WHOLE_RUNS.keys() - {"uncached"})
+def test_pieces_of_a_run_are_its_single_steps(name: str) -> None:
+    model = WHOLE_RUNS[name]
+    assert isinstance(model, ContextStepTime)
+    group = Lockstep(4)
+    for computed in (3, 6, 30, 4):
+        seq = sequence(str(computed), computed, 60)
+        seq.computed_tokens, seq.generated_tokens = computed, 1
+        group.join(seq)
+    batch = Batch((), group)
+    shape = batch.shape()._replace(decode_contexts=batch.decode_contexts())
+    pieces = model.run_pieces(batch, 50)
+    units = [first + slope * j for first, slope, steps in pieces for j in range(steps)]
+    assert [unit * 2.0**-56 for unit in units] == model.seconds(shape, 50).tolist()
+    assert len(pieces) == PIECES[name]
+
+
+PIECES = {"window": 3, "hybrid": 3, "budget": 50, "heads": 1, "split": 7}
+
+
+def test_macro_steps_equal_single_steps_without_noise() -> None:
+    for model in WHOLE_RUNS.values():
+        assert_macro_steps_change_nothing(model)
 
 
 def run(
