@@ -9,7 +9,7 @@ def decodes(*contexts: int) -> Lockstep:
     group = Lockstep(4)
     for name, computed in enumerate(contexts):
         seq = sequence(str(name), computed, 9)
-        seq.advance(computed, samples=True)
+        seq.computed_tokens, seq.generated_tokens = computed, 1
         group.join(seq)
     return group
 
@@ -44,7 +44,7 @@ def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
 def test_the_next_chunk_ends_at_the_limit_or_with_a_token() -> None:
     seq = sequence("a", 10)
     assert next_chunk(seq, 4) == ScheduledSequence(seq, 0, 4, False)
-    seq.advance(4, samples=False)
+    seq.computed_tokens = 4
     assert next_chunk(seq, 5) == ScheduledSequence(seq, 4, 5, False)
     assert next_chunk(seq, 6) == ScheduledSequence(seq, 4, 6, True)
     assert next_chunk(seq, 7) == ScheduledSequence(seq, 4, 6, True)

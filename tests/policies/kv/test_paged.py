@@ -28,7 +28,7 @@ def computed(memory: PagedKV, seq: Sequence) -> Sequence:
     assert memory.reserve(seq, seq.prompt_tokens)
     seq.computed_tokens = cached
     memory.commit(seq, seq.prompt_tokens)
-    seq.advance(seq.prompt_tokens, samples=True)
+    seq.computed_tokens, seq.generated_tokens = seq.prompt_tokens, seq.generated_tokens + 1
     return seq
 
 
