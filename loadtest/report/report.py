@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loadtest.report.load_notes import load_notes, wrapped
-from loadtest.report.outages import outage_lines
+from loadtest.report.load_warnings import load_warnings
 from loadtest.report.records import gaps_s
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
@@ -31,7 +31,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
     blocks = [
         _what_ran(run),
         _load_delivered(summary["delivered"]),
-        *map(wrapped, _warnings(summary["delivered"])),
+        *map(wrapped, load_warnings(summary["delivered"])),
         *load_notes(run),
         "",
         _table(measured(run.requests), summary),
@@ -78,29 +78,6 @@ def _load_delivered(delivered: Mapping[str, Any]) -> str:
         f"{f'{processes} processes, ' if processes > 1 else ''}"
         f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
     )
-
-
-def _warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader must know before the figures."""
-    if limits := delivered.get("limited_by"):
-        reasons = "; ".join(limits)
-        yield f"CLIENT LIMITED: the latencies below include the client's own ({reasons})"
-    if lost := delivered.get("lost_processes"):
-        yield f"{lost} of {delivered['processes']} processes of the load test died"
-    if resent := delivered.get("resent"):
-        yield f"{resent} requests were sent twice: the server was closing their connection"
-    yield from outage_lines(delivered.get("outages", []))
-    if cut_off := _cut_off(delivered):
-        yield f"ENDED EARLY: {cut_off}; they are in none of the figures below"
-    yield from delivered.get("token_doubts", [])
-
-
-def _cut_off(delivered: Mapping[str, Any]) -> str | None:
-    """Return how many requests the end of the test cut off."""
-    not_sent, in_flight = delivered.get("not_sent", 0), delivered.get("in_flight", 0)
-    if not not_sent + in_flight:
-        return None
-    return f"{not_sent} requests were not sent, {in_flight} were in flight"
 
 
 def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:

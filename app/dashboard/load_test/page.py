@@ -1,5 +1,6 @@
 """Load test: the requests of the scenario against a live endpoint, beside the prediction."""
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pandas as pd
@@ -18,6 +19,9 @@ from app.dashboard.trust.trials import verdict_table
 from app.dashboard.widgets import problems_shown
 from app.text.metric_labels import METRICS
 from loadtest.dialects.registry import DIALECTS
+from loadtest.report.load_warnings import load_warnings
+from loadtest.report.prompt_cache import prompt_cache_warning
+from sim.records.run import Run
 
 _TEST, _OUTCOME = "load_test", "load_test_outcome"
 _EVERY_S = 1.0
@@ -156,6 +160,8 @@ def _result(test: LoadTestProcess) -> None:
     ended = ", ".join(f"{count} {status}" for status, count in counts.items())
     verdict = measured.extra["delivered"]["verdict"]
     st.markdown(f"**{ended}; {verdict}.** Kept as `{test.folder.name}` among the runs.")
+    for line in _warnings(measured):
+        st.warning(escaped(line))
     if trials:
         st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
     looks = figures.looks(("predicted", "measured"))
@@ -165,3 +171,10 @@ def _result(test: LoadTestProcess) -> None:
         with column:
             chart(figures.latency_cdf(requests, metric, looks), f"load_test_cdf_{metric}")
     downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")
+
+
+def _warnings(run: Run) -> Iterator[str]:
+    """Yield what the report of the command line warns of."""
+    yield from load_warnings(run.extra["delivered"])
+    if (found := run.extra.get("prompt_cache")) and (line := prompt_cache_warning(found)):
+        yield line

@@ -8,12 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 
 import httpx
 import pytest
 
+from app.dashboard.load_test.load_test_process import MEASURED, LoadTestProcess
+from loadtest.report.prompt_cache import PromptCache
 from sim.records.run import load_run
 from tests.support.dashboard_app import Browser, expect, page_test
+from tests.support.mock_load import load, trace_of
 from tests.support.paths import ROOT
 
 SOME_ENDED = re.compile(r"[1-9]\d* of 500 requests have ended")
@@ -39,6 +44,25 @@ def test_an_impossible_address_is_said_beside_the_form(url: str, said: str) -> N
     next(button for button in at.button if button.label == "Start").click().run()
     assert not at.exception
     assert said in at.error[0].value
+
+
+def test_the_warnings_of_the_report_stand_above_the_result(tmp_path: Path) -> None:
+    folder = tmp_path / "loadtest-1"
+    run = load(trace_of(0.0, 0.01))
+    run.extra["delivered"]["token_doubts"] = ["USAGE DOUBTED for 2 of 2 requests"]
+    run.extra["prompt_cache"] = asdict(PromptCache(0.9, "usage", own_share=0.1, added_share=0.0))
+    run.save(folder / MEASURED)
+    at = page_test("load_test")
+    at.session_state["requests"] = 50
+    at.session_state["load_test"] = test = LoadTestProcess(folder, subprocess.Popen(["true"]))
+    at.session_state["load_test_outcome"] = None
+    test.process.wait()
+    at.run()
+    assert not at.exception
+    shown = [warning.value for warning in at.warning]
+    assert shown[0] == "USAGE DOUBTED for 2 of 2 requests"
+    assert "90.0%" in shown[1]
+    assert len(shown) == 2
 
 
 @contextmanager
