@@ -16,12 +16,12 @@ def load_warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
     if resent := delivered.get("resent"):
         yield f"{resent} requests were sent twice: the server was closing their connection"
     yield from outage_lines(delivered.get("outages", []))
-    if cut_off := _cut_off(delivered):
-        yield f"ENDED EARLY: {cut_off}; they are in none of the figures below"
+    if requests := cut_off(delivered):
+        yield f"ENDED EARLY: {requests}; they are in none of the figures below"
     yield from delivered.get("token_doubts", [])
 
 
-def _cut_off(delivered: Mapping[str, Any]) -> str | None:
+def cut_off(delivered: Mapping[str, Any]) -> str | None:
     """Return how many requests the end of the test cut off."""
     not_sent, in_flight = delivered.get("not_sent", 0), delivered.get("in_flight", 0)
     if not not_sent + in_flight:

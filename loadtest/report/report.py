@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loadtest.report.load_notes import load_notes, wrapped
-from loadtest.report.load_warnings import load_warnings
+from loadtest.report.load_warnings import cut_off, load_warnings
 from loadtest.report.records import gaps_s
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
@@ -152,7 +152,7 @@ def _outcome(run: Run, summary: Mapping[str, Any]) -> str:
     lines = [f"{counts['total']} requests: {', '.join(parts)}"]
     messages = dict(delivered["first_messages"])
     if delivered.get("not_sent") and delivered.get("in_flight"):
-        messages["cancelled"] = _cut_off(delivered)
+        messages["cancelled"] = cut_off(delivered)
     lines += [
         f"  {count} x {kind}: {messages.get(kind, '')}"[:99]
         for kind, count in delivered["failures"].items()

@@ -10,10 +10,7 @@ TABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "all is well": ({"limited_by": [], "resent": 0, "not_sent": 0, "in_flight": 0}, []),
     "a client that is late": (
         {"limited_by": ["lag p99 9.0 ms", "CPU 99%"]},
-        [
-            "CLIENT LIMITED: the latencies below include the client's own "
-            "(lag p99 9.0 ms; CPU 99%)"
-        ],
+        ["CLIENT LIMITED: the latencies below include the client's own (lag p99 9.0 ms; CPU 99%)"],
     ),
     "a lost process": (
         {"lost_processes": 1, "processes": 3},
