@@ -8,6 +8,7 @@ from bisect import bisect_left
 
 import numpy as np
 
+from policies.routers.least_loaded import LeastLoaded, LoadRange
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import RouterBase
 from workloads.request import Request
@@ -18,16 +19,17 @@ class PrefixAffinity(RouterBase):
 
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
         super().__init__(loads, config, rng)
+        self._least = LeastLoaded(loads, loads.requests)
+        self._range = LoadRange(loads, loads.requests)
         self._seen: dict[int, int] = {}
         """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
         so that what is known of a prompt is always a prefix of it."""
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place of the replica that gets the request."""
-        requests = self._loads.requests(now_s)
-        place = None if self._unbalanced(min(requests), max(requests)) else self._holder(request)
+        place = None if self._unbalanced(*self._range.at(now_s)) else self._holder(request)
         if place is None:
-            place = self._least.choose(requests, 1)
+            place = self._least.choose(now_s, 1)
         self._remember(request.prefix_block_ids, place)
         return place
 

@@ -1,10 +1,15 @@
 """The settings of a router, and the loads of the replicas that it reads."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from math import inf, isfinite, nextafter
+from operator import itemgetter
 
 from policies.config import require
+
+_Change = tuple[float, int, int, int]
+"""(time in seconds, place, requests, tokens)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +46,20 @@ class ReplicaLoads:
 
     The cluster calls ``sent`` and ``ended``; a router reads ``requests`` and
     ``tokens``, which are those of the last report. ``speeds`` compares the replicas' hardware.
+    ``before_report`` is called where all must be known that has ended until now: in between,
+    replicas may be simulated as late as they are needed.
     """
 
     def __init__(self, speeds: Listed[float], staleness_s: float = 0.0) -> None:
         for speed in speeds:
             require(isfinite(speed) and speed > 0, "speed", speed, "a number above 0")
         self.speeds = tuple(speeds)
+        self.before_report: Callable[[], None] | None = None
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
-        self._reported_requests, self._reported_tokens = self._requests, self._tokens
-        self._report_s = inf
-        if staleness_s:
-            self._report(0.0)
+        self._report_s = staleness_s
+        self._unreported: list[_Change] = []
+        self._readers: list[list[int]] = []
 
     def __len__(self) -> int:
         """Return the number of replicas."""
@@ -62,47 +69,61 @@ class ReplicaLoads:
         """Return the requests in each replica, waiting and running, as last reported."""
         if now_s >= self._report_s:
             self._report(now_s)
-        return self._reported_requests
+        return self._requests
 
     def tokens(self, now_s: float) -> Listed[int]:
         """Return the prompt and declared output tokens of these requests."""
         if now_s >= self._report_s:
             self._report(now_s)
-        return self._reported_tokens
+        return self._tokens
+
+    def changed_places(self) -> list[int]:
+        """Return a list that gets the place of each reported change; its reader empties it."""
+        changed: list[int] = []
+        self._readers.append(changed)
+        return changed
 
     def sent(self, place: int, tokens: int, now_s: float) -> None:
         """Record that a request of ``tokens`` tokens went to the replica at ``place``."""
-        self._add(place, 1, tokens, now_s)
+        if self._staleness_s:
+            if now_s >= self._report_s:
+                self._report(now_s)
+            self._unreported.append((now_s, place, 1, tokens))
+        else:
+            self._change(place, 1, tokens)
 
     def ended(self, place: int, tokens: int, now_s: float) -> None:
-        """Record that such a request was answered, or given up."""
-        self._add(place, -1, -tokens, now_s)
+        """Record that such a request was answered, or given up; in any order of replicas."""
+        if self._staleness_s:
+            self._unreported.append((now_s, place, -1, -tokens))
+        else:
+            self._change(place, -1, -tokens)
 
-    def _add(self, place: int, requests: int, tokens: int, now_s: float) -> None:
-        if now_s >= self._report_s:
-            self._report(now_s)
+    def _change(self, place: int, requests: int, tokens: int) -> None:
         self._requests[place] += requests
         self._tokens[place] += tokens
+        for changed in self._readers:
+            changed.append(place)
 
     def _report(self, now_s: float) -> None:
-        """Take the report that is due; nothing has changed since its moment."""
-        self._reported_requests, self._reported_tokens = self._requests.copy(), self._tokens.copy()
+        """Take all reports that are due; each has what changed before its moment."""
+        if self.before_report is not None:
+            self.before_report()
+        if not self._staleness_s:
+            return
+        changes = sorted(self._unreported, key=itemgetter(0))
+        reported = 0
+        for number, (changed_s, _, _, _) in enumerate(changes):
+            if changed_s >= self._report_s:
+                reported = number
+                self._await_report(changed_s)
+        if now_s >= self._report_s:
+            reported = len(changes)
+            self._await_report(now_s)
+        for _, place, requests, tokens in changes[:reported]:
+            self._change(place, requests, tokens)
+        self._unreported = changes[reported:]
+
+    def _await_report(self, now_s: float) -> None:
         due_s = (now_s // self._staleness_s + 1) * self._staleness_s
         self._report_s = max(due_s, nextafter(now_s, inf))
-
-
-class LeastLoaded:
-    """The least load for the speed, the new request included; equal replicas take turns."""
-
-    def __init__(self, loads: ReplicaLoads) -> None:
-        self._speeds = loads.speeds
-        self._next = 0
-
-    def choose(self, loads: Listed[int], own: int) -> int:
-        """Return the place whose load plus ``own``, divided by its speed, is least."""
-        count = len(loads)
-        costs = [(load + own) / speed for load, speed in zip(loads, self._speeds, strict=True)]
-        turn = range(self._next, self._next + count)
-        place = min(turn, key=lambda place: costs[place % count]) % count
-        self._next = place + 1
-        return place

@@ -7,11 +7,13 @@ session affinity and the index of prefix affinity need no report and are exact.
 """
 
 from hashlib import blake2b
+from struct import Struct
 from typing import Protocol
 
 import numpy as np
 
-from policies.routers.replica_loads import LeastLoaded, ReplicaLoads, RouterConfig
+from policies.routers.least_loaded import LeastLoaded
+from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from workloads.request import Request
 
 
@@ -31,7 +33,6 @@ class RouterBase:
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
         self._loads, self._config, self._rng = loads, config, rng
         self._count = len(loads)
-        self._least = LeastLoaded(loads)
 
 
 class RoundRobin(RouterBase):
@@ -56,17 +57,25 @@ class RandomChoice(RouterBase):
 class LeastOutstanding(RouterBase):
     """The fewest requests that are not answered yet, for the replica's speed."""
 
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        super().__init__(loads, config, rng)
+        self._least = LeastLoaded(loads, loads.requests)
+
     def choose(self, request: Request, now_s: float) -> int:
         """Return the least busy place by requests."""
-        return self._least.choose(self._loads.requests(now_s), 1)
+        return self._least.choose(now_s, 1)
 
 
-class LeastTokens(LeastOutstanding):
+class LeastTokens(RouterBase):
     """The fewest outstanding tokens, prompts and declared outputs, for the replica's speed."""
+
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        super().__init__(loads, config, rng)
+        self._least = LeastLoaded(loads, loads.tokens)
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the least busy place by tokens."""
-        return self._least.choose(self._loads.tokens(now_s), request.total_tokens)
+        return self._least.choose(now_s, request.total_tokens)
 
 
 class PowerOfTwo(RouterBase):
@@ -88,18 +97,35 @@ class PowerOfTwo(RouterBase):
 
 
 class SessionAffinity(RouterBase):
-    """All requests of a session (else of a tenant) to one replica, by rendezvous hashing.
+    """All requests of a session (else of a tenant) to one replica, by jump consistent hashing.
 
-    Each replica draws a number from its place and the session's name, the highest wins: one more
-    replica takes over the sessions that it wins and moves no other (Thaler and Ravishankar, Using
-    Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998).
+    One more replica takes over its share of the sessions and moves no other, and the cost grows
+    with the logarithm of the number of replicas (Lamping and Veach, A Fast, Minimal Memory,
+    Consistent Hash Algorithm, arXiv:1406.2294, 2014).
     """
 
     def choose(self, request: Request, now_s: float) -> int:
-        """Return the place that wins the session, else the tenant, else the request."""
-        name = request.session_id or request.tenant or request.request_id
-        return max(range(self._count), key=lambda place: _draw(place, name))
+        """Return the place of the session, else the tenant, else the request."""
+        return _jump(request.session_id or request.tenant or request.request_id, self._count)
 
 
-def _draw(place: int, name: str) -> bytes:
-    return blake2b(f"{place}:{name}".encode(), digest_size=8).digest()
+_DRAWS = Struct("<16I")
+_DRAW_RANGE = 1 << 32
+
+
+def _jump(name: str, count: int) -> int:
+    """Return the place of a name among ``count``, drawn from the hash of the name alone.
+
+    While replicas are added one by one, a name that has moved to the newest, at ``place``, is still
+    there among n with chance (place + 1) / n. So with a uniform draw u it moves next to the place
+    (place + 1) / u, rounded down.
+    """
+    place, key = 0, name.encode()
+    for number in range(count):
+        digest = blake2b(key, digest_size=_DRAWS.size, salt=number.to_bytes(8, "little")).digest()
+        for draw in _DRAWS.unpack(digest):
+            following = (place + 1) * _DRAW_RANGE // (draw + 1)
+            if following >= count:
+                return place
+            place = following
+    return place

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.routers.replica_loads import LeastLoaded, ReplicaLoads
+from policies.routers.replica_loads import ReplicaLoads
 
 
 def test_loads_are_requests_and_tokens_sent_and_not_ended() -> None:
@@ -37,18 +37,33 @@ def test_what_changes_at_the_moment_of_a_report_is_not_in_it() -> None:
     assert list(loads.requests(2.0)) == [1]
 
 
-@pytest.mark.parametrize(
-    ("speeds", "loads", "own", "expected"),
-    [
-        ((1, 1, 1), [2, 1, 3], 1, [1, 1]),
-        ((1, 1, 1), [2, 2, 2], 1, [0, 1, 2, 0]),
-        ((2, 1), [3, 1], 1, [0, 1]),  # (3 + 1) / 2 = (1 + 1) / 1: they take turns
-        ((2, 1), [3, 1], 2, [0, 0]),
-        ((2, 1), [3, 0], 1, [1, 1]),
-    ],
-)
-def test_the_least_load_for_the_speed_the_newcomer_included(
-    speeds: tuple[float, ...], loads: list[int], own: int, expected: list[int]
+def test_replicas_may_tell_their_endings_one_after_the_other() -> None:
+    """The second replica ended a request before the report, the first after it."""
+    loads = ReplicaLoads((1, 1), staleness_s=2.0)
+    for place in (0, 1):
+        loads.sent(place, 10, 0.0)
+    loads.ended(0, 10, 2.5)
+    loads.ended(1, 10, 1.5)
+    assert list(loads.requests(3.0)) == [1, 0]
+    assert list(loads.tokens(4.0)) == [0, 0]
+
+
+@pytest.mark.parametrize(("staleness_s", "asked"), [(0.0, 5), (2.0, 2)])
+def test_replicas_are_asked_where_a_report_is_due_and_only_there(
+    staleness_s: float, asked: int
 ) -> None:
-    least = LeastLoaded(ReplicaLoads(speeds))
-    assert [least.choose(loads, own) for _ in expected] == expected
+    loads = ReplicaLoads((1,), staleness_s)
+    calls = list[float]()
+    for now_s in (0.0, 1.0, 2.0, 3.5, 9.0):
+        loads.before_report = lambda now_s=now_s: calls.append(now_s)
+        loads.requests(now_s)
+    assert len(calls) == asked
+
+
+def test_a_reader_learns_the_places_of_reported_changes() -> None:
+    loads = ReplicaLoads((1, 1, 1), staleness_s=2.0)
+    changed = loads.changed_places()
+    loads.sent(2, 10, 1.0)
+    assert changed == []
+    loads.requests(2.0)
+    assert changed == [2]

@@ -1,5 +1,6 @@
 """Routers choose by the loads they are given, and these are those of the last report."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.stats import binom, chisquare
 from policies.registry import ROUTERS, build_router
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import Router
+from tests.support.call_counts import calls_of
 from tests.support.checked import request
 from workloads.errors import PolicyError
 from workloads.request import Request
@@ -131,6 +133,32 @@ def test_one_more_replica_takes_its_share_of_the_sessions_and_moves_no_other() -
     assert set(moved) == {4}
     low, high = binom.interval(0.999, len(sessions), 1 / 5)
     assert low <= len(moved) <= high
+
+
+@given(session=st.text(min_size=1))
+def test_a_session_moves_only_to_the_newest_replica(session: str) -> None:
+    config = RouterConfig("session-affinity")
+    asked = by_name("r", session, None)
+    places = [
+        router_of(config, ReplicaLoads([1.0] * count)).choose(asked, 0.0) for count in range(1, 80)
+    ]
+    for newest, (before, after) in enumerate(pairwise(places), start=1):
+        assert after in (before, newest)
+
+
+@pytest.mark.parametrize("replicas", [3, 60])
+def test_sessions_are_spread_evenly(replicas: int) -> None:
+    router = router_of(RouterConfig("session-affinity"), ReplicaLoads([1.0] * replicas))
+    chosen = [router.choose(by_name("r", f"session-{i}", None), 0.0) for i in range(9000)]
+    assert chisquare(np.bincount(chosen, minlength=replicas)).pvalue > 0.001
+
+
+def test_a_session_is_hashed_about_once_among_many_replicas() -> None:
+    """Its places are a growing series of about log(replicas) draws, 16 from each hash."""
+    router = router_of(RouterConfig("session-affinity"), ReplicaLoads([1.0] * 10_000))
+    sessions = [by_name("r", f"session-{i}", None) for i in range(500)]
+    calls = calls_of(lambda: [router.choose(session, 0.0) for session in sessions])
+    assert calls["digest"] < 550
 
 
 def test_a_prompt_follows_its_longest_known_prefix() -> None:

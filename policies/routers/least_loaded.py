@@ -1,0 +1,105 @@
+"""The least loaded replica, found by what has changed since the last request."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from collections.abc import Sequence as Listed
+
+from policies.routers.load_table import LoadTable
+from policies.routers.replica_loads import ReplicaLoads
+
+ReadLoads = Callable[[float], Listed[int]]
+"""``ReplicaLoads.requests`` or ``ReplicaLoads.tokens``."""
+
+
+class LeastLoaded:
+    """The least load for the speed, the new request included; equal replicas take turns.
+
+    Replicas of one speed are in one table, so that the cost of a choice grows with the number of
+    speeds, and with the root of the number of replicas.
+    """
+
+    def __init__(self, loads: ReplicaLoads, read: ReadLoads) -> None:
+        self._loads, self._read = loads, read
+        self._count = len(loads)
+        self._groups: list[_SpeedGroup] = []
+        self._place_in_group: list[tuple[_SpeedGroup, int]] = []
+        self._changed: list[int] = []
+        self._next = 0
+
+    def choose(self, now_s: float, own: int) -> int:
+        """Return the place whose load plus ``own``, divided by its speed, is least."""
+        self._look(self._read(now_s))
+        groups, turn = self._groups, self._next
+        if len(groups) == 1:
+            place = groups[0].next_least(turn)
+        else:
+            costs = [group.cost(own) for group in groups]
+            least = min(costs)
+            tied = [
+                g.next_least(turn) for g, cost in zip(groups, costs, strict=True) if cost == least
+            ]
+            place = min(tied, key=lambda place: (place - turn) % self._count)
+        self._next = (place + 1) % self._count
+        return place
+
+    def _look(self, loads: Listed[int]) -> None:
+        """Take over the loads that have changed; at first all."""
+        if not self._groups:
+            self._changed = self._loads.changed_places()
+            self._group_by_speed(loads)
+        for place in self._changed:
+            group, index = self._place_in_group[place]
+            group.table.change(index, loads[place])
+        self._changed.clear()
+
+    def _group_by_speed(self, loads: Listed[int]) -> None:
+        by_speed: dict[float, list[int]] = {}
+        for place, speed in enumerate(self._loads.speeds):
+            by_speed.setdefault(speed, []).append(place)
+        groups = {speed: _SpeedGroup(speed, places, loads) for speed, places in by_speed.items()}
+        self._groups = list(groups.values())
+        numbers = dict.fromkeys(by_speed, 0)
+        for speed in self._loads.speeds:
+            self._place_in_group.append((groups[speed], numbers[speed]))
+            numbers[speed] += 1
+
+
+class _SpeedGroup:
+    """The replicas of one speed, and their loads."""
+
+    def __init__(self, speed: float, places: list[int], loads: Listed[int]) -> None:
+        self._speed, self._places = speed, places
+        self.table = LoadTable(loads[place] for place in places)
+
+    def cost(self, own: int) -> float:
+        """Return the least load plus ``own``, for the speed."""
+        return (self.table.least() + own) / self._speed
+
+    def next_least(self, turn: int) -> int:
+        """Return the first place with the least load, from ``turn`` on and around the end."""
+        places = self._places
+        start = bisect_left(places, turn)
+        return places[self.table.next_least(start if start < len(places) else 0)]
+
+
+class LoadRange:
+    """The lowest and the highest load."""
+
+    def __init__(self, loads: ReplicaLoads, read: ReadLoads) -> None:
+        self._loads, self._read = loads, read
+        self._tables: tuple[LoadTable, LoadTable] | None = None
+        """Of the loads, and of the loads below 0."""
+        self._changed: list[int] = []
+
+    def at(self, now_s: float) -> tuple[int, int]:
+        """Return the lowest and the highest load, as last reported."""
+        loads = self._read(now_s)
+        if self._tables is None:
+            self._changed = self._loads.changed_places()
+            self._tables = LoadTable(loads), LoadTable(-load for load in loads)
+        low, high = self._tables
+        for place in self._changed:
+            low.change(place, loads[place])
+            high.change(place, -loads[place])
+        self._changed.clear()
+        return low.least(), -high.least()
