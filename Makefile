@@ -62,7 +62,8 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m mkdocs build
 
 bench: $(VENV)/.ready
-	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py tests/benchmarks/bench_loadtest.py
+	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py \
+		tests/benchmarks/bench_clusters.py tests/benchmarks/bench_loadtest.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

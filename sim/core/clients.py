@@ -111,6 +111,12 @@ class Clients:
             self.on_arrival(row + 1)
 
 
+def form_a_loop(requests: Iterable[Request]) -> bool:
+    """Return whether some request waits for the answer to another of them."""
+    parents = {parent for request in requests if (parent := _parent(request)) is not None}
+    return bool(parents) and any(request.request_id in parents for request in requests)
+
+
 def _split_followers(
     numbered: list[tuple[int, Request]],
 ) -> tuple[list[tuple[int, Request]], dict[str, list[tuple[int, Request]]]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,11 +11,12 @@ from policies.config import PolicyConfig
 from policies.protocols import Scheduler
 from policies.registry import build_router, build_scheduler
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from sim.core.clients import Clients
+from sim.core.clients import Clients, form_a_loop
 from sim.core.environment import Environment
 from sim.core.kv_transfer import KVLink, PrefillDecode
+from sim.core.open_loop import send_at_stamps
 from sim.core.pools import Pool, RoutedReplicas
-from sim.core.recorder import Recorder
+from sim.core.recorder import MOST_REPLICAS, Recorder
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import finished_run, run_to_end
 from sim.records.run import Run
@@ -64,10 +66,14 @@ def simulate_cluster(
     replica and for the drafts of each request, so that one more replica leaves the others as they
     are. ``build`` makes the scheduler of a replica.
 
+    With ``macro``, replicas whose answers nothing waits for run ahead on their own
+    (``sim.core.on_demand``): all in an open loop, those that decode only if keys and values move.
+
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
     """
     _check_roles(pools)
+    _check_number(pools)
     env, recorder = Environment(), recorder or Recorder()
     router_seed, decode_router_seed, *seeds = np.random.SeedSequence(seed).spawn(4)
     macro = macro and not recorder.keep_records
@@ -75,13 +81,26 @@ def simulate_cluster(
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
     entrance = _behind(router, front, router_seed)
-    service: Service = entrance
-    if back:
-        service = PrefillDecode(entrance, _behind(decode_router, back, decode_router_seed), link)
-    clients = Clients(env, recorder, service.receive, on_arrival)
-    service.listen(clients.ended)
-    clients.start(requests, closed_loop)
-    return finished_run(recorder, run_to_end(env))
+    decode = _behind(decode_router, back, decode_router_seed) if back else None
+    if closed_loop:
+        requests = list(requests)
+        closed_loop = form_a_loop(requests)
+    run_ahead = (decode or entrance).run_on_demand() if macro and not closed_loop else None
+
+    def run() -> None:
+        if run_ahead is not None and decode is None:
+            send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
+        else:
+            service = PrefillDecode(entrance, decode, link) if decode is not None else entrance
+            clients = Clients(env, recorder, service.receive, on_arrival)
+            service.listen(clients.ended)
+            clients.start(requests, closed_loop)
+            env.run()
+        if run_ahead is not None:
+            run_ahead.finish()
+            recorder.pauses.sort(key=itemgetter(1))  # by time
+
+    return finished_run(recorder, run_to_end(run))
 
 
 class _Member(NamedTuple):
@@ -117,6 +136,15 @@ def _behind(
     router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
     return RoutedReplicas(replicas, replica_loads, router)
+
+
+def _check_number(pools: Listed[Pool]) -> None:
+    replicas = sum(pool.replicas for pool in pools)
+    if replicas > MOST_REPLICAS:
+        raise PolicyError(
+            f"replicas: {replicas:,} in all pools are more than a run can number; "
+            f"at most {MOST_REPLICAS:,}"
+        )
 
 
 def _check_roles(pools: Listed[Pool]) -> None:

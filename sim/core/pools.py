@@ -12,6 +12,7 @@ from policies.protocols import KVMemory, Refusal
 from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.routing import Router
 from policies.sequence import Sequence
+from sim.core.on_demand import OnDemand
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import as_sequence
 from sim.step_times.acceptance import Acceptance
@@ -64,6 +65,9 @@ class RoutedReplicas:
     def __post_init__(self) -> None:
         self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
         self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
+        self._places = range(len(self.replicas))
+        self._on_demand: OnDemand | None = None
+        self._now = 0
         for place, replica in enumerate(self.replicas):
             replica.listeners.append(partial(self._ended, place))
 
@@ -72,25 +76,44 @@ class RoutedReplicas:
         for replica in self.replicas:
             replica.listeners.append(listener)
 
+    def run_on_demand(self) -> OnDemand:
+        """Let replicas from which nothing follows run ahead on their own; return what runs them."""
+        on_demand = self._on_demand = OnDemand(self.replicas)
+        self.replica_loads.before_report = lambda: on_demand.catch_up(self._now)
+        return on_demand
+
     def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
         """Send a request to the replica that the router chooses.
 
         Raises ``PolicyError`` if there is no such replica.
         """
-        now_s = self.env.now * SECONDS_PER_TICK
+        self.receive_at(self.env.now, request, row, enter)
+
+    def receive_at(self, now: int, request: Request, row: int, enter: Enter | None = None) -> None:
+        """Do the same at the tick ``now``, which is that of the clock where there are events."""
+        self._now, now_s = now, now * SECONDS_PER_TICK
         place = self._choose(request, now_s)
-        replica = self.replicas[place]
+        replica, on_demand = self.replicas[place], self._on_demand
+        due = replica.due
+        if due < now and on_demand is not None:
+            replica.catch_up(now)
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self.recorder.arrived)(seq, replica.index)
         self.replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
-        if refusal := replica.submit(seq):
-            self.recorder.refused(seq, refusal)
-            for listener in replica.listeners:
-                listener(seq, refusal)
+        if refusal := replica.submit_at(seq, now):
+            self._refused(replica, seq, refusal, now_s)
+        if on_demand is not None and replica.due != due:
+            on_demand.decided(place)
+
+    def _refused(self, replica: Replica, seq: Sequence, refusal: Refusal, now_s: float) -> None:
+        self.recorder.refused(seq, refusal)
+        replica.told_s = now_s
+        for listener in replica.listeners:
+            listener(seq, refusal)
 
     def _choose(self, request: Request, now_s: float) -> int:
         place = self.router.choose(request, now_s)
-        if place not in range(len(self.replicas)):
+        if place not in self._places:
             raise PolicyError(
                 f"router: {plugin_name(self.router)} chose replica {place!r} for request "
                 f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
@@ -98,8 +121,8 @@ class RoutedReplicas:
         return place
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        now_s = self.env.now * SECONDS_PER_TICK
-        self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        ended_s = self.replicas[place].told_s
+        self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, ended_s)
 
 
 def _keys(memory: KVMemory) -> BlockKeys | None:

@@ -24,6 +24,8 @@ USAGE_COLUMNS = KVUsage.__match_args__
 
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
 """Return one row of ``STEP_COLUMNS``, a run of equal steps, as bytes."""
+MOST_REPLICAS = 1 << 31
+"""The columns of replicas number them from 0 in 4 bytes."""
 _BLOCK = 4096
 _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
@@ -89,7 +91,7 @@ class Recorder:
         self._status = array("b")
         self._counts = [array("l") for _ in range(3)]
         self._output_tokens, self._cached_tokens, self._preemptions = self._counts
-        self._replica = array("h")
+        self._replica = array("i")
         self.steps = bytearray()
         """Rows of ``pack_step``."""
         self._usage = array("l")
@@ -116,8 +118,9 @@ class Recorder:
         self._status[seq.number] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
 
-    def used(self, usage: KVUsage) -> None:
-        """Record the use of the KV memory at the beginning of a row."""
+    def used(self, usage: KVUsage, replica: int) -> None:
+        """Record the use of the KV memory of a replica at the beginning of its next row."""
+        self._usage.append(replica)
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
     def tokens(
@@ -197,10 +200,14 @@ class Recorder:
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
         table = np.frombuffer(bytes(self.steps), dtype=np.dtype(list(_STEP_TYPES.items())))
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
-        if self.keep_usage:
-            usage = np.array(self._usage, int).reshape(-1, len(USAGE_COLUMNS))
-            frame[list(USAGE_COLUMNS)] = usage
-        return frame
+        if self.keep_usage:  # in the order of beginnings, which is that of ends on each replica
+            usage = np.array(self._usage, int).reshape(-1, 1 + len(USAGE_COLUMNS))
+            rows = np.argsort(table["replica"], kind="stable")
+            begun = np.argsort(usage[:, 0], kind="stable")
+            frame[list(USAGE_COLUMNS)] = usage[begun[np.argsort(rows)], 1:]
+        if frame["end_s"].is_monotonic_increasing:
+            return frame
+        return frame.sort_values(["end_s", "replica"], kind="stable", ignore_index=True)
 
     def _lengthen(self) -> None:
         """Add rows for more requests, to which nothing has happened."""
@@ -209,7 +216,7 @@ class Recorder:
         for counts in self._counts:
             counts.extend(array("l", (0,)) * _BLOCK)
         self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
-        self._replica.extend(array("h", (0,)) * _BLOCK)
+        self._replica.extend(array("i", (0,)) * _BLOCK)
 
     def moved(self, batch: Batch, now_s: float) -> None:
         """Record the sequences that a decision preempted or resumed."""

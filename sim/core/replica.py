@@ -41,6 +41,8 @@ class Replica:
     plan ends a run of steps at its next boundary. ``alone`` says that there are no listeners, and
     no events but arrivals (``submit_alone``) and timers of the scheduler. Then runs need no events:
     all that ends before the next arrival is simulated at once, the rest when that one has come.
+    ``on_demand`` says that nothing follows from what this replica does before something looks at
+    it. It has no events at all then: ``catch_up`` simulates it as far as that look needs.
     """
 
     env: Environment
@@ -52,9 +54,12 @@ class Replica:
     index: int = 0
     alone: bool = False
     verifier: Verifier | None = None
+    on_demand: bool = False
 
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
+        self.told_s = 0.0
+        """The time of what the listeners learn."""
         self._clock = run_clock(self.step_time, self.noise)
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
         self._steps = 0
@@ -67,21 +72,32 @@ class Replica:
         self.timer_tick = NEVER
         """When the scheduler wants to decide although nothing arrives."""
 
+    @property
+    def due(self) -> int:
+        """Return the tick of the next decision if nothing arrives."""
+        return self._due
+
+    def catch_up(self, tick: int) -> None:
+        """Simulate, on demand, all that happens before ``tick``."""
+        while self._due < tick:
+            self._go_on(self._due, tick)
+
     def submit(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
-        return self._add(seq, self.env.now)
+        return self.submit_at(seq, self.env.now)
 
     def submit_alone(self, seq: Sequence, now: int, horizon: int) -> Refusal | None:
         """``submit`` at ``now`` to a server alone; simulate what ends before ``horizon``.
 
         That is the tick of the next arrival.
         """
-        refusal = self._add(seq, now)
+        refusal = self.submit_at(seq, now)
         if self._due < horizon:
             self._go_on(self._due, horizon)
         return refusal
 
-    def _add(self, seq: Sequence, now: int) -> Refusal | None:
+    def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
+        """``submit`` at ``now``, until which the replica is simulated."""
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
@@ -95,9 +111,9 @@ class Replica:
         return refusal
 
     def _decide_at(self, tick: int) -> None:
-        """Decide at ``tick`` and not before; alone, the next event leads there without an alarm."""
+        """Decide at ``tick`` and not before; alone or on demand, without an alarm."""
         self._due = tick
-        if not self.alone:
+        if not self.alone and not self.on_demand:
             self._set_alarm(tick)
 
     def _set_alarm(self, tick: int) -> None:
@@ -127,7 +143,7 @@ class Replica:
                 self._end(plan, now_s)
             batch = schedule(now_s)
             if scheduler.dropped:
-                self._tell_dropped(scheduler.dropped)
+                self._tell_dropped(scheduler.dropped, now_s)
             if batch is None:
                 self._plan = None
                 self._sleep(now)
@@ -148,7 +164,7 @@ class Replica:
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Decide again at the end of the plan, or where the next arrival may cut it short."""
         self._may_be_cut = plan[1] > 1
-        if self._may_be_cut and horizon and self.scheduler.arrival_may_change_batch():
+        if self._may_be_cut and self.alone and self.scheduler.arrival_may_change_batch():
             self._may_be_cut = False
             end = self._cut(plan, horizon) or end
         self._decide_at(end)
@@ -183,7 +199,7 @@ class Replica:
         if finished or chunks:
             self.recorder.tokens(batch, finished, decodes + prefills, started_s, now_s)
             if self.listeners:
-                self._tell_finished(finished)
+                self._tell_finished(finished, now_s)
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
@@ -198,14 +214,17 @@ class Replica:
         if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
         self._due = self.timer_tick = max(now, -int(-wake_s // SECONDS_PER_TICK))
-        self._set_alarm(self._due)
+        if not self.on_demand:
+            self._set_alarm(self._due)
 
-    def _tell_finished(self, finished: list[Sequence]) -> None:
+    def _tell_finished(self, finished: list[Sequence], now_s: float) -> None:
+        self.told_s = now_s
         for listener in self.listeners:
             for seq in finished:
                 listener(seq, None)
 
-    def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]]) -> None:
+    def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]], now_s: float) -> None:
+        self.told_s = now_s
         for seq, refusal in dropped:
             self.recorder.refused(seq, refusal)
             for listener in self.listeners:
@@ -215,7 +234,7 @@ class Replica:
     def _note(self, plan: _Plan, duration: int) -> None:
         recorder, scheduler = self.recorder, self.scheduler
         if recorder.keep_usage:
-            recorder.used(scheduler.memory.usage(scheduler.holders()))
+            recorder.used(scheduler.memory.usage(scheduler.holders()), self.index)
         if recorder.keep_records:
             duration_s = duration * SECONDS_PER_TICK
             record = record_step(

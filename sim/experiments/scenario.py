@@ -27,8 +27,8 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 LEAST = {"replicas": 1, "prefill_replicas": 0, "decode_replicas": 0}
 """The least value of each count of a cluster."""
-MOST_SERVERS = 32_767
-"""The numbers of servers in a run are 16 bits wide."""
+MOST_SERVERS = 1_000_000
+"""Beyond it the servers of a run do not fit the memory of a usual machine."""
 
 
 @dataclass(frozen=True, slots=True)

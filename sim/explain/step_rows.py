@@ -42,4 +42,5 @@ def by_replica(steps: pd.DataFrame) -> dict[int, StepRows]:
         return {}
     ordered = steps.sort_values(["start_s", "end_s"], kind="stable")
     replicas = ordered["replica"].unique().tolist()
-    return {replica: StepRows(ordered[ordered["replica"] == replica]) for replica in replicas}
+    rows = [StepRows(rows) for _, rows in ordered.groupby("replica", sort=False)]
+    return dict(zip(replicas, rows, strict=True))

@@ -257,8 +257,10 @@ class StepNoise:
     Factors are multiples of 2^-16. Their sums are kept, so that a run of steps is summed at once.
     """
 
-    _CHUNK: ClassVar[int] = 4096
-    _KEPT: ClassVar[int] = 16 * _CHUNK
+    _FEWEST: ClassVar[int] = 64
+    _MOST: ClassVar[int] = 4096
+    """Steps drawn at once: few at first, for the memory of replicas that run few steps."""
+    _KEPT: ClassVar[int] = 16 * _MOST
 
     def __init__(self, sample: NoiseSample, rng: np.random.Generator) -> None:
         self._sample = np.rint(np.asarray(sample.factors) * (1 << UNIT_BITS)).astype(np.int64)
@@ -297,18 +299,18 @@ class StepNoise:
 
     def _append(self) -> None:
         known = self._first + len(self._sums) - 1
-        fresh = self._fresh().tolist()
+        fresh = self._fresh(min(self._MOST, max(self._FEWEST, known))).tolist()
         weighted = (factor * step for step, factor in enumerate(fresh, known))
         self._sums += list(accumulate(fresh, initial=self._sums[-1]))[1:]
         self._weighted_sums += list(accumulate(weighted, initial=self._weighted_sums[-1]))[1:]
 
-    def _fresh(self) -> npt.NDArray[np.int64]:
+    def _fresh(self, steps: int) -> npt.NDArray[np.int64]:
         if not self._correlation:
-            return self._rng.choice(self._sample, self._CHUNK)
+            return self._rng.choice(self._sample, steps)
         from scipy.special import ndtr
 
         rho = self._correlation
-        shocks = math.sqrt(1 - rho**2) * self._rng.standard_normal(self._CHUNK)
+        shocks = math.sqrt(1 - rho**2) * self._rng.standard_normal(steps)
         scores = list(accumulate(shocks.tolist(), lambda z, e: rho * z + e, initial=self._score))
         self._score = scores[-1]
         ranks = ndtr(np.array(scores[1:])) * len(self._sample)

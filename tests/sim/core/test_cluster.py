@@ -120,6 +120,7 @@ BATCHINGS = ["static", "insertion", "continuous", "prefill-first", "chunked"]
     batching=st.sampled_from(BATCHINGS),
     step_time=st.sampled_from([STEP_TIME, EQUAL_STEPS]),
     queue_limit=st.sampled_from([None, 1]),
+    closed_loop=st.booleans(),
 )
 def test_macro_steps_equal_single_steps_on_many_replicas(
     name: str,
@@ -128,6 +129,7 @@ def test_macro_steps_equal_single_steps_on_many_replicas(
     batching: str,
     step_time: LinearStepTime,
     queue_limit: int | None,
+    closed_loop: bool,
 ) -> None:
     config = replace(SMALL, batching=batching, queue_limit=queue_limit)
     noise = NOISE if step_time is STEP_TIME else None
@@ -139,7 +141,10 @@ def test_macro_steps_equal_single_steps_on_many_replicas(
     for macro in (True, False):
         checked = Checked()
         router = RouterConfig(name, staleness_s, imbalance_requests=1)
-        runs.append(simulate_cluster(requests, pools, router, macro=macro, build=checked))
+        run = simulate_cluster(
+            requests, pools, router, closed_loop=closed_loop, macro=macro, build=checked
+        )
+        runs.append(run)
         checked.check_empty()
         check_stamps(runs[-1], requests)
     assert runs[0].requests.equals(runs[1].requests)
@@ -153,6 +158,7 @@ def test_macro_steps_equal_single_steps_on_many_replicas(
     step_time=st.sampled_from([STEP_TIME, EQUAL_STEPS]),
     decode_router=st.sampled_from(["least-outstanding", "power-of-two"]),
     limits=st.sampled_from([{}, {"queue_limit": 0}, {"preemption": "swap", "host_kv_tokens": 40}]),
+    closed_loop=st.booleans(),
 )
 def test_prefill_and_decode_pools_keep_every_law(
     requests: list[Request],
@@ -161,6 +167,7 @@ def test_prefill_and_decode_pools_keep_every_law(
     step_time: LinearStepTime,
     decode_router: str,
     limits: dict[str, int | str],
+    closed_loop: bool,
 ) -> None:
     config = replace(SMALL, batching=batching, **limits)  # type: ignore[arg-type]
     pools = [Pool(config, step_time, 2, "prefill"), Pool(config, step_time, 2, "decode")]
@@ -170,7 +177,7 @@ def test_prefill_and_decode_pools_keep_every_law(
         checked, recorder = Checked(), Recorder()
         run = simulate_cluster(
             requests, pools, router, decode_router_, link,
-            recorder=recorder, macro=macro, build=checked,
+            recorder=recorder, closed_loop=closed_loop, macro=macro, build=checked,
         )  # fmt: skip
         checked.check_empty()
         check_stamps(run, requests)
@@ -312,6 +319,11 @@ PREFILL, DECODE = (Pool(SMALL, ONE_SECOND, role=role) for role in ("prefill", "d
 def test_pools_that_make_no_server_are_refused(pools: list[Pool]) -> None:
     with pytest.raises(PolicyError, match=r"^pools: .*all must be 'serve'"):
         simulate_cluster([], pools)
+
+
+def test_more_replicas_than_a_run_can_number_are_refused_before_one_is_built() -> None:
+    with pytest.raises(PolicyError, match=r"^replicas: 2,147,483,649 .* at most 2,147,483,6"):
+        simulate_cluster([], [Pool(SMALL, ONE_SECOND, 1 << 31), Pool(SMALL, ONE_SECOND)])
 
 
 def test_impossible_pools_and_links_are_named() -> None:

@@ -13,6 +13,7 @@ from policies.batch import BatchShape
 from sim.step_times.fit import StepSample, fit_line, fit_step_time, noise_quantiles
 from sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
 from sim.step_times.step_time import FEATURES, LinearStepTime, NoiseSample, StepNoise, features
+from tests.support.call_counts import calls_of
 from workloads.errors import ProfileError
 
 TRUTH = LinearStepTime.of(
@@ -145,6 +146,15 @@ def test_noise_of_a_step_does_not_depend_on_how_steps_are_grouped() -> None:
     one, other = (StepNoise(NoiseSample(sample), np.random.default_rng(7)) for _ in range(2))
     singles = np.concatenate([one.factors(i, 1) for i in range(9000)])
     assert singles.tolist() == other.factors(0, 9000).tolist()
+
+
+def test_noise_is_drawn_in_small_parts_first_and_is_the_same() -> None:
+    sample = np.linspace(0.5, 2, 50)
+    noise = StepNoise(NoiseSample(sample), np.random.default_rng(7))
+    at_once = np.random.default_rng(7).choice(np.rint(sample * 2**16), 9000) / 2**16
+    assert noise.factors(0, 9000).tolist() == at_once.tolist()
+    few = calls_of(lambda: StepNoise(NoiseSample(sample), np.random.default_rng(7)).factors(0, 10))
+    assert few["<genexpr>"] < 100
 
 
 @pytest.mark.parametrize("correlation", [0.3, 0.8])

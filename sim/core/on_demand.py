@@ -1,0 +1,52 @@
+"""Replicas that run ahead on their own, each as far as it is looked at."""
+
+from collections.abc import Sequence as Listed
+from heapq import heapify, heappop, heappush, heapreplace
+
+from sim.core.environment import NEVER
+from sim.core.replica import Replica
+
+
+class OnDemand:
+    """Simulates replicas from which nothing follows until a request or a router comes to them.
+
+    What such a replica does between two requests of its own disturbs no other, and nothing disturbs
+    it. So it needs no events: a request that comes to it, and a router that reads loads, first let
+    it catch up. Where no router reads loads, replicas that get no request are left alone.
+    """
+
+    def __init__(self, replicas: Listed[Replica]) -> None:
+        self._replicas = replicas
+        self._due: list[tuple[int, int]] = []
+        """A heap of (tick of the next decision, place), once a router has read loads."""
+        self._is_read = False
+        for replica in replicas:
+            replica.on_demand = True
+
+    def catch_up(self, tick: int) -> None:
+        """Simulate all that happens on any replica before ``tick``."""
+        due, replicas = self._due, self._replicas
+        if not self._is_read:
+            self._is_read = True
+            due += [(r.due, place) for place, r in enumerate(replicas) if r.due < NEVER]
+            heapify(due)
+        while due and due[0][0] < tick:
+            at, place = due[0]
+            replica = replicas[place]
+            if replica.due == at:  # else the plan has changed, and the new one is in the heap too
+                replica.catch_up(tick)
+                if replica.due < NEVER:
+                    heapreplace(due, (replica.due, place))
+                    continue
+            heappop(due)
+
+    def decided(self, place: int) -> None:
+        """Learn that a replica has another time of its next decision."""
+        tick = self._replicas[place].due
+        if self._is_read and tick < NEVER:
+            heappush(self._due, (tick, place))
+
+    def finish(self) -> None:
+        """Simulate every replica to its end."""
+        for replica in self._replicas:
+            replica.catch_up(NEVER)

@@ -1,0 +1,140 @@
+"""Replicas that run ahead on their own do what they do step by step, and need no events."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.config import PolicyConfig
+from policies.registry import ROUTERS
+from policies.routers.replica_loads import RouterConfig
+from sim.core.cluster import simulate_cluster
+from sim.core.kv_transfer import KVLink
+from sim.core.pools import Pool
+from sim.core.recorder import USAGE_COLUMNS, Recorder
+from sim.records.run import Run
+from tests.support.call_counts import calls_of
+from tests.support.checked import CheckedScheduler, request
+from tests.support.effort import examples
+from tests.support.random_runs import STEP_TIME, every_scheduler, policies, workloads
+from workloads.request import Request
+
+LINK = KVLink(0.01, 0.001)
+FAR_S = 1e5
+"""A pair of requests so late that all others have ended."""
+
+
+def run(
+    requests: list[Request],
+    pools: list[Pool],
+    router: RouterConfig,
+    *,
+    in_events: bool = False,
+    macro: bool = True,
+    keep_usage: bool = False,
+) -> Run:
+    """``in_events`` adds a late loop of two requests, for which no replica may run ahead."""
+    if in_events:
+        late = request("late", FAR_S)
+        requests = [*requests, late, replace(request("later"), parent_id="late", delay_s=1.0)]
+    return simulate_cluster(
+        requests, pools, router, RouterConfig("power-of-two"), LINK,
+        recorder=Recorder(keep_usage=keep_usage), closed_loop=in_events, macro=macro,
+        build=CheckedScheduler,
+    )  # fmt: skip
+
+
+def early(of: Run) -> tuple[object, ...]:
+    """What happened before the late pair, in full."""
+    assert of.steps["end_s"].is_monotonic_increasing
+    assert of.pauses["preempted_s"].is_monotonic_increasing
+    requests, steps, pauses = (
+        frame[frame[stamp] < FAR_S].reset_index(drop=True).to_csv()
+        for frame, stamp in (
+            (of.requests, "scheduled_s"),
+            (of.steps.sort_values(["end_s", "replica"], kind="stable"), "start_s"),
+            (of.pauses.sort_values(["preempted_s", "row"], kind="stable"), "preempted_s"),
+        )
+    )
+    return requests, steps, pauses
+
+
+@every_scheduler
+@settings(max_examples=examples(15))
+@given(
+    data=st.data(),
+    requests=workloads(),
+    router=st.sampled_from(list(ROUTERS)),
+    staleness_s=st.sampled_from([0.0, 0.02]),
+    keep_usage=st.booleans(),
+)
+def test_running_ahead_changes_nothing_under_any_policies(
+    batching: str,
+    data: st.DataObject,
+    requests: list[Request],
+    router: str,
+    staleness_s: float,
+    keep_usage: bool,
+) -> None:
+    config = data.draw(policies(batching))
+    pools = [Pool(config, STEP_TIME, 2), Pool(config, STEP_TIME.scaled(0.5), speed=2.0)]
+    routed = RouterConfig(router, staleness_s, imbalance_requests=1)
+    ahead = run(requests, pools, routed, keep_usage=keep_usage)
+    in_events = run(requests, pools, routed, in_events=True, keep_usage=keep_usage)
+    single = run(requests, pools, routed, macro=False)
+    assert early(ahead) == early(in_events)
+    assert ahead.requests.equals(single.requests)
+    assert ahead.extra["simulation"]["steps"] == single.extra["simulation"]["steps"]
+
+
+@settings(max_examples=examples(30))
+@given(data=st.data(), requests=workloads(), router=st.sampled_from(list(ROUTERS)))
+def test_decodes_that_run_ahead_of_transfers_change_nothing(
+    data: st.DataObject, requests: list[Request], router: str
+) -> None:
+    batchings = ["insertion", "continuous", "prefill-first", "chunked"]
+    config = data.draw(policies(data.draw(st.sampled_from(batchings))))
+    pools = [Pool(config, STEP_TIME, 2, role) for role in ("prefill", "decode")]
+    routed = RouterConfig(router)
+    ahead = run(requests, pools, routed)
+    assert early(ahead) == early(run(requests, pools, routed, in_events=True))
+    single = run(requests, pools, routed, macro=False)
+    assert ahead.requests.equals(single.requests)
+    moved, moved_singly = (
+        of.handovers.sort_values("row", ignore_index=True) for of in (ahead, single)
+    )
+    assert moved.equals(moved_singly)
+
+
+MANY = [request(str(i), 0.004 * i, 5 + i % 7, 3 + i % 5) for i in range(400)]
+ROOM = PolicyConfig(kv_tokens=1000, max_model_len=64)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_replicas_that_run_ahead_need_no_events(router: str) -> None:
+    pools = [Pool(ROOM, STEP_TIME, 4)]
+    calls = calls_of(lambda: simulate_cluster(MANY, pools, RouterConfig(router)))
+    in_events = calls_of(lambda: simulate_cluster(MANY, pools, RouterConfig(router), macro=False))
+    assert calls["_on_alarm"] == calls["_ring"] == 0
+    assert min(in_events["_on_alarm"], in_events["_ring"]) > 300
+
+
+def test_only_those_that_get_a_request_catch_up_where_no_loads_are_read() -> None:
+    """A request lets one replica catch up; a router that reads lets those that have decided."""
+    pools = [Pool(ROOM, STEP_TIME, 200)]
+    catches = {
+        name: calls_of(lambda name=name: simulate_cluster(MANY, pools, RouterConfig(name)))  # type: ignore[misc]
+        for name in ("round-robin", "least-outstanding")
+    }
+    assert catches["round-robin"]["catch_up"] <= len(MANY) + 200
+    assert catches["least-outstanding"]["catch_up"] <= 8 * len(MANY)
+
+
+def test_the_memory_of_each_replica_is_in_its_own_rows() -> None:
+    recorder = Recorder(keep_usage=True)
+    pools = [Pool(ROOM, STEP_TIME, 3)]
+    steps = simulate_cluster(MANY, pools, RouterConfig("least-tokens"), recorder=recorder).steps
+    parts = steps[[name for name in USAGE_COLUMNS if name.endswith("_tokens")]]
+    assert (parts["free_tokens"] + parts["cached_tokens"] == steps["free_kv_tokens"]).all()
+    assert steps["replica"].nunique() == 3
