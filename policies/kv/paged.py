@@ -7,6 +7,7 @@ from policies.config import PolicyConfig
 from policies.kv.host_tier import HostTier
 from policies.lockstep import Lockstep
 from policies.prefix.prefix_index import PrefixIndex, build_index
+from policies.prefix.prefix_run import PrefixRun
 from policies.prefix.prefix_tree import PrefixTree
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
@@ -76,8 +77,6 @@ class PagedKV:
             return False
         self._free -= needed - seq.keyed_blocks
         seq.held_blocks = needed
-        if self._index is not None:
-            self.table(seq, tokens)
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
@@ -119,18 +118,16 @@ class PagedKV:
         2023, section 4.4), so k answers copy it k - 1 times.
         """
         index = self._index or self._forks
-        self.table(seq, seq.computed_tokens)
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
         own = needed - index.held(seq)
         if own > self._free and not self._evict(own):
             return False
-        child.blocks = list(index.share(seq, child))
+        index.share(seq, child)
         child.base_computed_tokens = seq.computed_tokens
         child.held_blocks = needed
         self._free -= own
-        self.table(child, seq.computed_tokens)
         return True
 
     def release(self, seq: Sequence) -> None:
@@ -156,9 +153,12 @@ class PagedKV:
         They must have been granted by ``reserve`` or ``grow``, or be what
         ``repeatable_steps`` promised.
         """
-        missing = -(-tokens // self.block_tokens) - len(seq.blocks)
-        if missing > 0:
-            seq.blocks += self._take(missing)
+        needed = -(-tokens // self.block_tokens)
+        if seq.prefix is not None and len(seq.blocks) < min(needed, seq.keyed_blocks):
+            index = self._index or self._forks
+            index.number(seq, self._take)
+        if needed > len(seq.blocks):
+            seq.blocks += self._take(needed - len(seq.blocks))
         return seq.blocks
 
     def free_tokens(self) -> int:
@@ -175,26 +175,25 @@ class PagedKV:
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
         size, index = self.block_tokens, self._index or self._forks
-        filled: dict[int, int] = {}
-        holders: dict[int, int] = {}
+        computed: dict[PrefixRun, list[int]] = {}
         private = reserved_blocks = wasted = 0
         for seq in seqs:
-            keyed = index.keyed(seq) if index else set()
-            table = seq.blocks[: seq.keyed_blocks] if keyed else []
-            for place, block in enumerate(table):
-                if block in keyed:
-                    here = min(max(seq.computed_tokens - place * size, 0), size)
-                    filled[block] = max(filled.get(block, 0), here)
-                    holders[block] = holders.get(block, 0) + 1
-            shared_tokens = sum(block in keyed for block in table) * size
-            private += max(0, seq.computed_tokens - shared_tokens)
+            shared_blocks = 0
+            for run in index.runs(seq):
+                shared_blocks += run.size
+                computed.setdefault(run, []).append(seq.computed_tokens)
+            private += max(0, seq.computed_tokens - shared_blocks * size)
             held = self._held(seq)
-            reserved_blocks += held - sum(block in keyed for block in table)
+            reserved_blocks += held - shared_blocks
             wasted += max(0, held * size - seq.final_kv_tokens)
+        filled = {
+            run: min(max(max(tokens) - run.start * size, 0), run.size * size)
+            for run, tokens in computed.items()
+        }
         live = private + sum(filled.values())
-        held, free = (reserved_blocks + len(filled)) * size, self._free * size
-        cached = index.idle_blocks * size
-        shared = sum(n for block, n in filled.items() if holders[block] > 1)
+        held = (reserved_blocks + sum(run.size for run in filled)) * size
+        free, cached = self._free * size, index.idle_blocks * size
+        shared = sum(tokens for run, tokens in filled.items() if len(computed[run]) > 1)
         others = {"cached_tokens": cached, "shared_tokens": shared}
         return KVUsage.of(self.capacity_tokens, held, live, wasted, free, **others)
 
@@ -202,18 +201,27 @@ class PagedKV:
         """Assert the invariants of the pool against all sequences that hold blocks."""
         index = self._index or self._forks
         tables: set[int] = set()
-        shared: set[int] = set()
+        shared: dict[PrefixRun, int] = {}
         private = 0
         for seq in seqs:
-            keyed = index.keyed(seq)
-            shared |= keyed
-            private += self._held(seq) - len(keyed)
-            for block in set(seq.blocks) - keyed:
+            own, private_blocks = set(seq.blocks), self._held(seq)
+            for run in index.runs(seq):
+                shared[run] = shared.get(run, 0) + 1
+                private_blocks -= run.size
+                own.difference_update(run.blocks)
+                table = seq.blocks[run.start : run.end]
+                assert table == run.blocks[: len(table)], "a shared block has two numbers"
+            private += private_blocks
+            for block in own:
                 assert block not in tables, f"block {block} is in two tables, {seq.request_id!r}'s"
-                tables.add(block)
-        assert not shared & tables, "a shared block is held privately"
+            tables |= own
+        numbers = [block for run in shared for block in run.blocks]
+        assert len(set(numbers)) == len(numbers), "a block is shared at two places"
+        assert tables.isdisjoint(numbers), "a shared block is held privately"
         idle, held = index.idle_blocks, index.held_blocks
-        assert len(shared) == held, "a shared block's holders are miscounted"
+        for run, holders in shared.items():
+            assert run.holders == holders, "a shared block's holders are miscounted"
+        assert sum(run.size for run in shared) == held, "a shared block's holders are miscounted"
         assert self._free + idle + held + private == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"
 
@@ -234,7 +242,7 @@ class PagedKV:
         found, idle = self._index.find(seq, limit)
         if needed - found > available + self._index.idle_blocks - idle:
             return False
-        seq.blocks = self._index.hold(seq, limit)
+        self._index.hold(seq, limit)
         if self._host is not None:
             seq.loaded_tokens = self._host.find(seq, found, limit) * self.block_tokens
         missing = needed - found - self._free
@@ -243,9 +251,9 @@ class PagedKV:
         return True
 
     def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:
-        private = index.release(seq)
-        self._free += held - len(seq.blocks) + len(private)
-        self._returned += reversed(private)
+        shared_blocks, numbers = index.release(seq)
+        self._free += held - shared_blocks
+        self._returned += reversed(numbers)
 
     def _available(self) -> int:
         return self._free + (self._index.idle_blocks if self._index is not None else 0)
@@ -260,12 +268,15 @@ class PagedKV:
         return True
 
     def _take(self, blocks: int) -> list[int]:
-        missing = blocks - (self.total_blocks - self._untouched) - len(self._returned)
-        if missing > 0:
-            self._evict(self._free + missing)
+        """Give out numbers: those never used first, then the last given back."""
         fresh = min(blocks, self.total_blocks - self._untouched)
+        missing = blocks - fresh
+        while missing > len(self._returned):
+            evicted = self._evict(self._free + missing - len(self._returned))
+            assert evicted, "more blocks are given out than there are"
         taken = list(range(self._untouched, self._untouched + fresh))
         self._untouched += fresh
-        for _ in range(blocks - fresh):
-            taken.append(self._returned.pop())
+        if missing:
+            taken += reversed(self._returned[-missing:])
+            del self._returned[-missing:]
         return taken

@@ -1,165 +1,203 @@
-"""Prefix sharing by block hash (vLLM, SOSP 2023): a flat table, one entry per block.
+"""Prefix sharing by block hash (vLLM, SOSP 2023): every block is remembered on its own.
 
 A block that is full of prompt tokens is remembered by its chained key; the first block with a key
-keeps it. Every block is on its own: a prefix may go while its continuation stays, which then
-cannot be reached until the prefix has been computed again. Blocks of generated tokens are not
-remembered: a trace names the blocks of prompts only, and the simulator must see the same hits as
-the engine.
+keeps it. A prefix may go while its continuation stays, which then cannot be reached until the
+prefix has been computed again. Blocks of generated tokens are not remembered: a trace names the
+blocks of prompts only, and the simulator must see the same hits as the engine.
+
+What is decided is that of a flat table with an entry per block. Blocks that were always treated
+alike are one run: their ranks follow each other, so no other block is evicted between them. The
+orders of this package keep runs whole; of any other order a run has one block.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop
 
-from policies.block_keys import BlockKey
-from policies.prefix.eviction import EvictionRank
+from policies.prefix.eviction import EVICTION_ORDERS
+from policies.prefix.prefix_run import PrefixRun
+from policies.prefix.run_index import RunIndex
 from policies.sequence import Sequence
 
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    key: BlockKey | None
-    """None where no key names the blocks: they cannot be found, but stay until evicted."""
-    blocks: list[int]
-    """One block; or all the consecutive ones of a prompt that no key names."""
-    born: int
-    holders: int = 1
-    uses: int = 1
-    rank: tuple[float, int] | None = None
-    """Place in the order of eviction; None while a sequence holds the block."""
+_ANY_SIZE = 1 << 60
 
 
-class BlockHashes:
-    """Maps prefixes to blocks, and knows which blocks are idle."""
+class BlockHashes(RunIndex):
+    """Shares blocks one by one. A run that was evicted stays a node while others are below it."""
 
     def __init__(self, eviction: str) -> None:
-        self.idle_blocks = 0
-        self.held_blocks = 0
-        self._rank = EvictionRank(eviction)
-        self._entries: dict[BlockKey, _Entry] = {}
-        self._held: dict[Sequence, dict[int, _Entry]] = {}  # by place in the block table
-        self._idle: list[tuple[tuple[float, int], _Entry]] = []  # heap
+        super().__init__(eviction)
+        self._longest = _ANY_SIZE if eviction in EVICTION_ORDERS else 1
+        self._oldest_first = eviction == "fifo"
+        """Whether the first block of a run goes first, since it was filled first."""
+        self._private: dict[Sequence, list[tuple[int, int]]] = {}
+        """Places (start, end) of keyed blocks that others keep, by sequence with a copy."""
 
-    def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
-        """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
-        found = self._match(seq, limit)
-        return len(found), sum(entry.rank is not None for entry in found)
-
-    def hold(self, seq: Sequence, limit: int) -> list[int]:
-        """Hold what ``find`` finds; return the blocks, in the order of positions."""
-        found = self._match(seq, limit)
-        for entry in found:
-            if entry.rank is not None:
-                entry.rank = None
-                self.idle_blocks -= 1
-                self.held_blocks += 1
-            entry.holders += 1
-            entry.uses += 1
-        self._held[seq] = dict(enumerate(found))
-        seq.keyed_blocks = len(found)
-        return [entry.blocks[0] for entry in found]
-
-    def share(self, seq: Sequence, child: Sequence) -> list[int]:
-        """``child`` holds what ``seq`` holds in the table, up to the first block of its own."""
-        shared = dict(self._leading(seq))
-        for entry in shared.values():
-            entry.holders += 1
-            entry.uses += 1
-        self._held[child] = shared
-        child.keyed_blocks = sum(len(entry.blocks) for entry in shared.values())
-        return seq.blocks[: child.keyed_blocks]
+    def runs(self, seq: Sequence) -> Iterator[PrefixRun]:
+        """Yield the runs that the sequence holds, the last first."""
+        private = self._private.get(seq)
+        for run in self._line(seq):
+            if private is None or not _covers(private, run.start):
+                yield run
 
     def held(self, seq: Sequence) -> int:
         """Return how many leading blocks ``share`` would share."""
-        return sum(len(entry.blocks) for _, entry in self._leading(seq))
+        private = self._private.get(seq)
+        return private[0][0] if private else seq.keyed_blocks
 
-    def _leading(self, seq: Sequence) -> Iterator[tuple[int, _Entry]]:
-        """What the sequence holds through the table, up to the first block of its own."""
-        end = 0
-        for place, entry in sorted(self._held.get(seq, {}).items(), key=lambda item: item[0]):
-            if place != end:
-                return
-            yield place, entry
-            end += len(entry.blocks)
+    def share(self, seq: Sequence, child: Sequence) -> None:
+        """Let ``child`` hold what ``seq`` holds, up to the first block of its own."""
+        child.keyed_blocks = self.held(seq)
+        child.prefix = None
+        for run in self.runs(seq):
+            if run.start < child.keyed_blocks:
+                child.prefix = child.prefix or run
+                self._hold(run)
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Remember the blocks among the first ``blocks`` whose key is new."""
-        held = self._held.setdefault(seq, {})
-        place = seq.keyed_blocks
-        while place < blocks and (key := seq.key_of_block(place)) is not None:
-            if key not in self._entries:
-                self._entries[key] = self._hold_new(held, key, place, seq.blocks[place : place + 1])
-            place += 1
-        if place < blocks:
-            last = held.get(next(reversed(held), -1))
-            if last is not None and last.key is None:
-                last.blocks += seq.blocks[place:blocks]
-                self.held_blocks += blocks - place
-            else:
-                self._hold_new(held, None, place, seq.blocks[place:blocks])
-        seq.keyed_blocks = max(seq.keyed_blocks, blocks)
+        named = min(len(seq.block_keys) * seq.key_blocks, blocks)
+        if seq.keyed_blocks < named:
+            self._insert_named(seq, named)
+        if named <= seq.keyed_blocks < blocks:
+            self._keep_unnamed(seq, blocks)
 
-    def _hold_new(
-        self, held: dict[int, _Entry], key: BlockKey | None, place: int, blocks: list[int]
-    ) -> _Entry:
-        entry = held[place] = _Entry(key, blocks, self._rank.tick())
-        self.held_blocks += len(blocks)
-        return entry
-
-    def release(self, seq: Sequence) -> list[int]:
+    def release(self, seq: Sequence) -> tuple[int, list[int]]:
         """Let go, the tail first, so that prefixes outlive their continuations."""
-        held = self._held.pop(seq, {})
-        private = self._private(seq, held)
-        for place in sorted(held, reverse=True):
-            entry = held[place]
-            entry.holders -= 1
-            if not entry.holders:
-                entry.rank = self._rank.of(entry.uses, entry.born)
-                heappush(self._idle, (entry.rank, entry))
-                self.idle_blocks += len(entry.blocks)
-                self.held_blocks -= len(entry.blocks)
+        held = 0
+        for run in self.runs(seq):
+            held += run.size
+            if self._let_go(run, run.size):
+                self._offer(run)
+        numbers = seq.blocks[seq.keyed_blocks :]
+        for start, end in self._private.pop(seq, ()):
+            numbers += seq.blocks[start:end]
+        seq.prefix = None
         seq.keyed_blocks = 0
-        return private
+        return held, numbers
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks and return them."""
-        evicted: list[int] = []
-        while len(evicted) < blocks:
-            rank, entry = self._idle[0]
-            if entry.rank != rank:
+        """Forget so many idle blocks; return those with numbers."""
+        numbers: list[int] = []
+        left = blocks
+        while left:
+            rank, run = self._idle[0]
+            if run.rank != rank:
                 heappop(self._idle)
-                continue
-            taken = entry.blocks[-(blocks - len(evicted)) :]
-            del entry.blocks[-len(taken) :]
-            evicted += reversed(taken)
-            if not entry.blocks:
+            elif run.size <= left:
                 heappop(self._idle)
-                entry.rank = None
-                if entry.key is not None:
-                    del self._entries[entry.key]
+                left -= run.size
+                numbers += reversed(run.blocks)
+                self._forget(run)
+            else:
+                numbers += self._forget_part(run, left)
+                left = 0
         self.idle_blocks -= blocks
-        return evicted
+        return numbers
 
-    def keyed(self, seq: Sequence) -> set[int]:
-        """Return the blocks that the sequence holds through this index."""
-        return {block for entry in self._held.get(seq, {}).values() for block in entry.blocks}
-
-    @staticmethod
-    def _private(seq: Sequence, held: dict[int, _Entry]) -> list[int]:
-        """The rest of the block table: duplicates of what others keep, and what is not shared."""
-        private: list[int] = []
-        place = 0
-        for start, entry in sorted(held.items(), key=lambda item: item[0]):
-            private += seq.blocks[place:start]
-            place = start + len(entry.blocks)
-        return private + seq.blocks[place:]
-
-    def _match(self, seq: Sequence, limit: int) -> list[_Entry]:
-        found = []
-        for place in range(limit):
-            key = seq.key_of_block(place)
-            entry = None if key is None else self._entries.get(key)
-            if entry is None:
+    def _insert_named(self, seq: Sequence, end: int) -> None:
+        """Walk on from the last run that the sequence holds, and remember what is new."""
+        keys, size, first = seq.block_keys, seq.key_blocks, seq.keyed_blocks
+        run = seq.prefix or self._root(size)
+        while run.end < end:
+            place = run.end
+            child = run.children.get(keys[place // size])
+            if child is None:
+                run = self._append(run, seq, first if place < first else end)
+                continue
+            stop = child.reach(keys)
+            if not _is_kept(child):
+                stop = min(stop, first if place < first else end)
+            elif stop > first:
+                self._note_private(seq, max(place, first), min(stop, end))
+            if stop >= end and _is_kept(child):
                 break
-            found.append(entry)
-        return found
+            if stop < child.end:
+                child = self._split(child, stop)
+            if place >= first and not _is_kept(child):
+                self._fill(child, seq)
+            run = child
+        seq.keyed_blocks = end
+
+    def _append(self, run: PrefixRun, seq: Sequence, end: int) -> PrefixRun:
+        """Lengthen the tree below ``run``; what the sequence has not just computed is forgotten."""
+        start, keys = run.end, seq.block_keys
+        is_new = start >= seq.keyed_blocks
+        end = min(end, start + self._longest)
+        if (
+            is_new
+            and run is seq.prefix
+            and run.holders == run.uses == 1
+            and not run.children
+            and not self._oldest_first
+            and self._longest > 1
+        ):
+            run.keys = keys
+            self._lengthen(run, seq, end)
+            return run
+        child = PrefixRun(keys, seq.key_blocks, start, end, run, 0)
+        run.children[child.first_key] = child
+        if is_new:
+            self._fill(child, seq)
+        return child
+
+    def _fill(self, run: PrefixRun, seq: Sequence) -> None:
+        run.keys = seq.block_keys
+        run.born = self._rank.tick(run.size)
+        self._adopt(run, seq)
+
+    def _note_private(self, seq: Sequence, start: int, end: int) -> None:
+        private = self._private.setdefault(seq, [])
+        if private and private[-1][1] == start:
+            start, _ = private.pop()
+        private.append((start, end))
+
+    def _split(self, run: PrefixRun, place: int) -> PrefixRun:
+        """Cut a run in two; both parts keep the moments of their blocks."""
+        cut = place - run.start
+        head = super()._split(run, place)
+        run.born += cut
+        if run.rank is not None:
+            now = run.rank[1]
+            head.rank = self._rank.at(head.uses, head.born, now + run.size)
+            self._offer(head)
+            if self._oldest_first:
+                run.rank = self._rank.at(run.uses, run.born, now)
+                self._offer(run)
+        return head
+
+    def _forget_part(self, run: PrefixRun, blocks: int) -> list[int]:
+        """Forget some blocks of an idle run: the first or the last ones."""
+        if run.keys and self._oldest_first:
+            head = self._split(run, run.start + blocks)
+            numbers = head.blocks
+            self._forget(head)
+            return numbers
+        end = run.end - blocks
+        numbers = run.blocks[end - run.start :][::-1]
+        if run.children:
+            self._split(run, end)
+            self._forget(run)
+        else:
+            del run.blocks[end - run.start :]
+            run.end = end
+        return numbers
+
+    def _forget(self, run: PrefixRun) -> None:
+        """Forget the blocks of an idle run; its node goes with the last of those below it."""
+        run.rank = None
+        run.blocks = []
+        self._idle_runs -= 1
+        while run.keys and not run.children and not _is_kept(run):
+            parent = run.parent
+            assert parent is not None
+            del parent.children[run.first_key]
+            run = parent
+
+
+def _is_kept(run: PrefixRun) -> bool:
+    """Return whether the blocks of a run are here, held or idle."""
+    return run.holders > 0 or run.rank is not None
+
+
+def _covers(private: list[tuple[int, int]], place: int) -> bool:
+    return any(start <= place < end for start, end in private)

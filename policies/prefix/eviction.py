@@ -68,12 +68,17 @@ class EvictionRank:
         self._rank = EVICTION_ORDERS.build(order).rank
         self._now = 0
 
-    def tick(self) -> int:
-        """Return the next moment."""
-        self._now += 1
-        return self._now
+    def tick(self, moments: int = 1) -> int:
+        """Return the next moment; so many pass."""
+        first = self._now + 1
+        self._now += moments
+        return first
 
-    def of(self, uses: int, born: int) -> tuple[float, int]:
-        """Return the rank of what becomes idle now; the smallest is evicted first."""
-        self._now = now = self._now + 1
+    def of(self, uses: int, born: int, moments: int = 1) -> tuple[float, int]:
+        """Return the rank of what becomes idle now, while so many moments pass."""
+        now = self.tick(moments)
+        return self.at(uses, born, now)
+
+    def at(self, uses: int, born: int, now: int) -> tuple[float, int]:
+        """Return the rank of what became idle at a moment; the smallest is evicted first."""
         return self._rank(uses, born, now), now

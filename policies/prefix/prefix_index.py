@@ -1,16 +1,20 @@
 """What a paged memory needs of an index of shared prompt blocks, and how one is built."""
 
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from policies.config import PolicyConfig
+from policies.prefix.prefix_run import PrefixRun
 from policies.sequence import Sequence
 
 
 class PrefixIndex(Protocol):
     """Knows which blocks hold which prefix, which sequences hold them, and which go first.
 
-    A sequence holds the leading ``keyed_blocks`` of its block table through the index. Blocks that
-    no sequence holds are *idle*: they can be found until their room is needed.
+    The leading ``keyed_blocks`` of a sequence's block table are those that the index has seen. A
+    sequence holds runs of them through the index. Blocks that no sequence holds are *idle*: they
+    can be found until their room is needed. The index counts blocks. They get numbers when a table
+    needs them.
     """
 
     idle_blocks: int
@@ -19,26 +23,29 @@ class PrefixIndex(Protocol):
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
 
-    def hold(self, seq: Sequence, limit: int) -> list[int]:
-        """Hold what ``find`` finds; return the blocks, in the order of positions."""
+    def hold(self, seq: Sequence, limit: int) -> None:
+        """Hold what ``find`` finds."""
 
     def held(self, seq: Sequence) -> int:
         """Return how many leading blocks ``share`` would share."""
 
-    def share(self, seq: Sequence, child: Sequence) -> list[int]:
-        """Let ``child`` hold what ``seq`` holds through the index; return the blocks."""
+    def share(self, seq: Sequence, child: Sequence) -> None:
+        """Let ``child`` hold what ``seq`` holds through the index."""
 
     def insert(self, seq: Sequence, blocks: int) -> None:
-        """The first ``blocks`` of the sequence's table are (being) filled with its prompt."""
+        """The first ``blocks`` of the sequence are (being) filled with its prompt."""
 
-    def release(self, seq: Sequence) -> list[int]:
-        """Let go of what the sequence holds; returns the rest of its table, its own alone."""
+    def release(self, seq: Sequence) -> tuple[int, list[int]]:
+        """Let go; return how many blocks the sequence held, and the numbers of its others."""
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks and return them."""
+        """Forget so many idle blocks; return those with numbers."""
 
-    def keyed(self, seq: Sequence) -> set[int]:
-        """Return the blocks that the sequence holds through the index."""
+    def runs(self, seq: Sequence) -> Iterator[PrefixRun]:
+        """Yield the runs that the sequence holds, the last first."""
+
+    def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
+        """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
 
 
 def build_index(config: PolicyConfig) -> PrefixIndex | None:

@@ -1,28 +1,55 @@
-"""A run of blocks that prompts share: a node of the prefix tree."""
+"""A run of blocks that prompts share: a node of a prefix tree."""
 
 from dataclasses import dataclass, field
+
+from policies.block_keys import Keys
 
 
 @dataclass(slots=True, eq=False)
 class PrefixRun:
-    """A run of blocks: places ``start .. start + len(blocks) - 1`` of every prompt through it.
+    """A run of blocks: places ``start`` to ``end`` - 1 of every prompt through it.
 
-    ``keys`` name the units (``key_blocks`` blocks each) that the run touches, from the one of its
-    first block on. ``rank`` is its place in the order of eviction, None while it has holders.
+    ``keys`` are those of a prompt through it, ``key_blocks`` blocks each, from the prompt's
+    beginning: as keys are chained, all such prompts have them alike up to ``end``. An unnamed run
+    (``keys`` empty) belongs to one prompt. ``rank`` is its place in the order of eviction, None
+    while it has holders.
     """
 
-    keys: list[int]
+    keys: Keys
     key_blocks: int
     start: int
-    blocks: list[int]
+    end: int
     parent: "PrefixRun | None"
     born: int
+    blocks: list[int] = field(default_factory=list)
+    """Numbers of the blocks from the first on, as far as a table needed them."""
     children: "dict[int, PrefixRun]" = field(default_factory=dict)
     holders: int = 0
     uses: int = 0
     rank: tuple[float, int] | None = None
 
     @property
-    def end(self) -> int:
-        """The place after the last block."""
-        return self.start + len(self.blocks)
+    def size(self) -> int:
+        """The number of blocks."""
+        return self.end - self.start
+
+    @property
+    def first_key(self) -> int:
+        """The key of the unit that the first block lies in."""
+        return self.keys[self.start // self.key_blocks]
+
+    def reach(self, keys: Keys) -> int:
+        """Return the place up to which a prompt shares the blocks; it shares the first."""
+        size = self.key_blocks
+        units = min(-(-self.end // size), len(keys))
+        own = self.keys
+        if own[units - 1] != keys[units - 1]:
+            agree, differ = self.start // size + 1, units - 1  # the last unit is known to differ
+            while agree < differ:
+                middle = (agree + differ) // 2
+                if own[middle] == keys[middle]:
+                    agree = middle + 1
+                else:
+                    differ = middle
+            units = agree
+        return min(units * size, self.end)

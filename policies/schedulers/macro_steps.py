@@ -8,7 +8,7 @@ from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory
 from policies.schedulers.preemption import PreemptiveScheduler
-from policies.schedulers.queueing import ArrivalOrder, has_stable_head
+from policies.schedulers.queueing import ArrivalOrder, has_stable_head, order_of
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
@@ -23,7 +23,7 @@ class MacroSteps(PreemptiveScheduler):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self._bounded = config.queue_limit is not None
-        self._in_order = type(self._waiting) is ArrivalOrder
+        self._in_order = type(order_of(self._waiting)) is ArrivalOrder
         self._head_may_change = not has_stable_head(self._waiting)
         self._head_changed = False
         self._decodes_only = Batch((), self._decodes)

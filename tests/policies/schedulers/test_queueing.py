@@ -1,148 +1,15 @@
-"""The orders of the waiting queue, one by one, and what admission refuses or gives up."""
+"""Which orders have a stable head, and what admission refuses or gives up."""
 
 import pytest
 
-from policies.config import PolicyConfig, QueueOrder
+from policies.config import PolicyConfig
 from policies.kv.paged import PagedKV
 from policies.protocols import Refusal
-from policies.schedulers.queueing import (
-    SCANNED_HEADS,
-    AdmissionQueue,
-    FairShare,
-    LongestPrefixFirst,
-    WaitingQueue,
-    has_stable_head,
-    queue_in_order,
-)
+from policies.schedulers.fair_share import FairShare
+from policies.schedulers.queueing import AdmissionQueue, has_stable_head, queue_in_order
 from policies.sequence import Sequence
 from tests.support.scheduler_steps import sequence
-
-ORDERS: list[QueueOrder] = ["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
-
-
-def queue_of(order: QueueOrder) -> WaitingQueue:
-    config = PolicyConfig(queue_order=order)
-    return queue_in_order(PagedKV(config), config)
-
-
-def pushed(queue: WaitingQueue, *seqs: Sequence) -> WaitingQueue:
-    """Push sequences, numbered in this order unless they have a number."""
-    for number, seq in enumerate(seqs, 1):
-        seq.arrival_number = seq.arrival_number or number
-        queue.push(seq)
-    return queue
-
-
-def popped(queue: WaitingQueue) -> str:
-    """Pop all, each equal to the head before it."""
-    names = []
-    while queue.size:
-        head = queue.head()
-        assert queue.pop() is head
-        assert head is not None
-        names.append(head.request_id)
-    assert queue.head() is None
-    return "".join(names)
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ("fcfs", "abcd"),
-        ("sjf", "cadb"),  # 10, 12, 9, 10 tokens
-        ("priority", "bdac"),
-        ("edf", "dacb"),
-        ("longest-prefix", "abcd"),
-        ("fair", "abcd"),
-    ],
-)
-def test_the_order_and_its_ties(order: QueueOrder, expected: str) -> None:
-    seqs = [
-        sequence("a", 4, 9, estimated_tokens=6, priority=0, deadline_s=2.0),
-        sequence("b", 4, 2, estimated_tokens=8, priority=2),
-        sequence("c", 7, 2, priority=-1, deadline_s=2.0),
-        sequence("d", 4, 6, priority=2, deadline_s=1.0),
-    ]
-    queue = pushed(queue_of(order), *seqs)
-    assert queue.size == 4
-    assert {seq.request_id for seq in queue} == set("abcd")
-    assert popped(queue) == expected
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_preempted_sequence_keeps_the_place_of_its_arrival(order: QueueOrder) -> None:
-    queue = pushed(queue_of(order), *(sequence(name) for name in "abc"))
-    first, second = queue.pop(), queue.pop()
-    queue.push(second)
-    queue.push(first)
-    assert popped(queue) == "abc"
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_removed_sequence_waits_no_more(order: QueueOrder) -> None:
-    seqs = [sequence(name, prompt=9 - place) for place, name in enumerate("abcd")]
-    queue = pushed(queue_of(order), *seqs)
-    assert queue.remove("b") is seqs[1]
-    assert queue.remove("b") is None
-    assert queue.size == 3
-    assert popped(queue) == ("dca" if order == "sjf" else "acd")
-
-
-def test_service_costs_the_prompt_once_and_each_output_token_twice() -> None:
-    """a has had 10 + 2 * 5 = 20; b comes before its second request below that, and not above."""
-    for prompt, following in ((19, "b"), (21, "a")):
-        queue = FairShare()
-        first, other = sequence("a1", 10, 5, tenant="a"), sequence("b1", prompt, tenant="b")
-        pushed(queue, first, other, sequence("a2", tenant="a"), sequence("b2", tenant="b"))
-        assert [queue.pop(), queue.pop()] == [first, other]
-        first.generated_tokens = 5
-        queue.served(first)
-        assert queue.pop().tenant == following
-
-
-def test_cached_prompt_tokens_cost_nothing() -> None:
-    queue = FairShare()
-    first, other = sequence("a1", 10, tenant="a"), sequence("b1", 5, tenant="b")
-    first.cached_tokens = 6
-    pushed(queue, first, other, sequence("a2", tenant="a"), sequence("b2", tenant="b"))
-    assert [queue.pop(), queue.pop()] == [first, other]
-    assert queue.pop().tenant == "a"
-
-
-def test_a_tenant_that_returns_is_lifted_to_the_least_of_those_that_wait() -> None:
-    queue = FairShare()
-    pushed(queue, *(sequence(f"a{i}", 10, tenant="a") for i in range(4)))
-    queue.pop()
-    queue.pop()
-    late = [sequence(f"b{i}", 10, tenant="b", arrival_s=9.0) for i in range(2)]
-    for number, seq in enumerate(late, 10):
-        seq.arrival_number = number
-        queue.push(seq)
-    assert [queue.pop().request_id for _ in range(4)] == ["a2", "b0", "a3", "b1"]
-
-
-def test_a_tenant_that_comes_to_an_empty_queue_is_lifted_to_the_one_that_left_last() -> None:
-    queue = FairShare()
-    pushed(queue, sequence("a1", 10, tenant="a"))
-    queue.pop()
-    pushed(queue, sequence("b1", 1, tenant="b"), sequence("a2", 1, tenant="a"))
-    assert popped(queue) == "b1a2"
-    assert queue.remove("a2") is None
-
-
-def test_the_longest_prefix_is_sought_among_the_first_few_only() -> None:
-    config = PolicyConfig(kv_tokens=64, block_tokens=4, prefix_cache=True)
-    memory = PagedKV(config)
-    cached = sequence("warm", 8, block_keys=[1, 2])
-    assert memory.reserve(cached, 8)
-    memory.commit(cached, 8)
-    for place, head in ((SCANNED_HEADS - 1, "hit"), (SCANNED_HEADS, "0")):
-        queue = LongestPrefixFirst(memory)
-        seqs = [sequence(str(i)) for i in range(place)]
-        pushed(queue, *seqs, sequence("hit", 8, block_keys=[1, 3]))
-        found = queue.head()
-        assert found is not None
-        assert found.request_id == head
+from tests.support.waiting_queues import ORDERS, popped, queue_of
 
 
 def test_only_shipped_orders_that_cannot_change_have_a_stable_head() -> None:

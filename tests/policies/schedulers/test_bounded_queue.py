@@ -1,0 +1,73 @@
+"""A queue with a limit gives up the newest, whatever the order; whole runs are those of lists."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.config import PolicyConfig
+from policies.registry import MEMORIES
+from policies.schedulers.bounded_queue import BoundedQueue
+from policies.schedulers.prefill_first import PrefillFirst
+from policies.schedulers.queueing import WaitingQueue
+from policies.schedulers.registry import SCHEDULERS
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from tests.support.random_runs import STEP_TIME, policies, workloads
+from tests.support.reference_queue import ReferenceAdmission, ReferenceQueue
+from tests.support.scheduler_steps import sequence
+from workloads.request import Request
+
+
+def run(config: PolicyConfig, requests: list[Request], reference: bool) -> Run:
+    """Run shipped policies, or the same ones over plain lists."""
+    scheduler = SCHEDULERS[config.batching]
+    if reference:
+
+        class Plain(ReferenceAdmission, scheduler):  # type: ignore[misc, valid-type]
+            def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+                return ReferenceQueue(config.queue_order, self.memory)
+
+        scheduler = Plain
+    memory = MEMORIES.build(config.kv, config)
+    return simulate(requests, scheduler(memory, config), STEP_TIME)
+
+
+@pytest.mark.parametrize("batching", ["static", "continuous", "prefill-first", "chunked"])
+@given(data=st.data(), requests=workloads(), limit=st.sampled_from([None, 0, 2, 6]))
+def test_whole_runs_are_those_of_plain_lists(
+    batching: str, data: st.DataObject, requests: list[Request], limit: int | None
+) -> None:
+    config = replace(data.draw(policies(batching)), queue_limit=limit)
+    fast, slow = (run(config, requests, reference) for reference in (False, True))
+    pd.testing.assert_frame_equal(fast.requests, slow.requests, check_exact=True)
+    assert fast.pauses.equals(slow.pauses)
+
+
+def test_an_order_without_discard_is_bounded_too() -> None:
+    class Own(PrefillFirst):
+        def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+            return ReferenceQueue("fcfs")
+
+    config = PolicyConfig(queue_limit=1)
+    scheduler = Own(MEMORIES.build("paged", config), config)
+    for name in "abc":
+        scheduler.add(sequence(name))
+    assert scheduler.enforce_limit()
+    assert [seq.request_id for seq, _ in scheduler.dropped] == ["b", "c"]
+
+
+def test_the_newest_that_has_not_run_goes_first() -> None:
+    queue = BoundedQueue(ReferenceQueue("fcfs"))
+    seqs = [sequence(name) for name in "abcd"]
+    for number, seq in enumerate(seqs):
+        seq.arrival_number = number
+        seq.preemptions = number == 3
+        queue.push(seq)
+    assert queue.pop() is seqs[0]
+    assert queue.pop_newest() is seqs[2]
+    assert queue.remove("b") is seqs[1]
+    assert queue.pop_newest() is None
+    assert list(queue) == [seqs[3]]

@@ -1,0 +1,144 @@
+"""The orders of the waiting queue, one by one."""
+
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from policies.config import PolicyConfig, QueueOrder
+from policies.kv.paged import PagedKV
+from policies.schedulers.queueing import queue_in_order
+from policies.sequence import Sequence
+from tests.support.reference_queue import ReferenceQueue
+from tests.support.scheduler_steps import sequence
+from tests.support.waiting_queues import ORDERS, popped, pushed, queue_of
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("fcfs", "abcd"),
+        ("sjf", "cadb"),  # 10, 12, 9, 10 tokens
+        ("priority", "bdac"),
+        ("edf", "dacb"),
+        ("longest-prefix", "abcd"),
+        ("fair", "abcd"),
+    ],
+)
+def test_the_order_and_its_ties(order: QueueOrder, expected: str) -> None:
+    seqs = [
+        sequence("a", 4, 9, estimated_tokens=6, priority=0, deadline_s=2.0),
+        sequence("b", 4, 2, estimated_tokens=8, priority=2),
+        sequence("c", 7, 2, priority=-1, deadline_s=2.0),
+        sequence("d", 4, 6, priority=2, deadline_s=1.0),
+    ]
+    queue = pushed(queue_of(order), *seqs)
+    assert queue.size == 4
+    assert {seq.request_id for seq in queue} == set("abcd")
+    assert popped(queue) == expected
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_preempted_sequence_keeps_the_place_of_its_arrival(order: QueueOrder) -> None:
+    queue = pushed(queue_of(order), *(sequence(name) for name in "abc"))
+    first, second = queue.pop(), queue.pop()
+    queue.push(second)
+    queue.push(first)
+    assert popped(queue) == "abc"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_removed_sequence_waits_no_more(order: QueueOrder) -> None:
+    seqs = [sequence(name, prompt=9 - place) for place, name in enumerate("abcd")]
+    queue = pushed(queue_of(order), *seqs)
+    assert queue.remove("b") is seqs[1]
+    assert queue.remove("b") is None
+    assert queue.size == 3
+    assert popped(queue) == ("dca" if order == "sjf" else "acd")
+
+
+class Twins(RuleBasedStateMachine):
+    """Every call goes to a shipped queue and to a plain list."""
+
+    order: QueueOrder = "fcfs"
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = PagedKV(PolicyConfig(kv_tokens=400, block_tokens=4, prefix_cache=True))
+        for family in range(3):
+            warm = sequence("warm", 4 * family + 4, block_keys=[10 * family + j for j in range(3)])
+            assert memory.reserve(warm, warm.prompt_tokens)
+            memory.commit(warm, warm.prompt_tokens)
+        config = PolicyConfig(queue_order=self.order)
+        self.queues = (queue_in_order(memory, config), ReferenceQueue(self.order, memory))
+        self.popped: list[Sequence] = []
+        self.made = 0
+
+    @rule(
+        prompt=st.integers(1, 12),
+        output=st.integers(1, 4),
+        priority=st.integers(0, 2),
+        tenant=st.sampled_from(["a", "b", "c", None]),
+        deadline_s=st.sampled_from([1.0, 2.0, inf]),
+    )
+    def arrive(
+        self, prompt: int, output: int, priority: int, tenant: str | None, deadline_s: float
+    ) -> None:
+        self.made += 1
+        keys = [10 * priority + j for j in range(prompt // 4)]
+        seq = Sequence(f"{self.made}", 0.0, prompt, output, keys, priority, tenant=tenant)
+        seq.deadline_s, seq.arrival_number = deadline_s, self.made
+        for queue in self.queues:
+            queue.push(seq)
+
+    @precondition(lambda self: self.queues[0].size)
+    @rule()
+    def pop(self) -> None:
+        first, second = (queue.pop() for queue in self.queues)
+        assert first is second
+        self.popped.append(first)
+
+    @precondition(lambda self: self.popped)
+    @rule(data=st.data(), tokens=st.integers(1, 9))
+    def end(self, data: st.DataObject, tokens: int) -> None:
+        seq = data.draw(st.sampled_from(self.popped))
+        self.popped.remove(seq)
+        seq.generated_tokens = tokens
+        for queue in self.queues:
+            queue.served(seq)
+
+    @precondition(lambda self: self.popped)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.popped))
+        self.popped.remove(seq)
+        seq.preemptions += 1
+        for queue in self.queues:
+            queue.push(seq)
+
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        name = str(data.draw(st.integers(1, self.made + 1)))
+        assert self.queues[0].remove(name) is self.queues[1].remove(name)
+
+    @invariant()
+    def both_are_alike(self) -> None:
+        fast, slow = self.queues
+        assert fast.size == slow.size
+        assert fast.head() is slow.head()
+        assert set(fast) == set(slow)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_decides_as_a_plain_list(order: QueueOrder) -> None:
+    machine: Any = type(f"Twins_{order}", (Twins,), {"order": order})
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=60))
