@@ -14,6 +14,7 @@ from hypothesis.stateful import (
 )
 
 from policies.prefix.block_hashes import BlockHashes
+from policies.prefix.prefix_index import PrefixIndex
 from policies.sequence import Sequence
 from tests.support.reference_index import ReferenceIndex
 
@@ -28,7 +29,10 @@ class Twins(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.indexes = (BlockHashes(self.eviction), ReferenceIndex(self.eviction))
+        self.indexes: tuple[PrefixIndex, PrefixIndex] = (
+            BlockHashes(self.eviction),
+            ReferenceIndex(self.eviction),
+        )
         self.pairs: list[tuple[Sequence, Sequence]] = []
         self.made = 0
 
