@@ -32,7 +32,8 @@ class PrefixKeys:
     As ids are chained, one id names all blocks within it: where the trace's block is a multiple of
     the memory's (512 against 16), the ids are the keys. Two prompts that part inside a trace's
     block then share nothing of it. Elsewhere each block gets a key from the id that it ends in.
-    Blocks past the last id belong to one request and have no key.
+    Blocks past the last id belong to one request and have no key. Ids of the answer go on where
+    those of the prompt end.
     """
 
     def __init__(self, block_tokens: int) -> None:
@@ -41,11 +42,15 @@ class PrefixKeys:
     def of(self, request: Request) -> tuple[Keys, int]:
         """Return (chained keys of the leading blocks, blocks per key); prompts may end unnamed."""
         ids, id_tokens, size = request.prefix_block_ids, request.block_tokens, self.block_tokens
+        named_tokens = request.prompt_tokens
+        if request.answer_block_ids:
+            ids += request.answer_block_ids
+            named_tokens += request.output_tokens
         if not ids or not id_tokens:
             return (), 1
         if id_tokens % size == 0:
             return ids, id_tokens // size
-        blocks = min(request.prompt_tokens, len(ids) * id_tokens) // size
+        blocks = min(named_tokens, len(ids) * id_tokens) // size
         ends = (size * (j + 1) - 1 for j in range(blocks))
         return [ids[end // id_tokens] << _BLOCK_INDEX_BITS | end // size for end in ends], 1
 

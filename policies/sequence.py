@@ -55,6 +55,8 @@ class Sequence:
     key_blocks: int = 1
     number: int = 0
     """Row of the request in a run; the scheduler's order of arrival is its own."""
+    names_answer: bool = False
+    """Whether ``block_keys`` goes on into the answer, for prompts that repeat it."""
     samples: int = 1
     """Answers to the same prompt; each is a sequence of its own once the prompt is computed."""
     tenant: str | None = None

@@ -120,7 +120,7 @@ def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request
         if not full_blocks <= len(request.prefix_block_ids) <= started:
             unfit += 1
             ids = request.prefix_block_ids[:started]
-            requests[index] = replace(request, prefix_block_ids=ids)
+            requests[index] = replace(request, prefix_block_ids=ids, answer_block_ids=())
     if unfit:
         notes.append(f"{counted(unfit, 'row')} whose ids do not fit the prompt: extra ids cut")
     return requests

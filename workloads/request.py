@@ -19,6 +19,9 @@ class Request:
     block of ``block_tokens`` tokens, so equal ids mean equal prefixes. There is one per started
     block (``ceil``) or one per full block (``floor``); tokens past the last id belong to this
     request alone.
+
+    ``answer_block_ids`` go on where there is one id per full block: they name the blocks that end
+    in the answer, for later prompts that repeat it.
     """
 
     request_id: str
@@ -43,6 +46,7 @@ class Request:
     """The declared or predicted length; schedulers by length read this, never the true one."""
     ttft_slo_s: float | None = None
     """When the first token is due, after the arrival."""
+    answer_block_ids: tuple[int, ...] = ()
     status: RequestStatus = "ok"
     modal: Mapping[str, int] | None = None
     source_line: int | None = None

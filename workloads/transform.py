@@ -146,7 +146,13 @@ def _scaled_output(request: Request, factor: Fraction) -> Request:
     reasoning = request.reasoning_tokens
     if reasoning is not None:
         reasoning = min(output_tokens, round(reasoning * factor))
-    return replace(request, output_tokens=output_tokens, reasoning_tokens=reasoning)
+    ids = request.answer_block_ids if output_tokens == request.output_tokens else ()
+    return replace(
+        request,
+        output_tokens=output_tokens,
+        reasoning_tokens=reasoning,
+        answer_block_ids=ids,
+    )
 
 
 def _scaled_prompt(request: Request, factor: Fraction, prefixes: "ScaledPrefixes") -> Request:
@@ -161,6 +167,7 @@ def _scaled_prompt(request: Request, factor: Fraction, prefixes: "ScaledPrefixes
         prompt_tokens=prompt_tokens,
         shared_prefix_tokens=shared,
         prefix_block_ids=prefixes.ids(request, prompt_tokens),
+        answer_block_ids=(),
         block_tokens=block_tokens,
     )
 

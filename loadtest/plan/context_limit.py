@@ -60,5 +60,6 @@ def _clipped(request: Request, limit: int) -> Request:
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         prefix_block_ids=request.prefix_block_ids[:blocks],
+        answer_block_ids=(),
         shared_prefix_tokens=None if shared is None else min(shared, prompt_tokens),
     )

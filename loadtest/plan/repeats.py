@@ -17,7 +17,7 @@ class Repeats:
     """The requests of the later rounds of a trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self._blocks = 1 + max((max(r.prefix_block_ids, default=-1) for r in trace), default=-1)
+        self._blocks = 1 + max((max(_ids(request), default=-1) for request in trace), default=-1)
 
     def again(self, request: Request, number: int, later_s: float = 0.0) -> Request:
         """Return a request in round ``number`` (0 is the trace itself), ``later_s`` later."""
@@ -27,10 +27,18 @@ class Repeats:
             request,
             request_id=f"{request.request_id}+{number}",
             arrival_s=request.arrival_s + later_s,
-            prefix_block_ids=tuple(b + number * self._blocks for b in request.prefix_block_ids),
+            prefix_block_ids=self._later(request.prefix_block_ids, number),
+            answer_block_ids=self._later(request.answer_block_ids, number),
             parent_id=request.parent_id and f"{request.parent_id}+{number}",
             session_id=request.session_id and f"{request.session_id}+{number}",
         )
+
+    def _later(self, ids: tuple[int, ...], number: int) -> tuple[int, ...]:
+        return tuple(block_id + number * self._blocks for block_id in ids)
+
+
+def _ids(request: Request) -> tuple[int, ...]:
+    return request.prefix_block_ids + request.answer_block_ids
 
 
 def looped(trace: Trace, times: int) -> Trace:

@@ -95,6 +95,7 @@ def as_sequence(
     seq.priority, seq.tenant, seq.samples = request.priority, request.tenant, request.samples
     if keys is not None:
         seq.block_keys, seq.key_blocks = keys.of(request)
+        seq.names_answer = bool(request.answer_block_ids)
     if request.estimated_output_tokens is not None:
         seq.estimated_tokens = request.estimated_output_tokens
     if request.ttft_slo_s is not None:

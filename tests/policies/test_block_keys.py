@@ -33,6 +33,18 @@ def test_ids_name_every_block_that_lies_within_them(block_tokens: int, named: in
     assert [key is None for key in found] == [False] * named + [True] * (len(found) - named)
 
 
+@pytest.mark.parametrize("block_tokens", [2, 4, 8])
+def test_a_prompt_that_repeats_an_answer_has_the_keys_of_the_answer(block_tokens: int) -> None:
+    keys = PrefixKeys(block_tokens)
+    asked = Request("a", 0.0, 9, 12, (1, 2), 4, answer_block_ids=(3, 4, 5))
+    after = Request("b", 0.0, 24, 1, (1, 2, 3, 4, 5, 6), 4)
+    named, again = as_sequence(asked, 0.0, keys), as_sequence(after, 0.0, keys)
+    assert named.names_answer
+    assert not again.names_answer
+    for place in range(20 // block_tokens):
+        assert named.key_of_block(place) == again.key_of_block(place) is not None
+
+
 def block_keys(keys: PrefixKeys, asked: Request) -> list[BlockKey | None]:
     seq = as_sequence(asked, 0.0, keys)
     return [seq.key_of_block(place) for place in range(seq.prompt_tokens // keys.block_tokens)]

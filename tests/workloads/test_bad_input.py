@@ -106,6 +106,26 @@ NATIVE = [
         native(prefix_block_ids=[1]),
         "1: field 'block_tokens': missing beside prefix_block_ids (null)",
     ),
+    (
+        native(answer_block_ids=[1]),
+        "1: field 'block_tokens': missing beside answer_block_ids (null)",
+    ),
+    (
+        native(prompt_tokens=9, answer_block_ids=[1], block_tokens=4),
+        "1: field 'answer_block_ids': wants prefix_block_ids of the 2 full blocks of the prompt "
+        "([1])",
+    ),
+    (
+        native(
+            prompt_tokens=5,
+            output_tokens=4,
+            prefix_block_ids=[1],
+            answer_block_ids=[2, 3],
+            block_tokens=4,
+        ),
+        "1: field 'answer_block_ids': at most 1, one for each full block that ends in the answer "
+        "([2, 3])",
+    ),
     (native(request_id="a") * 2, "2: field 'request_id': duplicate (\"a\")"),
     (native(parent_id="b"), "1: field 'parent_id': unknown (\"b\")"),
     (native(request_id="a", parent_id="a"), "1: field 'parent_id': cyclic (\"a\")"),

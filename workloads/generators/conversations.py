@@ -1,7 +1,7 @@
 """Conversations whose prompts grow: chats of several turns, and agents that call tools."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from math import log
 
@@ -94,8 +94,9 @@ def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
     """Generate the trace of a specification; the same seed gives the same trace.
 
     A turn has its conversation as ``session_id``, the turn before as ``parent_id`` and the pause
-    since as ``delay_s``. There is one id per full block of a prompt. Each distribution has its own
-    random stream. Raises TraceError for a negative seed.
+    since as ``delay_s``. There is one id per full block of a prompt, and of an answer that the next
+    turn repeats. Each distribution has its own random stream. Raises TraceError for a negative
+    seed.
     """
     streams = iter(random_streams(seed, 6))
     starts_s = arrival_times_s(spec.arrivals, spec.conversations, next(streams))
@@ -122,26 +123,30 @@ def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
 def _conversation(
     number: int, start_s: float, steps: Iterator[tuple[int, int, float]], contexts: "_Contexts"
 ) -> Iterator[Request]:
-    arrival_s, parent_id = start_s, None
+    arrival_s = start_s
+    before: Request | None = None
     contexts.begin()
     for turn, (added, drawn_output, pause_s) in enumerate(steps):
         if turn:
             arrival_s = round(arrival_s + pause_s, 6)
         prompt_tokens, output_tokens = contexts.extend(added, drawn_output)
-        request_id = f"{SOURCE}:{number}.{turn}"
-        yield Request(
-            request_id,
+        asked = Request(
+            f"{SOURCE}:{number}.{turn}",
             arrival_s,
             prompt_tokens,
             output_tokens,
             contexts.block_ids(),
             contexts.block_tokens,
             session_id=f"{SOURCE}:{number}",
-            parent_id=parent_id,
+            parent_id=before.request_id if before is not None else None,
             turn=turn,
             delay_s=pause_s if turn else None,
         )
-        parent_id = request_id
+        if before is not None:
+            yield contexts.answered(before)
+        before = asked
+    if before is not None:
+        yield before
 
 
 class _Contexts:
@@ -159,6 +164,7 @@ class _Contexts:
     def begin(self) -> None:
         """Start with an empty prompt, before the first turn."""
         self._prompt_tokens = self._answered_tokens = 0
+        self._compacted = False
         self._ids = list(self._head_ids)
 
     def extend(self, added: int, output: int) -> tuple[int, int]:
@@ -166,7 +172,8 @@ class _Contexts:
         prompt = self._answered_tokens + added
         if self._limit is not None:
             output = min(output, self._limit - self._head_tokens - 1)
-            if prompt + output > self._limit:
+            self._compacted = prompt + output > self._limit
+            if self._compacted:
                 self._ids = list(self._head_ids)
                 prompt = min(self._limit - output, self._compacted_tokens + added)
         self._prompt_tokens, self._answered_tokens = prompt, prompt + output
@@ -177,3 +184,11 @@ class _Contexts:
         blocks = self._prompt_tokens // self.block_tokens
         self._ids.extend(islice(self._unique_ids, max(0, blocks - len(self._ids))))
         return tuple(self._ids[:blocks])
+
+    def answered(self, before: Request) -> Request:
+        """Return the turn before with the ids of its answer, where the present prompt has them."""
+        if self._compacted:
+            return before
+        first, end = before.prompt_tokens, before.total_tokens
+        ids = self._ids[first // self.block_tokens : end // self.block_tokens]
+        return replace(before, answer_block_ids=tuple(ids))

@@ -27,6 +27,7 @@ _FIELDS: dict[str, check.Check] = {
     "prompt_tokens": check.integer(0),
     "output_tokens": check.integer(0),
     "prefix_block_ids": check.integer_list,
+    "answer_block_ids": check.integer_list,
     "block_tokens": check.integer(1),
     "session_id": check.text,
     "parent_id": check.text,
@@ -135,3 +136,19 @@ def _check_together(fields: dict[str, Any]) -> None:
         raise RowError("output_tokens", "0 only where status is failed", 0)
     if fields.get("prefix_block_ids") and "block_tokens" not in fields:
         raise RowError("block_tokens", "missing beside prefix_block_ids", None)
+    if answered := fields.get("answer_block_ids"):
+        _check_answer(fields, len(answered))
+
+
+def _check_answer(fields: dict[str, Any], answered: int) -> None:
+    """Demand that ids of the answer follow those of all full blocks of the prompt."""
+    size, prompt = fields.get("block_tokens"), fields["prompt_tokens"]
+    if size is None:
+        raise RowError("block_tokens", "missing beside answer_block_ids", None)
+    if len(fields.get("prefix_block_ids", ())) != prompt // size:
+        wanted = f"wants prefix_block_ids of the {prompt // size} full blocks of the prompt"
+        raise RowError("answer_block_ids", wanted, list(fields["answer_block_ids"]))
+    most = (prompt + fields["output_tokens"]) // size - prompt // size
+    if answered > most:
+        many = f"at most {most}, one for each full block that ends in the answer"
+        raise RowError("answer_block_ids", many, list(fields["answer_block_ids"]))

@@ -123,4 +123,9 @@ def _reblocked(request: Request, factor: int) -> Request:
     coarse = ids[factor - 1 :: factor]
     if len(ids) % factor:
         coarse = (*coarse, ids[-1])
-    return replace(request, prefix_block_ids=coarse, block_tokens=factor * block_tokens)
+    return replace(
+        request,
+        prefix_block_ids=coarse,
+        answer_block_ids=(),
+        block_tokens=factor * block_tokens,
+    )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.plan.repeats import looped
+from loadtest.plan.repeats import Repeats, looped
 from tests.support.mock_load import GAPS_MS, paired_trace
 from workloads.errors import LoadTestError
 from workloads.request import Request
@@ -33,3 +33,16 @@ def test_requests_that_all_come_at_once_cannot_be_looped() -> None:
     trace = Trace((Request("a", 0.0, 1, 1), Request("b", 0.0, 1, 1)), "ties.jsonl")
     with pytest.raises(LoadTestError, match=r"--loop 2: all requests of ties.jsonl arrive at once"):
         looped(trace, 2)
+
+
+def test_answers_of_a_later_round_have_the_ids_that_its_prompts_repeat() -> None:
+    trace = Trace(
+        (
+            Request("a", 0.0, 8, 8, (1, 2), 4, answer_block_ids=(3, 9)),
+            Request("b", 1.0, 17, 1, (1, 2, 3, 9), 4),
+        ),
+        "made",
+    )
+    asked, after = (Repeats(trace).again(request, 1) for request in trace)
+    assert asked.prefix_block_ids + asked.answer_block_ids == after.prefix_block_ids
+    assert not set(after.prefix_block_ids) & {1, 2, 3, 9}

@@ -56,6 +56,7 @@ def test_a_short_story() -> None:
         (0, 1, 2, 3, 4, 5, 6),
     ]
     assert [r.prefix_block_ids[:3] for r in second] == [(0, 1, 7)] * 3
+    assert [r.answer_block_ids for r in first] == [(3,), (5,), ()]  # 4 ends in the fresh tokens
     assert [r.request_id for r in first] == ["generated:1.0", "generated:1.1", "generated:1.2"]
     assert [r.parent_id for r in first] == [None, "generated:1.0", "generated:1.1"]
     assert [r.turn for r in first] == [0, 1, 2]
@@ -94,6 +95,10 @@ def test_no_turn_passes_the_limit_and_every_prompt_extends_the_one_before(
             shared = 0
             for left, right in zip(before.prefix_block_ids, after.prefix_block_ids, strict=False):
                 shared += left == right
+            ids = before.prefix_block_ids + before.answer_block_ids
+            if before.answer_block_ids:
+                assert ids == after.prefix_block_ids[: len(ids)]
+                assert len(ids) == before.total_tokens // block
             if after.prompt_tokens > before.total_tokens:
                 assert shared in (before.prompt_tokens // block, head // block)
             else:
