@@ -42,7 +42,8 @@ def next_chunk(seq: Sequence, limit: int) -> ScheduledSequence:
 class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 
-    An entry of one row is a decode, whatever its sequence is doing; any other is a prefill chunk.
+    An entry of one row is a decode, whatever its sequence is doing, any other is a prefill chunk;
+    with ``Batch.one_row_prefills``, one row of a prompt is a prefill chunk too.
     """
 
     decode_sequences: int
@@ -88,7 +89,8 @@ class Batch:
     """
 
     __slots__ = (
-        "chunks", "drafted", "emitted", "lockstep", "preempted", "resumed", "swapped_tokens"
+        "chunks", "drafted", "emitted", "lockstep", "one_row_prefills", "preempted", "resumed",
+        "swapped_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +103,8 @@ class Batch:
         self.swapped_tokens = 0
         self.drafted = 0
         self.emitted: Listed[int] = ()
+        self.one_row_prefills = False
+        """Whether one row of a prompt is a prefill chunk, and not a decode."""
 
     @property
     def entries(self) -> list[ScheduledSequence]:
@@ -125,7 +129,7 @@ class Batch:
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
             rows = tokens + padding
-            if rows == 1:
+            if rows == 1 and not (tokens and self.one_row_prefills):
                 decodes += 1
                 context += start + 1
                 growing += tokens
@@ -138,7 +142,8 @@ class Batch:
     def decode_contexts(self) -> tuple[int, ...]:
         """Return the positions that each decode attends to, its own too; growing ones first."""
         members = [seq.computed_tokens + 1 for seq in self.lockstep or ()]
-        ones = [entry for entry in self.chunks if entry.rows == 1]
+        prefills = self.one_row_prefills
+        ones = [e for e in self.chunks if e.rows == 1 and not (e.tokens and prefills)]
         ones.sort(key=lambda entry: -entry.tokens)
         return (*members, *(entry.start + 1 for entry in ones))
 
@@ -146,6 +151,8 @@ class Batch:
         """Return the most positions that a growing decode attends to, its own too; 0 for none."""
         group = self.lockstep
         longest = group.longest_tokens() + 1 if group is not None and group.size else 0
+        if self.one_row_prefills:
+            return longest
         for _, start, tokens, _, padding in self.chunks:
             if tokens == 1 and not padding and start >= longest:
                 longest = start + 1

@@ -1,7 +1,7 @@
 """The settings of a server's policies, and the objects that they name."""
 
-import math
 from dataclasses import dataclass, fields
+from math import ceil, isfinite
 from typing import Literal, get_args, get_origin
 
 from policies.prefix.eviction import EVICTION_ORDERS
@@ -14,6 +14,11 @@ QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 Admission = Literal["prompt", "full"]
 Preemption = Literal["recompute", "swap"]
 Victim = Literal["newest", "lowest-priority", "least-progress"]
+PromptBlocks = Literal["whole", "chunk"]
+Rounding = Literal["up", "down"]
+BudgetCount = Literal["rows", "padded"]
+ChunkKind = Literal["decode", "prefill"]
+Waste = Literal["internal", "external"]
 
 LEAST = {
     **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
@@ -39,6 +44,8 @@ class PolicyConfig:
     """KV memory, which gives sequences their space."""
     reservation: Reservation = "max"
     """Length of the region that a sequence gets (contiguous)."""
+    rounding_waste: Waste = "internal"
+    """Waste that the allocator's rounding to powers of two counts as (contiguous)."""
     prefix_cache: bool = False
     """Share equal prompt blocks (paged)."""
     kv_tokens: int = 32_768
@@ -51,6 +58,12 @@ class PolicyConfig:
     """Sequences in a batch at most; the size of a static batch."""
     token_budget: int = 256
     """Rows of a step at most; ``static`` and ``insertion`` have none."""
+    budget_count: BudgetCount = "rows"
+    """What whole prompts count in the budget: their rows, or as padded to the longest of a step."""
+    padding: bool = True
+    """Pad prompts to the longest of their batch, and compute ended rows to its end (static)."""
+    one_row_chunk: ChunkKind = "decode"
+    """What one row of a prompt is to the step time: a decode, or a prefill chunk."""
     wait_limit_s: float = 0.1
     """How long a static batch waits to fill."""
     queue_limit: int | None = None
@@ -63,14 +76,24 @@ class PolicyConfig:
     """Order in which waiting requests are admitted."""
     admission: Admission = "prompt"
     """Memory that a request reserves when it is admitted, for its prompt or its full length."""
+    prompt_blocks: PromptBlocks = "whole"
+    """Blocks that a prompt takes at a time: of all of it, or of each chunk as it comes (paged)."""
     watermark: float = 0.0
     """Share of the memory that admission leaves free."""
+    watermark_rounding: Rounding = "up"
+    """Direction in which the watermark is rounded to whole blocks."""
+    watermark_alone: bool = True
+    """Keep the watermark free of a request that would run alone, too."""
     shed_ttft_s: float | None = None
     """TTFT after which a waiting request is given up; None: never."""
     preemption: Preemption = "recompute"
     """What happens to the keys and values of a preempted sequence."""
     victim: Victim = "newest"
     """Sequence that is preempted when memory runs out."""
+    admit_after_preemption: bool = False
+    """Admit waiting sequences even in a step that has preempted one."""
+    decode_needs_free_block: bool = False
+    """Preempt where a decode finds no free block, even if it needs none (paged)."""
     host_kv_tokens: int = 0
     """Host memory for what preemption swaps out, in tokens."""
     host_cache_tokens: int = 0
@@ -108,6 +131,11 @@ class PolicyConfig:
             )
         if self.host_cache_tokens and not self.prefix_cache:
             raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
+
+    def watermark_of(self, units: int) -> int:
+        """Return how many of the memory's ``units`` the watermark keeps free."""
+        kept = self.watermark * units
+        return ceil(kept) if self.watermark_rounding == "up" else int(kept)
 
     def _require_room(self) -> None:
         require(
@@ -150,7 +178,7 @@ def require(holds: bool, name: str, value: object, right: str) -> None:
 
 
 def _require_seconds(name: str, value: float) -> None:
-    holds = math.isfinite(value) and value >= 0
+    holds = isfinite(value) and value >= 0
     require(holds, name, value, "a finite number, at least 0")
 
 

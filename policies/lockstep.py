@@ -147,6 +147,13 @@ class Lockstep:
             return needed + sum(places[after - steps : after])
         return needed + sum(places[:after]) + sum(places[after - steps :])
 
+    def last_begins_block(self, steps: int) -> bool:
+        """Return whether position ``steps`` beyond the granted is the first of a block, of the
+        member that joined last."""
+        seq = next(reversed(self._members))
+        granted_tokens = seq.computed_tokens + self.granted_step - self.steps
+        return (granted_tokens + steps - 1) % self._block == 0
+
     def _take_stopped(self) -> list[Sequence]:
         taken = [seq for seq in self.stopped if seq.lockstep is self]
         self.stopped = []

@@ -133,6 +133,14 @@ class CachingMemory(Protocol):
         """Forget every prefix that no sequence holds: one of them was never computed."""
 
 
+@runtime_checkable
+class ChunkMemory(Protocol):
+    """A memory that can give a prompt its room chunk by chunk (``prompt_blocks: chunk``)."""
+
+    def extend(self, seq: Sequence, tokens: int) -> bool:
+        """Give a prompt in progress room for ``tokens`` positions in all; False without room."""
+
+
 class Scheduler(Protocol):
     """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.
 

@@ -2,11 +2,11 @@
 
 The three sizes are those that the paged-attention paper compares with (vLLM, SOSP 2023, section
 6.1): the longest that the model allows, the prompt and the next power of two of the output, and
-the prompt and the output as declared. A buddy allocator rounds each up to a power of two.
+the prompt and the output as declared. A buddy allocator rounds each up to a power of two; its
+rounding is internal waste, or external waste as in figure 2 of that paper.
 """
 
 from collections.abc import Iterable
-from math import ceil
 
 from policies.config import PolicyConfig
 from policies.kv.buddy import BuddyAllocator, power_of_two
@@ -28,13 +28,15 @@ class ContiguousKV:
         self.capacity_tokens = config.kv_tokens
         self._max_model_len = config.max_model_len
         self._reservation = config.reservation
-        self._watermark = ceil(config.watermark * config.kv_tokens)
+        self._rounding_is_external = config.rounding_waste == "external"
+        self._watermark = config.watermark_of(config.kv_tokens)
+        self._watermark_alone = self._watermark if config.watermark_alone else 0
         self._regions = BuddyAllocator(config.kv_tokens)
 
     def refusal(self, seq: Sequence) -> str | None:
         """Return why ``seq`` can never be held, even alone; None where it can."""
-        needed = self._region_for(seq)
-        if needed <= min(self._regions.largest, self.capacity_tokens - self._watermark):
+        needed = power_of_two(self._asked_for(seq))
+        if needed <= min(self._regions.largest, self.capacity_tokens - self._watermark_alone):
             return None
         return (
             f"needs a region of {needed} KV tokens (reserving {self._reservation}), the memory "
@@ -47,8 +49,10 @@ class ContiguousKV:
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Reserve the whole region; False, unchanged, without one."""
-        needed = self._region_for(seq)
-        if self._regions.free_slots - needed < self._watermark:
+        needed = power_of_two(self._asked_for(seq))
+        free = self._regions.free_slots
+        is_empty = free == self.capacity_tokens
+        if free - needed < (self._watermark_alone if is_empty else self._watermark):
             return False
         start = self._regions.allocate(needed)
         if start is None:
@@ -90,10 +94,16 @@ class ContiguousKV:
         """Return where the memory is, given all sequences that hold any of it."""
         holders = list(seqs)
         live = sum(seq.computed_tokens for seq in holders)
-        wasted = sum(max(0, seq.region_tokens - seq.final_kv_tokens) for seq in holders)
-        held = sum(seq.region_tokens for seq in holders)
         free, usable = self.free_tokens(), self._regions.largest_free()
         external = free - usable
+        held = wasted = 0
+        for seq in holders:
+            region = seq.region_tokens
+            if self._rounding_is_external and region:
+                external += region - self._asked_for(seq)
+                region = self._asked_for(seq)
+            held += region
+            wasted += max(0, region - seq.final_kv_tokens)
         return KVUsage.of(
             self.capacity_tokens, held, live, wasted, usable, external_waste_tokens=external
         )
@@ -108,11 +118,12 @@ class ContiguousKV:
         assert pieces[0][0] == 0, "the first region leaks"
         assert ends[-1] == self.capacity_tokens, "the last region leaks"
 
-    def _region_for(self, seq: Sequence) -> int:
+    def _asked_for(self, seq: Sequence) -> int:
+        """Return the length of the region to reserve, before the allocator rounds it up."""
         total = seq.prompt_tokens + seq.max_tokens
         if self._reservation == "max":
-            total = max(total, self._max_model_len)
-        elif self._reservation == "pow2":
-            total = seq.prompt_tokens + power_of_two(seq.max_tokens)
-            total = min(total, max(seq.prompt_tokens + seq.max_tokens, self._max_model_len))
-        return power_of_two(total)
+            return max(total, self._max_model_len)
+        if self._reservation == "pow2":
+            rounded = seq.prompt_tokens + power_of_two(seq.max_tokens)
+            return min(rounded, max(total, self._max_model_len))
+        return total

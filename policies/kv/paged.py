@@ -1,7 +1,6 @@
 """Paged KV memory: fixed blocks, handed out one by one (vLLM, SOSP 2023)."""
 
 from collections.abc import Iterable
-from math import ceil
 
 from policies.config import PolicyConfig
 from policies.kv.host_tier import HostTier
@@ -38,16 +37,22 @@ class PagedKV:
         """Prompts that several answers share, where no prefix cache keeps them."""
         self._free = self.total_blocks
         """Blocks that no sequence holds and no index remembers."""
-        self._watermark = ceil(config.watermark * self.total_blocks)
+        self._watermark = config.watermark_of(self.total_blocks)
+        self._watermark_alone = self._watermark if config.watermark_alone else 0
+        self._spare_block = config.decode_needs_free_block
+        """Whether each decode must find a free block, even if it needs none."""
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []
 
     def refusal(self, seq: Sequence) -> str | None:
         """Return why ``seq`` can never be held, even alone; None where it can."""
-        blocks = -(-(seq.prompt_tokens + seq.max_tokens - 1) // self.block_tokens)
-        if blocks + self._watermark <= self.total_blocks:
+        size, tokens = self.block_tokens, seq.prompt_tokens + seq.max_tokens - 1
+        free = self._watermark_alone
+        if self._spare_block and seq.max_tokens > 1 and tokens % size != 1 % size:
+            free = max(free, 1)
+        if -(-tokens // size) + free <= self.total_blocks:
             return None
-        kept = f", {self._watermark} of them kept free" if self._watermark else ""
+        kept = f", {free} of them kept free" if free else ""
         return (
             f"needs {seq.final_kv_tokens} KV tokens, the memory has {self.capacity_tokens} "
             f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
@@ -70,13 +75,26 @@ class PagedKV:
         """
         needed = -(-tokens // self.block_tokens)
         available = self._free - self._watermark
+        if self._watermark != self._watermark_alone and self._available() == self.total_blocks:
+            available = self._free
         if self._index is None:
             if needed > available:
                 return False
         elif not self._hold_prefix(seq, needed, available):
             return False
+        needed = max(needed, seq.keyed_blocks)
         self._free -= needed - seq.keyed_blocks
         seq.held_blocks = needed
+        return True
+
+    def extend(self, seq: Sequence, tokens: int) -> bool:
+        """Give a prompt in progress room for ``tokens`` positions; False, unchanged, without it."""
+        missing = -(-tokens // self.block_tokens) - seq.held_blocks
+        if missing > 0:
+            if missing > self._free and not self._evict(missing):
+                return False
+            self._free -= missing
+            seq.held_blocks += missing
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
@@ -91,6 +109,8 @@ class PagedKV:
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
         needed = lockstep.new_blocks(steps)
+        if self._spare_block and self._wanted(lockstep, steps) > self._available():
+            return False
         if needed > self._free and not self._evict(needed):
             return False
         self._free -= needed
@@ -100,12 +120,12 @@ class PagedKV:
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
         available = self._free if self._index is None else self._available()
-        if lockstep.size * (limit // self.block_tokens + 1) <= available:
+        if lockstep.size * (limit // self.block_tokens + 1) + self._spare_block <= available:
             return limit
         low, high = 0, limit + 1  # low fits, high does not (or is past the limit)
         while high - low > 1:
             middle = (low + high) // 2
-            if lockstep.new_blocks(middle) <= available:
+            if self._wanted(lockstep, middle) <= available:
                 low = middle
             else:
                 high = middle
@@ -231,6 +251,17 @@ class PagedKV:
         if group is not None and group.granted_step > group.steps:
             tokens += group.granted_step - group.steps
         return max(seq.held_blocks, -(-tokens // self.block_tokens))
+
+    def _wanted(self, lockstep: Lockstep, steps: int) -> int:
+        """Return the blocks that must be free for ``steps`` more positions of every member.
+
+        Where each decode must find a free block in its turn, that is one more than they take, but
+        for the last member: it may take the last one.
+        """
+        needed = lockstep.new_blocks(steps)
+        if self._spare_block and not lockstep.last_begins_block(steps):
+            needed += 1
+        return needed
 
     def _shareable(self, seq: Sequence) -> int:
         """Leading blocks that a hit may cover: the last prompt token is always computed anew."""

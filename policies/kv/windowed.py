@@ -8,7 +8,6 @@ A window of W tokens keeps min(l, W) of l (Longformer, Beltagy 2020; with sinks,
 from bisect import bisect_right
 from collections.abc import Iterable
 from fractions import Fraction
-from math import ceil
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -66,13 +65,19 @@ class WindowedKV:
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self._residency = Residency(config)
         self._free = self.total_blocks
-        self._watermark = ceil(config.watermark * self.total_blocks)
+        self._watermark = config.watermark_of(self.total_blocks)
+        self._watermark_alone = self._watermark if config.watermark_alone else 0
+        self._spare_block = config.decode_needs_free_block
+        """Whether each decode must find a free block, even if it needs none."""
 
     def refusal(self, seq: Sequence) -> str | None:
         """Return why ``seq`` can never be held, even alone; None where it can."""
-        if self._blocks(seq.final_kv_tokens) + self._watermark <= self.total_blocks:
+        free, blocks = self._watermark_alone, self._blocks(seq.final_kv_tokens)
+        if self._spare_block and seq.max_tokens > 1:
+            free = max(free, 1 - (blocks - self._blocks(seq.final_kv_tokens - 1)))
+        if blocks + free <= self.total_blocks:
             return None
-        kept = f", {self._watermark} of them kept free" if self._watermark else ""
+        kept = f", {free} of them kept free" if free else ""
         return (
             f"needs {self._tokens(seq.final_kv_tokens)} KV tokens for what it keeps of "
             f"{seq.final_kv_tokens} positions, the memory has {self.capacity_tokens} "
@@ -86,9 +91,19 @@ class WindowedKV:
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Take room for what is kept of ``tokens`` positions; False, unchanged, without it."""
         needed = self._blocks(tokens)
-        if needed > self._free - self._watermark:
+        is_empty = self._free == self.total_blocks
+        if needed > self._free - (self._watermark_alone if is_empty else self._watermark):
             return False
         self._hold(seq, needed)
+        return True
+
+    def extend(self, seq: Sequence, tokens: int) -> bool:
+        """Give a prompt in progress room for ``tokens`` positions; False, unchanged, without it."""
+        missing = max(0, self._blocks(tokens) - seq.held_blocks)
+        if missing > self._free:
+            return False
+        self._free -= missing
+        seq.held_blocks += missing
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
@@ -96,8 +111,9 @@ class WindowedKV:
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
-        needed = self._growth(_granted(lockstep), steps)
-        if needed > self._free:
+        granted = _granted(lockstep)
+        needed = self._growth(granted, steps)
+        if needed + self._spare(granted, steps) > self._free:
             return False
         self._free -= needed
         lockstep.granted_step += steps
@@ -105,11 +121,13 @@ class WindowedKV:
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
-        if lockstep.size * (limit // self.block_tokens + 1) <= self._free:
+        if lockstep.size * (limit // self.block_tokens + 1) + self._spare_block <= self._free:
             return limit  # even if nothing left a window
         granted = _granted(lockstep)
         return bisect_right(
-            range(1, limit + 1), self._free, key=lambda steps: self._growth(granted, steps)
+            range(1, limit + 1),
+            self._free,
+            key=lambda steps: self._growth(granted, steps) + self._spare(granted, steps),
         )
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
@@ -183,6 +201,12 @@ class WindowedKV:
         pieces, size = self._residency.pieces, self.block_tokens
         more: IntArray = pieces(granted + steps, size) - pieces(granted, size)
         return int(more.sum())
+
+    def _spare(self, granted: IntArray, steps: int) -> int:
+        """Return 1 where the last member must find a free block that it does not take."""
+        if not self._spare_block:
+            return 0
+        return 1 - min(1, self._growth(granted[-1:] + (steps - 1), 1))
 
 
 def _granted(lockstep: Lockstep) -> IntArray:

@@ -26,6 +26,7 @@ class SchedulerBase(AdmissionQueue):
         self.memory = memory  # which ``build_queue`` may read
         super().__init__(memory, config, self.build_queue(config))
         self._max_seqs = config.max_seqs
+        self._one_row_prefills = config.one_row_chunk == "prefill"
         self._prefilling: list[Sequence] = []
         self._decodes = Lockstep(memory.block_tokens)
         self._free_tokens = memory.free_tokens

@@ -1,6 +1,8 @@
 """Continuous (iteration-level) batching: whole prompts run beside the decodes (Orca, OSDI 2022)."""
 
 from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.protocols import KVMemory
 from policies.schedulers.iteration_level import IterationBatching
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
@@ -12,11 +14,23 @@ class ContinuousBatching(IterationBatching):
 
     The first prompt of a step is split where it does not fit what the decodes leave of the
     budget, so that a long prompt is neither refused nor starved; the others wait for a step that
-    holds them whole.
+    holds them whole. With ``budget_count: padded`` they count as a matrix padded to the longest of
+    them, as in vLLM 0.2.
     """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._pads_budget = config.budget_count == "padded"
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
         """Return whether a prompt is the first of the step, decodes at once, or fits whole."""
         if not batch.chunks or head.computed_tokens:
             return True
-        return head.total_tokens - self.memory.cached_prefix(head) <= left
+        rows = head.total_tokens - self.memory.cached_prefix(head)
+        return rows <= left if not self._pads_budget else _fits_padded(rows, left, batch)
+
+
+def _fits_padded(rows: int, left: int, batch: Batch) -> bool:
+    """Return whether a step whose prompts are padded has room for one more of ``rows`` rows."""
+    prompts = [entry.tokens for entry in batch.chunks]
+    return (len(prompts) + 1) * max(rows, *prompts) <= left + sum(prompts)

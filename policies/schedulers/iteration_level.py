@@ -5,8 +5,9 @@ Decodes come first, then prompts, as far as slots, the token budget and memory a
 
 from policies.batch import Batch, next_chunk
 from policies.config import PolicyConfig
-from policies.protocols import KVMemory
+from policies.protocols import ChunkMemory, KVMemory
 from policies.schedulers.macro_steps import MacroSteps
+from policies.schedulers.preemption import choose_victim
 from policies.sequence import SampleGroup, Sequence
 from workloads.native_class import mypyc_attr
 
@@ -21,7 +22,11 @@ class IterationBatching(MacroSteps):
         self._rows_per_decode = 1
         self._sheds = config.shed_ttft_s is not None
         self._shares = memory.shares_prefixes
+        self._chunk_memory: ChunkMemory | None = None
+        if config.prompt_blocks == "chunk" and not self._reserves_all:
+            self._chunk_memory = memory if isinstance(memory, ChunkMemory) else None
         self._forked = False
+        self._admits_after_preemption = config.admit_after_preemption
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the decodes, and the prompts that may join them."""
@@ -39,6 +44,7 @@ class IterationBatching(MacroSteps):
         batch = Batch((), decodes)
         if self._grows and decodes.size and not self.memory.grow(decodes, 1):
             self._make_room(batch)
+            joining = joining or self._admits_after_preemption
         if joining:
             self._add_prompts(batch, now_s)
             self._head_changed = self._bounded and self.enforce_limit()
@@ -73,15 +79,20 @@ class IterationBatching(MacroSteps):
     def _add_prompts(self, batch: Batch, now_s: float) -> None:
         """Fill what the decodes leave of the token budget with prompts, in order of admission."""
         prefilling, waiting = self._prefilling, self._waiting
+        batch.one_row_prefills = self._one_row_prefills
         decode_rows = self._rows_per_decode if batch.lockstep is not None else 0
         left = self._token_budget - decode_rows * self._decodes.size
+        if self._chunk_memory is not None:
+            self._make_room_for_chunks(batch, left, self._chunk_memory)
         for seq in prefilling:
             left -= self._add_chunk(batch, seq, left)
-        while waiting.size and left > 0 and not batch.preempted and self._has_slot():
+        if batch.preempted and not self._admits_after_preemption:
+            return
+        while waiting.size and left > 0 and self._has_slot():
             head = waiting.head()
             if head is None or not self._may_join(head, left, batch):
                 return
-            if not self._admit(head, batch, now_s):
+            if not self._admit(head, batch, left, now_s):
                 return
             if head.lockstep is not None:
                 left -= decode_rows
@@ -92,18 +103,38 @@ class IterationBatching(MacroSteps):
         """Return whether the next in line may join a step with ``left`` rows of its budget."""
         return True
 
-    def _admit(self, seq: Sequence, batch: Batch, now_s: float) -> bool:
+    def _make_room_for_chunks(self, batch: Batch, left: int, memory: ChunkMemory) -> None:
+        """Give prompts in progress room for their chunks of this step; without it, preempt some."""
+        prefilling = self._prefilling
+        place = 0
+        while place < len(prefilling) and left > 0:
+            seq = prefilling[place]
+            computed_tokens = seq.base_computed_tokens
+            total_tokens = seq.prompt_tokens + seq.base_generated_tokens
+            end = min(total_tokens, computed_tokens + left)
+            if memory.extend(seq, end):
+                left -= end - computed_tokens
+                place += 1
+            else:
+                self._preempt(choose_victim(self._victim, (), prefilling[place:]), batch)
+
+    def _admit(self, seq: Sequence, batch: Batch, left: int, now_s: float) -> bool:
         """Take the next in line out of the queue; False, and nothing changed, without room.
 
-        A sequence that waits with computed tokens has them elsewhere (in host memory, or on another
-        server that computed its prompt); it joins the decodes. One that is late is given up.
+        ``left`` rows of the step's budget are left. A sequence that waits with computed tokens has
+        them elsewhere (in host memory, or on another server that computed its prompt); it joins the
+        decodes. One that is late is given up.
         """
         if seq.base_computed_tokens:
             return self._resume(seq, batch)
         memory = self.memory
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
         needed = seq.prompt_tokens + seq.base_generated_tokens
-        if not memory.reserve(seq, seq.final_kv_tokens if self._reserves_all else needed):
+        if self._reserves_all:
+            needed = seq.final_kv_tokens
+        elif self._chunk_memory is not None:
+            needed = min(needed, cached_tokens + left)
+        if not memory.reserve(seq, needed):
             return False
         if self._sheds and self.is_late(seq, now_s):
             memory.release(seq)

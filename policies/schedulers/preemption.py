@@ -3,9 +3,10 @@
 The victim is recomputed later, or swapped to host memory and back (vLLM, SOSP 2023, section 4.5).
 """
 
+from collections.abc import Reversible
+
 from policies.batch import Batch
 from policies.config import PolicyConfig, Victim
-from policies.lockstep import Lockstep
 from policies.protocols import KVMemory
 from policies.schedulers.base import SchedulerBase
 from policies.sequence import Sequence
@@ -86,7 +87,9 @@ class PreemptiveScheduler(SchedulerBase):
             self._host.fetch(seq)
 
 
-def choose_victim(victim: Victim, decodes: Lockstep, prefilling: list[Sequence]) -> Sequence:
+def choose_victim(
+    victim: Victim, decodes: Reversible[Sequence], prefilling: list[Sequence]
+) -> Sequence:
     """Return the sequence to preempt; of equals the newest. At least one sequence must run."""
     if victim == "newest":
         return prefilling[-1] if prefilling else next(reversed(decodes))

@@ -76,9 +76,9 @@ class SpeculativeBatching(ContinuousBatching):
             return left > self._drafts
         return super()._may_join(head, left, batch)
 
-    def _admit(self, seq: Sequence, batch: Batch, now_s: float) -> bool:
+    def _admit(self, seq: Sequence, batch: Batch, left: int, now_s: float) -> bool:
         with self._room_for_drafts(seq):
-            return super()._admit(seq, batch, now_s)
+            return super()._admit(seq, batch, left, now_s)
 
     def _share(self, seq: Sequence, child: Sequence) -> bool:
         with self._room_for_drafts(seq):

@@ -1,7 +1,8 @@
 """Static (request-level) batching: a batch is formed, padded, and held until its longest ends.
 
 This is how FasterTransformer-style servers ran before Orca (OSDI 2022): prompts are padded to the
-longest of the batch, and rows of finished sequences keep computing until the last one is done.
+longest of the batch, and rows of finished sequences keep computing until the last one is done. With
+``padding: off`` neither is computed; the batch is held all the same.
 """
 
 from policies.batch import Batch, ScheduledSequence
@@ -17,8 +18,8 @@ class StaticBatching(SchedulerBase):
     """Admits only into an empty server, and reserves the whole length of every member.
 
     A batch starts when ``max_seqs`` sequences wait, or the next in line has waited
-    ``wait_limit_s``. A finished member is answered at once, but its row is computed and its memory
-    held until the last member ends.
+    ``wait_limit_s``. A finished member is answered at once, but its row is computed (unless
+    ``padding`` is off) and its memory held until the last member ends.
     """
 
     has_token_budget = False
@@ -26,6 +27,7 @@ class StaticBatching(SchedulerBase):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self._wait_limit_s = config.wait_limit_s
+        self._padding = config.padding
         self._ended: list[ScheduledSequence] = []
         """Rows of finished members, held to the end of the batch."""
 
@@ -50,7 +52,8 @@ class StaticBatching(SchedulerBase):
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step of the held batch, or a new batch when one is due."""
-        batch = Batch(self._ended, self._decodes) if self._decodes.size else self._form(now_s)
+        dead_rows = self._ended if self._padding else ()
+        batch = Batch(dead_rows, self._decodes) if self._decodes.size else self._form(now_s)
         self.enforce_limit()
         return batch
 
@@ -78,7 +81,16 @@ class StaticBatching(SchedulerBase):
             return None
         while head and len(self._prefilling) < self._max_seqs and self._admit(head, now_s):
             head = self._waiting.head()
-        return _padded_prefill(self._prefilling) if self._prefilling else None
+        return self._prefill() if self._prefilling else None
+
+    def _prefill(self) -> Batch:
+        seqs = self._prefilling
+        rows = [seq.prompt_tokens - seq.computed_tokens for seq in seqs]
+        longest = max(rows) if self._padding else 0
+        batch = Batch([_prompt(s, n, max(n, longest)) for s, n in zip(seqs, rows, strict=True)])
+        batch.swapped_tokens = sum(seq.loaded_tokens for seq in seqs)
+        batch.one_row_prefills = self._one_row_prefills
+        return batch
 
     def _admit(self, seq: Sequence, now_s: float) -> bool:
         if self.is_late(seq, now_s):
@@ -128,13 +140,6 @@ class StaticBatching(SchedulerBase):
         return self.over_limit()
 
 
-def _padded_prefill(seqs: list[Sequence]) -> Batch:
-    longest = max(seq.prompt_tokens - seq.computed_tokens for seq in seqs)
-    batch = Batch([_padded(seq, longest) for seq in seqs])
-    batch.swapped_tokens = sum(seq.loaded_tokens for seq in seqs)
-    return batch
-
-
-def _padded(seq: Sequence, rows: int) -> ScheduledSequence:
-    tokens = seq.prompt_tokens - seq.computed_tokens
+def _prompt(seq: Sequence, tokens: int, rows: int) -> ScheduledSequence:
+    """Return the rest of a prompt, ``tokens`` long, padded to ``rows``."""
     return ScheduledSequence(seq, seq.computed_tokens, tokens, samples=True, padding=rows - tokens)

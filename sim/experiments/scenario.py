@@ -15,7 +15,7 @@ from sim.core.pools import Pool, Role
 from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.records.run import Run
-from sim.step_times.acceptance import Verifier
+from sim.step_times.acceptance import Verifier, require_judged
 from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
 from sim.step_times.server_model import ServerModel, StepTimeSource
 from sim.step_times.step_time import StepNoise, StepTime
@@ -91,6 +91,10 @@ class Scenario:
     profile: ServerModel
     cluster: ClusterConfig = ClusterConfig()
     more_profiles: tuple[ServerModel, ...] = ()
+
+    def __post_init__(self) -> None:
+        for profile in self.profiles:
+            require_judged(self.policies, profile.acceptance)
 
     @property
     def profiles(self) -> tuple[ServerModel, ...]:

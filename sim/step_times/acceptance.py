@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from policies.batch import Batch
-from policies.config import require
+from policies.config import PolicyConfig, require
 from policies.sequence import Sequence
 from sim.step_times.step_time import FloatArray
 from workloads.errors import PolicyError
@@ -240,6 +240,17 @@ class Verifier:
             key = (*key, self._answers[seq.number])
             self._answers[seq.number] += 1
         return np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
+
+
+def require_judged(policies: PolicyConfig, acceptance: Acceptance | None) -> None:
+    """Raise ``PolicyError`` where decodes verify drafts and nothing says how many are accepted."""
+    drafts = policies.draft_rows
+    if policies.batching == "speculative" and drafts and acceptance is None:
+        raise PolicyError(
+            f"batching: 'speculative' with draft_rows {drafts} needs a technique that judges the "
+            "drafts; name one for a server of --model and --hardware, such as --technique "
+            f"speculative:drafts={drafts}, or set draft_rows to 0"
+        )
 
 
 def _require(alpha: float = 0.0, **counts: int) -> None:

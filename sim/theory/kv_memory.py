@@ -62,11 +62,21 @@ def region_use(
 
 
 def sampled_region_use(
-    prompts: npt.ArrayLike, outputs: npt.ArrayLike, reservation: Reservation, max_model_len: int
+    prompts: npt.ArrayLike,
+    outputs: npt.ArrayLike,
+    reservation: Reservation,
+    max_model_len: int,
+    *,
+    rounded: bool = True,
 ) -> RegionUse:
-    """Return the use of the regions of contiguous memory, for a sample of paired lengths."""
+    """Return the use of the regions of contiguous memory, for a sample of paired lengths.
+
+    Regions are as long as the buddy allocator makes them; not ``rounded``, as long as was asked.
+    """
     prompt, output = _lengths(prompts, outputs)
     regions = _regions(prompt, output, reservation, max_model_len)
+    if rounded:
+        regions = _powers_of_two(regions)
     reserved = float(np.average(output, weights=output)) / 2
     live = float(np.average(prompt, weights=output)) + reserved
     return RegionUse(live, reserved, float(np.average(regions, weights=output)))
@@ -124,13 +134,14 @@ def _lengths(prompts: npt.ArrayLike, outputs: npt.ArrayLike) -> tuple[IntArray, 
 def _regions(
     prompt: IntArray, output: IntArray, reservation: Reservation, max_model_len: int
 ) -> IntArray:
-    """Return sizes as reserved, each rounded up to a power of two by the buddy allocator."""
+    """Return sizes as asked of the buddy allocator, which rounds them up to powers of two."""
     if (longest := (prompt + output).max()) > max_model_len:
         raise TheoryError(f"a request of {longest} tokens exceeds max_model_len {max_model_len}")
     if reservation == "max":
-        return _powers_of_two(np.full_like(prompt, max_model_len))
+        return np.full_like(prompt, max_model_len)
     asked = _powers_of_two(output) if reservation == "pow2" else output
-    return _powers_of_two(np.minimum(prompt + asked, max_model_len))
+    regions: IntArray = np.minimum(prompt + asked, max_model_len)
+    return regions
 
 
 def _powers_of_two(tokens: IntArray) -> IntArray:

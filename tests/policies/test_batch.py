@@ -52,3 +52,13 @@ def test_the_next_chunk_ends_at_the_limit_or_with_a_token() -> None:
 
 def test_a_recorded_step_has_the_shape_of_its_entries() -> None:
     assert shape_of([(3, 1, 0), (0, 5, 2)]) == BatchShape(1, 4, 1, ((0, 7),))
+
+
+def test_a_row_of_a_prompt_may_be_a_prefill_chunk_but_a_dead_row_is_none() -> None:
+    one, dead = sequence("a", 20), sequence("b", 20)
+    rows = [ScheduledSequence(dead, 8, 0, False, 1), ScheduledSequence(one, 3, 1, False)]
+    batch = Batch(rows, decodes(5))
+    batch.one_row_prefills = True
+    assert batch.shape() == BatchShape(2, 6 + 9, 1, ((3, 1),))
+    assert batch.decode_contexts() == (6, 9)
+    assert batch.longest_context() == 6

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, Rounding
 from workloads.errors import PolicyError
 
 
@@ -26,6 +26,26 @@ from workloads.errors import PolicyError
         (
             {"queue_order": "priorty"},
             "queue_order: 'priorty' is not possible; did you mean 'priority'?",
+        ),
+        (
+            {"prompt_blocks": "chunks"},
+            "prompt_blocks: 'chunks' is not possible; did you mean 'chunk'?",
+        ),
+        (
+            {"watermark_rounding": "nearest"},
+            "watermark_rounding: 'nearest' is not possible; it must be one of up, down",
+        ),
+        (
+            {"budget_count": "tokens"},
+            "budget_count: 'tokens' is not possible; it must be one of rows, padded",
+        ),
+        (
+            {"one_row_chunk": "chunk"},
+            "one_row_chunk: 'chunk' is not possible; it must be one of decode, prefill",
+        ),
+        (
+            {"rounding_waste": "none"},
+            "rounding_waste: 'none' is not possible; it must be one of internal, external",
         ),
         (
             {"token_budget": 8, "max_seqs": 9},
@@ -93,3 +113,14 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
 def test_a_setting_past_its_bound_is_named(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(PolicyError, match=f"^{named}: "):
         PolicyConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "units", "kept"),
+    [("up", 250, 3), ("down", 250, 2), ("up", 200, 2), ("down", 200, 2), ("down", 99, 0)],
+)
+def test_a_watermark_of_one_percent_in_whole_units(
+    rounding: Rounding, units: int, kept: int
+) -> None:
+    config = PolicyConfig(watermark=0.01, watermark_rounding=rounding)
+    assert config.watermark_of(units) == kept

@@ -26,7 +26,7 @@ REASONS = ("queue_full: ", "too_late: ")
 PROMISED = [
     "fastertransformer", "orca", "vllm-v0", "vllm-v1", "sarathi", "sglang", "tgi", "tensorrt-llm",
     "deepspeed-fastgen", "lightllm", "lmdeploy", "llama.cpp", "mlc-llm", "openllm", "paddle",
-    "distserve", "splitwise",
+    "distserve", "splitwise", "vllm-0.6", "vllm-0.8",
 ]  # fmt: skip
 every_preset = pytest.mark.parametrize("name", PROMISED)
 

@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from policies.batch import BatchShape
 from policies.config import (
     Admission,
+    BudgetCount,
+    ChunkKind,
     PolicyConfig,
     Preemption,
     PrefixIndex,
+    PromptBlocks,
     QueueOrder,
     Reservation,
+    Rounding,
     Victim,
+    Waste,
 )
 from policies.prefix.eviction import EVICTION_ORDERS
 from policies.registry import MEMORIES, SCHEDULERS
@@ -49,6 +54,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         batching=batching,
         kv=kv,
         reservation=draw(one_of(Reservation)),
+        rounding_waste=draw(one_of(Waste)),
         prefix_cache=prefix_cache,
         prefix_index=draw(one_of(PrefixIndex)),
         eviction=draw(st.sampled_from(list(EVICTION_ORDERS))),
@@ -61,7 +67,15 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         queue_limit=draw(st.sampled_from([None, None, 0, 3])),
         queue_order=draw(one_of(QueueOrder)),
         admission=draw(one_of(Admission)),
+        prompt_blocks=draw(one_of(PromptBlocks)),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.02])),
+        watermark_rounding=draw(one_of(Rounding)),
+        watermark_alone=draw(st.booleans()),
+        budget_count=draw(one_of(BudgetCount)),
+        padding=draw(st.booleans()),
+        one_row_chunk=draw(one_of(ChunkKind)),
+        decode_needs_free_block=draw(st.booleans()),
+        admit_after_preemption=draw(st.booleans()),
         shed_ttft_s=draw(st.sampled_from([None, None, 0.2])),
         preemption=draw(one_of(Preemption)),
         victim=draw(one_of(Victim)),

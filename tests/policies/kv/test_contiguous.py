@@ -1,5 +1,7 @@
 """Contiguous memory: how long a region is, what it wastes, and when there is none."""
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,9 +23,9 @@ from tests.support.scheduler_steps import sequence
 STATEFUL = settings(stateful_step_count=40)
 
 
-def memory_of(tokens: int = 64, reservation: Reservation = "exact", **more: float) -> ContiguousKV:
+def memory_of(tokens: int = 64, reservation: Reservation = "exact", **more: Any) -> ContiguousKV:
     return ContiguousKV(
-        PolicyConfig(kv="contiguous", kv_tokens=tokens, reservation=reservation, **more)  # type: ignore[arg-type]
+        PolicyConfig(kv="contiguous", kv_tokens=tokens, reservation=reservation, **more)
     )
 
 
@@ -94,6 +96,33 @@ def test_usage_adds_up() -> None:
         cached_tokens=0,
         free_tokens=32,
     )
+
+
+@pytest.mark.parametrize(
+    ("reservation", "internal", "external"),
+    [
+        ("exact", 1 + 1, (16 - 9) + (8 - 5)),  # a region has room for the last token, too
+        ("pow2", (9 - 8) + (5 - 4), (16 - 9) + (8 - 5)),  # 5 + 4 and 3 + 2 asked for
+        ("max", (20 - 8) + (20 - 4), 2 * (32 - 20)),
+    ],
+)
+def test_rounding_counts_as_external_waste_where_that_is_asked_for(
+    reservation: Reservation, internal: int, external: int
+) -> None:
+    memory = memory_of(64, reservation, max_model_len=20, rounding_waste="external")
+    first, second = sequence("a", 5, 4), sequence("b", 3, 2)
+    for seq in (first, second):
+        assert memory.reserve(seq, seq.prompt_tokens)
+        seq.computed_tokens = seq.prompt_tokens
+    usage = memory.usage([first, second])
+    pieces = memory.free_tokens() - usage.free_tokens
+    assert (usage.live_tokens, usage.reserved_tokens) == (8, 3 + 1)
+    assert usage.internal_waste_tokens == internal
+    assert usage.external_waste_tokens == external + pieces
+    before = memory_of(64, reservation, max_model_len=20)
+    assert [before.reserve(sequence("a", 5, 4), 5), before.free_tokens()] == [
+        True, 64 - first.region_tokens,
+    ]  # fmt: skip
 
 
 def test_what_a_sequence_may_grow_to_is_reserved() -> None:

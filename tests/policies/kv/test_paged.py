@@ -1,5 +1,7 @@
 """Paged memory, call by call: what is reserved, grown, shared, copied and given back."""
 
+from typing import Any
+
 import pytest
 
 from policies.config import PolicyConfig
@@ -46,6 +48,39 @@ def test_whole_blocks_are_reserved() -> None:
     assert memory.free_tokens() == 12
     assert memory.reserve(sequence("d"), 12)
     assert memory.free_tokens() == 0
+
+
+@pytest.mark.parametrize(("rounding", "most"), [("up", 24), ("down", 28)])
+def test_a_watermark_is_rounded_to_whole_blocks(rounding: str, most: int) -> None:
+    """A fifth of 8 blocks is 1.6: two blocks, or one."""
+    memory = memory_of(watermark=0.2, watermark_rounding=rounding)
+    assert not memory.reserve(sequence("a", most + 1), most + 1)
+    assert memory.reserve(sequence("a", most), most)
+
+
+@pytest.mark.parametrize("index", [None, *INDEXES])
+def test_a_watermark_may_be_lifted_for_a_request_that_would_run_alone(
+    index: IndexName | None,
+) -> None:
+    settings: dict[str, Any] = {"watermark": 0.2, "watermark_alone": False}
+    memory = caching(index, **settings) if index else memory_of(**settings)
+    alone = prompt("a", 29, 1, 2, 3)
+    assert memory.refusal(sequence("longest", 32, 1)) is None
+    assert memory.reserve(alone, 29)
+    memory.release(alone)
+    assert memory.free_tokens() == 32, "blocks that are cached and idle are of no sequence"
+    assert memory.reserve(sequence("b", 1), 1)
+    assert not memory.reserve(sequence("c", 21), 21)
+    assert memory.reserve(sequence("c", 20), 20)
+
+
+@pytest.mark.parametrize(
+    ("output", "fits"), [(1, True), (9, True), (10, True), (11, False), (13, False), (14, False)]
+)
+def test_a_decode_that_needs_a_free_block_can_fill_no_memory_alone(output: int, fits: bool) -> None:
+    """Of 4 blocks the last is begun by position 13, and position 14 would find none free."""
+    memory = memory_of(4, decode_needs_free_block=True)
+    assert (memory.refusal(sequence("a", 4, output)) is None) == fits
 
 
 @pytest.mark.parametrize("index", [None, *INDEXES])

@@ -38,8 +38,11 @@ class PagedMachine(RuleBasedStateMachine):
         shared=st.integers(0, 10),
         named=st.integers(0, 10),
         key_blocks=st.integers(1, 3),
+        first_chunk=st.integers(1, 40),
     )
-    def admit(self, prompt: int, family: int, shared: int, named: int, key_blocks: int) -> None:
+    def admit(
+        self, prompt: int, family: int, shared: int, named: int, key_blocks: int, first_chunk: int
+    ) -> None:
         self.made += 1
         keys = [
             1000 * key_blocks + 100 * family + j if j < shared else 10_000 * self.made + j
@@ -49,7 +52,7 @@ class PagedMachine(RuleBasedStateMachine):
         hit = self.memory.cached_prefix(seq)
         free = self.memory.free_tokens()
         assert hit < prompt
-        if self.memory.reserve(seq, prompt):
+        if self.memory.reserve(seq, min(prompt, hit + first_chunk)):
             seq.computed_tokens = hit
             self.prefilling.append(seq)
         else:
@@ -61,6 +64,11 @@ class PagedMachine(RuleBasedStateMachine):
     def compute(self, data: st.DataObject) -> None:
         seq = data.draw(st.sampled_from(self.prefilling))
         end = data.draw(st.integers(seq.computed_tokens + 1, seq.prompt_tokens))
+        free = self.memory.free_tokens()
+        if not self.memory.extend(seq, end):
+            assert free < end - seq.computed_tokens
+            assert self.memory.free_tokens() == free
+            return
         self.memory.commit(seq, end)
         seq.computed_tokens = end
         if end == seq.prompt_tokens:

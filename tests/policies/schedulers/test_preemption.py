@@ -165,3 +165,39 @@ def test_abort_frees_what_a_request_holds_wherever_it_is() -> None:
     assert scheduler.abort("decoding") is None
     assert scheduler.load() == (0, 0, 64)
     assert step(scheduler) == "idle"
+
+
+@pytest.mark.parametrize(
+    ("needs_free_block", "said"),
+    [
+        (False, ["a@6+1 b@4+1", "a@7+1 b@5+1", "a@8+1 -b"]),
+        (True, ["a@6+1 b@4+1", "a@7+1 -b", "b@0+6"]),
+    ],
+)
+def test_the_last_decode_may_take_the_last_free_block_and_none_can_do_without(
+    needs_free_block: bool, said: list[str]
+) -> None:
+    """Four blocks of 4: ``b`` takes the last one; then ``a`` finds none, and needs none."""
+    scheduler = added(
+        scheduler_of(
+            batching="prefill-first", kv_tokens=16, decode_needs_free_block=needs_free_block
+        ),
+        sequence("a", 6, 5), sequence("b", 4, 8),
+    )  # fmt: skip
+    assert step(scheduler) == "a@0+6 b@0+4"
+    assert steps(scheduler, 3) == said
+
+
+def test_the_decode_that_finds_no_free_block_may_be_the_last() -> None:
+    """``a`` takes the last free block; ``b`` has room in its own, and is preempted all the same."""
+    seqs = [sequence("a", 4, 5), sequence("b", 6, 5)]
+    scheduler = added(scheduler_of(kv_tokens=16, decode_needs_free_block=True), *seqs)
+    assert steps(scheduler, 2) == ["a@0+4 b@0+6", "a@4+1 -b"]
+
+
+def test_what_was_preempted_may_come_back_in_the_same_step() -> None:
+    scheduler = added(
+        scheduler_of(kv_tokens=16, decode_needs_free_block=True, admit_after_preemption=True),
+        sequence("a", 6, 5), sequence("b", 4, 8),
+    )  # fmt: skip
+    assert steps(scheduler, 4) == ["a@0+6 b@0+4", "a@6+1 b@4+1", "a@7+1 b@0+6 -b", "a@8+1 -b"]

@@ -1,5 +1,7 @@
 """Prefill first: prompts alone as long as one can be admitted, decodes else."""
 
+import pytest
+
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
 
 
@@ -60,3 +62,29 @@ def test_decodes_preempt_while_a_prompt_waits_for_a_slot() -> None:
         *(sequence(name, 4, 3) for name in "abc"),
     )
     assert steps(scheduler, 2) == ["a@0+4 b@0+4", "a@4+1 -b"]
+
+
+@pytest.mark.parametrize("batching", ["prefill-first", "continuous"])
+@pytest.mark.parametrize(
+    ("budget_count", "said"),
+    [
+        ("rows", ["a@0+3 b@0+8 c@0+5"]),
+        ("padded", ["a@0+3 b@0+8", "c@0+5"]),
+    ],
+)
+def test_prompts_count_their_rows_or_as_padded_to_the_longest(
+    batching: str, budget_count: str, said: list[str]
+) -> None:
+    """3 + 8 + 5 rows are 16, and so are 2 x 8; 3 x 8 are too many."""
+    scheduler = added(
+        scheduler_of(batching=batching, budget_count=budget_count),
+        *(sequence(name, prompt, 1) for name, prompt in [("a", 3), ("b", 8), ("c", 5)]),
+    )
+    assert steps(scheduler, len(said)) == said
+
+
+def test_decodes_leave_less_to_padded_prompts_that_run_beside_them() -> None:
+    scheduler = added(scheduler_of(budget_count="padded"), sequence("a", 2, 9))
+    step(scheduler)
+    added(scheduler, sequence("b", 8, 1), sequence("c", 8, 1))
+    assert steps(scheduler, 2) == ["a@2+1 b@0+8", "a@3+1 c@0+8"]

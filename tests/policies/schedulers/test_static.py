@@ -121,3 +121,18 @@ def test_the_next_batch_drags_no_rows_of_the_last_one_along() -> None:
     steps(scheduler, 2, 9.0)
     added(scheduler, sequence("c", 4, 2))
     assert steps(scheduler, 2, 9.0) == ["c@0+4", "c@4+1"]
+
+
+def test_without_padding_only_tokens_are_computed() -> None:
+    scheduler = added(
+        scheduler_of(**STATIC, padding=False),
+        sequence("a", 5, 1),
+        sequence("b", 3, 4),
+        sequence("c", 4, 2),
+        sequence("d", 1, 1),
+    )
+    assert step(scheduler, 9.0) == "a@0+5 b@0+3 c@0+4"
+    free_tokens = scheduler.memory.free_tokens()
+    assert steps(scheduler, 2, now_s=9.0) == ["b@3+1 c@4+1", "b@4+1"]
+    assert scheduler.memory.free_tokens() == free_tokens, "the batch holds its memory to its end"
+    assert steps(scheduler, 2, now_s=9.0) == ["b@5+1", "d@0+1"]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import lognorm
 
-from policies.config import PolicyConfig, Reservation
+from policies.config import PolicyConfig, Reservation, Waste
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
 from sim.step_times.step_time import LinearStepTime
@@ -51,7 +51,7 @@ def output_tokens(quantiles: FloatArray) -> IntArray:
     return lengths
 
 
-def policy(layout: str) -> PolicyConfig:
+def policy(layout: str, rounding_waste: Waste) -> PolicyConfig:
     limits = PolicyConfig(
         kv_tokens=KV_TOKENS,
         block_tokens=BLOCK_TOKENS,
@@ -62,16 +62,16 @@ def policy(layout: str) -> PolicyConfig:
     if layout == "paged":
         return limits
     (reservation,) = (name for name in REGIONS if name == layout)
-    return replace(limits, kv="contiguous", reservation=reservation)
+    return replace(limits, kv="contiguous", reservation=reservation, rounding_waste=rounding_waste)
 
 
 @cache
-def replications(layout: str) -> list[Averages]:
+def replications(layout: str, rounding_waste: Waste = "internal") -> list[Averages]:
     streams = np.random.SeedSequence(15_700).spawn(REPLICATIONS)
-    return [averages(layout, np.random.default_rng(stream)) for stream in streams]
+    return [averages(layout, np.random.default_rng(stream), rounding_waste) for stream in streams]
 
 
-def averages(layout: str, rng: np.random.Generator) -> Averages:
+def averages(layout: str, rng: np.random.Generator, rounding_waste: Waste) -> Averages:
     """Time averages of the memory as steps leave it, while somebody waits.
 
     In a run of k steps each decode writes one token a step; regions stay what they are. Pages do
@@ -83,7 +83,7 @@ def averages(layout: str, rng: np.random.Generator) -> Averages:
     prompts = PROMPT + rng.integers(spread, size=len(outputs)) - spread // 2
     lengths = zip(prompts.tolist(), outputs.tolist(), strict=True)
     requests = [Request(str(i), 0.0, *pair) for i, pair in enumerate(lengths)]
-    scheduler = build_scheduler(policy(layout))
+    scheduler = build_scheduler(policy(layout, rounding_waste))
     second = LinearStepTime.of({"constant": 1.0})
     run = simulate(requests, scheduler, second, macro=not paged, keep_usage=True)
     rows = run.steps[(run.steps["waiting"] > 0) & (run.steps["start_s"] >= WARM_UP_STEPS)]
@@ -164,6 +164,42 @@ def test_batches_are_what_the_memory_without_its_waste_holds(reservation: Reserv
 def test_batches_are_as_large_as_published(layout: str, least: float, most: float) -> None:
     """About 7, 9, 13 and above 28; Kwon et al., figure 13, print 7.0, 9.8, 13.6 and 30.4."""
     assert least <= mean(run.batch for run in replications(layout)) <= most
+
+
+@pytest.mark.parametrize("reservation", REGIONS)
+def test_rounding_that_counts_as_external_waste_changes_no_other_part(
+    reservation: Reservation,
+) -> None:
+    pairs = zip(replications(reservation), replications(reservation, "external"), strict=True)
+    for inside, outside in pairs:
+        assert inside.batch == outside.batch
+        for part in ("live", "reserved", "free"):
+            assert inside.shares[part] == outside.shares[part]
+        wastes = ("internal_waste", "external_waste")
+        waste = sum(inside.shares[part] for part in wastes)
+        assert waste == pytest.approx(sum(outside.shares[part] for part in wastes))
+
+
+@pytest.mark.parametrize(
+    ("reservation", "published"),
+    [
+        ("max", (20.4, 13.3, 57.3, 8.9)),
+        ("pow2", (26.8, 17.9, 13.6, 41.6)),
+        ("exact", (38.2, 25.2, 0.0, 36.6)),
+    ],
+)
+def test_shares_are_as_published_where_rounding_is_external_waste(
+    reservation: Reservation, published: tuple[float, ...]
+) -> None:
+    """Kwon et al., figure 2: token states, reservation, internal, external fragmentation."""
+    runs = [run.shares for run in replications(reservation, "external")]
+    for run in runs:
+        run["outside"] = run["external_waste"] + run["free"]
+    found = [
+        100 * mean(run[part] for run in runs)
+        for part in ("live", "reserved", "internal_waste", "outside")
+    ]
+    assert found == pytest.approx(published, abs=6)
 
 
 def test_pages_are_nearly_all_live() -> None:
