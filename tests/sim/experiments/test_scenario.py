@@ -15,10 +15,11 @@ from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.explain.explain import PARTS
 from sim.records.run import Run, load_run
 from sim.step_times.profile import Profile, load_profile
+from sim.techniques.build import build_setup
 from tests.support.checked import request
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
-from workloads.errors import ServetwinError
+from workloads.errors import PolicyError, ServetwinError
 from workloads.reading import read_trace
 from workloads.trace import Trace
 
@@ -262,3 +263,33 @@ def test_only_what_nothing_draws_from_is_repeatable(
     scenario = Scenario(profile.policy_config(), profile, ClusterConfig(**cluster))
     assert scenario.is_repeatable() == repeatable
     assert scenario.is_certain() == (profile is COMPUTED)
+
+
+NO_JUDGE = (
+    "batching: 'speculative' with draft_rows 2 needs a technique that judges the drafts; name one "
+    "for a server of --model and --hardware, such as --technique speculative:drafts=2, or set "
+    "draft_rows to 0"
+)
+
+
+def test_drafts_that_nothing_judges_are_an_error_of_the_scenario() -> None:
+    drafting = PolicyConfig("speculative", max_seqs=8, draft_rows=2)
+    with pytest.raises(PolicyError) as caught:
+        Scenario(drafting, COMPUTED)
+    assert str(caught.value) == NO_JUDGE
+    with pytest.raises(PolicyError):
+        Scenario(drafting, build_setup("llama-2-7b", "a100-80gb", ["speculative"]).server(),
+                 more_profiles=(COMPUTED,))  # fmt: skip
+    Scenario(replace(drafting, draft_rows=0), COMPUTED)
+    Scenario(replace(drafting, batching="continuous"), COMPUTED)
+
+
+@pytest.mark.parametrize(
+    "options", [["--batching", "speculative"], ["--compare", "continuous", "speculative"]]
+)
+def test_the_command_line_says_which_technique_is_missing(
+    tmp_path: Path, options: list[str]
+) -> None:
+    drafts = ["--set", "draft_rows=2", "--max-seqs", "8"]
+    done = servetwin("replay", SAMPLE, *drafts, *options)
+    assert (done.code, done.err) == (2, f"servetwin: {NO_JUDGE}\n")
