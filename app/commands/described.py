@@ -1,5 +1,6 @@
 """A command whose ``--help`` says of an option what the scenario says of its setting."""
 
+from collections.abc import Sequence, Set
 from typing import Any
 
 from typer import BadParameter
@@ -14,10 +15,14 @@ class DescribedCommand(TyperCommand):
     """Fills in the help of settings, ``{policies.kv}``, only when it is shown: it takes imports."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; one too many beside a header may be its value and is not repeated."""
+        """Read the arguments; one too many beside a header may be its value and is not repeated.
+
+        An option whose metavar is in brackets, ``[HOST:PORT]``, may stand alone: it is empty then.
+        """
         has_header = any(argument.startswith("--header") for argument in args)
+        alone = {name for each in self.params if _may_stand_alone(each) for name in each.opts}
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _with_empty_values(args, alone))
         except _UsageError as error:
             if has_header and "extra argument" in error.message:
                 error.message = _TOO_MANY
@@ -27,6 +32,20 @@ class DescribedCommand(TyperCommand):
         """Write the help of the command."""
         describe(self)
         super().format_help(ctx, formatter)
+
+
+def _may_stand_alone(parameter: Any) -> bool:
+    metavar: str = parameter.metavar or ""
+    return parameter.param_type_name == "option" and metavar.startswith("[")
+
+
+def _with_empty_values(args: Sequence[str], alone: Set[str]) -> list[str]:
+    """Return the arguments with an empty value for each option of ``alone`` that has none."""
+    following = [*args[1:], "--"]
+    return [
+        f"{argument}=" if argument in alone and after.startswith("-") else argument
+        for argument, after in zip(args, following, strict=True)
+    ]
 
 
 def describe(command: Any) -> None:

@@ -1,7 +1,7 @@
 """``servetwin sweep``: a grid of scenarios and rates, on processes or a Ray cluster."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,22 +31,25 @@ class Grid:
     """Requests/s at each point; else the trace's own."""
     processes: Annotated[int | None, Option(min=1, max=512)] = None
     """Points side by side; else one per core."""
-    ray: Annotated[bool, Option("--ray")] = False
-    """On a Ray cluster (needs ray)."""
+    ray: Annotated[str | None, Option(metavar="[HOST:PORT]")] = None
+    """On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this machine."""
     out: Annotated[Path | None, Option()] = None
     """Frame to write (.csv, .parquet), or to continue."""
 
     def rows(
-        self, conditions: "GridConditions", points: Sequence["GridPoint"]
+        self,
+        conditions: "GridConditions",
+        points: Sequence["GridPoint"],
+        called: Callable[[int], str],
     ) -> Iterator[tuple[int, "Row"]]:
-        """Yield the place and the row of each point as it is simulated."""
+        """Yield the place and the row of each point as it is simulated; raises ``LostItems``."""
         from sim.experiments.parallel_map import map_on_processes, map_on_ray
         from sim.experiments.sweep import simulate_point
 
-        if self.ray:
-            return map_on_ray(simulate_point, conditions, points)
+        if self.ray is not None:
+            return map_on_ray(simulate_point, conditions, points, self.ray or None, called)
         workers = self.processes or os.cpu_count() or 1
-        return map_on_processes(simulate_point, conditions, points, workers)
+        return map_on_processes(simulate_point, conditions, points, workers, called)
 
 
 @takes_options
@@ -63,8 +66,9 @@ def sweep(
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
     from app.scenario.sweep_axes import combinations, parse_axis, parse_rates
     from app.scenario.sweep_file import RATE, SweepFile, identity
-    from app.text.sweep_report import as_json, report_lines
+    from app.text.sweep_report import as_json, report_text
     from loadtest.report.slo import parse_slo
+    from sim.experiments.lost_items import LostItems
     from sim.experiments.sweep import PROBLEM, GridConditions
     from sim.records.file_claim import claimed_file
 
@@ -75,26 +79,30 @@ def sweep(
     options = options.with_trace(trace, seed)
     requests = options.trace.read()
     wanted = [{**values, RATE: rate} for values in varied for rate in levels]
-    with claimed_file(grid.out) if grid.out else nullcontext():
-        found = SweepFile(
-            grid.out, keys, wanted, identity(options, requests, limits, keys), overwriting.overwrite
-        )
-        missing = [point for point in wanted if point not in found]
-        if done := len(wanted) - len(missing):
-            typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
-        _simulate(missing, options, GridConditions(requests, limits, seed), found, grid)
+    mark = identity(options, requests, limits, keys)
+    conditions, lost = GridConditions(requests, limits, seed), None
+    with (
+        claimed_file(grid.out) if grid.out else nullcontext(),
+        SweepFile(grid.out, keys, wanted, mark, overwriting.overwrite) as found,
+    ):
+        try:
+            _simulate(wanted, options, conditions, found, grid)
+        except LostItems as error:
+            lost = error
     frame = found.frame()
-    if json:
-        typer.echo(as_json(frame, keys, attainment))
-    else:
-        kept = [f"all points: {grid.out}"] if grid.out else []
-        typer.echo("\n".join([*report_lines(frame, keys, attainment), *kept]))
+    if len(frame):
+        as_text = as_json if json else report_text
+        typer.echo(as_text(frame, keys, attainment))
+    if lost:
+        raise lost
+    if grid.out and not json:
+        typer.echo(f"all points: {grid.out}")
     if all(frame[PROBLEM]):
         raise ServetwinError(f"no point can be simulated: {frame[PROBLEM].iloc[0]}")
 
 
 def _simulate(
-    missing: Sequence[dict[str, Any]],
+    wanted: Sequence[dict[str, Any]],
     options: ScenarioOptions,
     conditions: "GridConditions",
     found: "SweepFile",
@@ -102,9 +110,13 @@ def _simulate(
 ) -> None:
     from app.scenario.sweep_axes import scenario_at
     from app.scenario.sweep_file import RATE
+    from app.text.sweep_report import named
     from sim.experiments.sweep import PROBLEM, GridPoint
 
     ready: list[tuple[dict[str, Any], GridPoint]] = []
+    missing = [point for point in wanted if point not in found]
+    if done := len(wanted) - len(missing):
+        typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
     for place in missing:
         values = {key: value for key, value in place.items() if key != RATE}
         try:
@@ -115,6 +127,7 @@ def _simulate(
             ready.append((place, GridPoint(scenario, place[RATE])))
     with progress("sweep, points", total=len(ready)) as advance:
         points = [point for _, point in ready]
-        for done, (number, row) in enumerate(grid.rows(conditions, points), 1):
+        rows = grid.rows(conditions, points, lambda number: named(ready[number][0]))
+        for done, (number, row) in enumerate(rows, 1):
             found.add(ready[number][0], row)
             advance(done)

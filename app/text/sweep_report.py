@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten, wrap
+from typing import Any
 
 import pandas as pd
 
@@ -15,11 +16,11 @@ from sim.experiments.sweep import PROBLEM
 _MOST_PROBLEMS = 5
 
 
-def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> list[str]:
-    """Return the lines that ``servetwin sweep`` prints."""
+def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
+    """Return what ``servetwin sweep`` prints."""
     points = frame[frame[PROBLEM] == ""]
     best = best_point(points, GOODPUT, attainment)
-    return [
+    lines = [
         *scatter_lines(points, GOODPUT, best, "goodput per replica, requests/s"),
         "",
         f"{len(points)} points; the front, goodput and tok/s per replica:",
@@ -28,6 +29,7 @@ def report_lines(frame: pd.DataFrame, keys: Sequence[str], attainment: float) ->
         *wrap(_conclusion(points, keys, best, attainment), WIDTH, subsequent_indent="  "),
         *_problem_lines(frame),
     ]
+    return "\n".join(lines)
 
 
 def as_json(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
@@ -37,10 +39,10 @@ def as_json(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
     return json.dumps({"varied": list(keys), "best": best, "points": points})
 
 
-def named(row: "pd.Series", keys: Sequence[str]) -> str:
-    """Return a point in words: ``max_seqs=64 at 8 requests/s``."""
-    values = " ".join(f"{key}={row[key]}" for key in keys)
-    rate = row["rate_per_s"]
+def named(point: Mapping[str, Any]) -> str:
+    """Return a point, its values by key and its rate, in words: ``max_seqs=64 at 8 requests/s``."""
+    rate = point["rate_per_s"]
+    values = " ".join(f"{key}={value}" for key, value in point.items() if key != "rate_per_s")
     at = "at the trace's rate" if pd.isna(rate) else f"at {rate:g} requests/s"
     return f"{values} {at}".strip()
 
@@ -51,8 +53,9 @@ def _conclusion(
     if best is None:
         return f"no point keeps the SLO for {100 * attainment:g} % of the requests"
     row = points.loc[[best]].iloc[0]
+    point = {name: row[name] for name in (*keys, "rate_per_s")}
     return (
-        f"best: {named(row, keys)}: {row[GOODPUT]:.4g} requests/s per replica within the SLO, "
+        f"best: {named(point)}: {row[GOODPUT]:.4g} requests/s per replica within the SLO, "
         f"{100 * row['slo_attainment']:.1f} % of them"
     )
 

@@ -1,60 +1,165 @@
-"""A function mapped over items, on processes of this machine or on a Ray cluster."""
+"""A function mapped over items, on processes of this machine or on a Ray cluster.
+
+Processes are killed: by the system where memory is short, or with a node of a cluster. Which of the
+items under way was the cause is not known then. They are begun again, on fresh processes; an item
+that was under way at two deaths is computed alone, after all others, so that a third death is its
+own (``LostItems``).
+"""
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
-from sim.experiments.ray_cluster import ray_cluster
+from sim.experiments.lost_items import TRIES, Called, LostItems, numbered
+from sim.experiments.ray_cluster import in_one_line, ray_cluster
+from workloads.errors import ServetwinError
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Call = Callable[[Shared, Item], Result]
 
+_UNDER_WAY = 2
+"""Items a process: the one that it computes, and the next, so that none waits for the caller."""
+
+_NO_GUARD = (
+    "no process could begin: a script that computes on several processes needs "
+    "'if __name__ == \"__main__\":' around its calls"
+)
 _here: list[Any] = []
 """In a worker process: the function and its first argument."""
 
 
 def map_on_processes(
-    function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item], processes: int
+    function: Call[Shared, Item, Result],
+    shared: Shared,
+    items: Sequence[Item],
+    processes: int,
+    called: Called = numbered,
 ) -> Iterator[tuple[int, Result]]:
     """Yield (index, ``function(shared, item)``) for every item, in the order of completion.
 
     ``shared`` is sent once to every process. With one process, this one does the work. If the
-    caller stops iterating, the remaining items are not started.
+    caller stops iterating, the remaining items are not started. Raises ``LostItems`` after the last
+    result, with what items are ``called``, if the processes of some were killed in every try.
     """
     workers = min(processes, len(items))
     if workers <= 1:
         yield from ((place, function(shared, item)) for place, item in enumerate(items))
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (function, shared))
-    try:
-        places = {pool.submit(_call, item): place for place, item in enumerate(items)}
-        for future in as_completed(places):
-            yield places[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    waiting, deaths, lost = dict(enumerate(items)), Counter[int](), list[int]()
+    while waiting:
+        together = {place: waiting[place] for place in waiting if deaths[place] < TRIES - 1}
+        group = together or dict(islice(waiting.items(), 1))
+        for place, result in (pool := _Pool(function, shared, group, workers)).results():
+            del waiting[place]
+            yield place, result
+        deaths.update(pool.under_way.values())
+        lost += [place for place in waiting if deaths[place] == TRIES]
+        waiting = {place: item for place, item in waiting.items() if deaths[place] < TRIES}
+    if lost:
+        raise LostItems(lost, called)
+
+
+class _Pool:
+    """Processes that compute items by their places until one of them is killed.
+
+    ``under_way`` has the places that were being computed then; it is empty if all have ended.
+    """
+
+    def __init__(
+        self, function: Call[Any, Any, Any], shared: Any, items: Mapping[int, Any], workers: int
+    ) -> None:
+        self._workers = min(workers, len(items))
+        context = get_context("spawn")
+        self._has_begun = context.RawValue("b", 0)
+        begin = (function, shared, self._has_begun)
+        self._pool = ProcessPoolExecutor(self._workers, context, _begin, begin)
+        self._waiting = iter(items.items())
+        self.under_way: dict[Future[Any], int] = {}
+
+    def results(self) -> Generator[tuple[int, Any]]:
+        """Yield place and result of each item that ends.
+
+        Raises ``ServetwinError`` where no process has begun, as in a script without a guard.
+        """
+        try:
+            while self._fill():
+                done, _ = wait(self.under_way, return_when=FIRST_COMPLETED)
+                ended = [one for one in done if not _is_killed(one)]
+                for future in ended:
+                    yield self.under_way.pop(future), future.result()
+                if len(ended) < len(done) and self._has_begun.value:
+                    return
+                if len(ended) < len(done):
+                    raise ServetwinError(_NO_GUARD)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _fill(self) -> bool:
+        """Begin as many items as may be under way; return whether any is."""
+        free = _UNDER_WAY * self._workers - len(self.under_way)
+        with suppress(BrokenProcessPool):  # What is under way says so as well.
+            for place, item in islice(self._waiting, free):
+                self.under_way[self._pool.submit(_call, item)] = place
+        return bool(self.under_way)
+
+
+def _is_killed(future: "Future[Any]") -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
 
 
 def map_on_ray(
-    function: Call[Shared, Item, Result], shared: Shared, items: Sequence[Item]
+    function: Call[Shared, Item, Result],
+    shared: Shared,
+    items: Sequence[Item],
+    address: str | None = None,
+    called: Called = numbered,
 ) -> Iterator[tuple[int, Result]]:
-    """``map_on_processes`` on the Ray cluster of the environment, or on one of this machine.
+    """``map_on_processes`` on a Ray cluster (``ray_cluster``), whose nodes may die as well.
 
-    Raises ``ServetwinError`` if Ray is not installed.
+    Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
     """
-    with ray_cluster("--ray") as ray:
-        remote, common = ray.remote(function), ray.put(shared)
+    with ray_cluster("--ray", address) as ray:
+        remote = ray.remote(function).options(max_retries=TRIES - 1)
+        common, lost = ray.put(shared), list[int]()
         places = {remote.remote(common, item): place for place, item in enumerate(items)}
         waiting = list(places)
         while waiting:
-            ready, waiting = ray.wait(waiting)
-            yield from ((places[one], ray.get(one)) for one in ready)
+            (ready, *_), waiting = ray.wait(waiting)
+            try:
+                yield places[ready], _result(ray, ready)
+            except _killed(ray):
+                lost.append(places[ready])
+    if lost:
+        raise LostItems(lost, called)
+
+
+def _result(ray: Any, task: Any) -> Any:
+    """Return the result of a task; what its function raised is raised as it was."""
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except _killed(ray):
+        raise
+    except ray.exceptions.RayError as error:
+        raise ServetwinError(f"--ray: {in_one_line(error)}") from error
+
+
+def _killed(ray: Any) -> tuple[type[Exception], ...]:
+    """Return the errors of a task whose process was killed in every try."""
+    known = ray.exceptions
+    return (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)
 
 
 def end_with_parent() -> None:
@@ -68,7 +173,8 @@ def _await(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _begin(function: Callable[[Any, Any], Any], shared: Any) -> None:
+def _begin(function: Callable[[Any, Any], Any], shared: Any, has_begun: Any) -> None:
+    has_begun.value = 1
     end_with_parent()
     _here[:] = [function, shared]
 

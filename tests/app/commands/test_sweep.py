@@ -1,17 +1,22 @@
 """Sweeps: grids, files that survive a kill, frontiers, and the command."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from app.scenario.sweep_file import SweepError, SweepFile
+from app.scenario.sweep_file import RATE, SweepError, SweepFile
 from sim.experiments import ray_cluster, sweep
 from sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin
-from tests.support.paths import SAMPLE
+from tests.support.local_ray import local_ray
+from tests.support.paths import ROOT, SAMPLE
 
 SLO = ("--slo", "ttft=500ms,tpot=80ms")
 GRID = ("--vary", "batching=static,continuous", "--vary", "max_seqs=4,16", "--rates", "1,4")
@@ -58,6 +63,122 @@ def test_a_grid_has_a_row_per_point_and_goes_on_where_it_ended(
     assert (len(asked) - before, len(read(out))) == (4, 12)
 
 
+KILLED_AT_THE_FOURTH = """
+import os, signal, sys
+from itertools import count
+from app import cli
+from sim.experiments import sweep
+
+simulated, numbers = sweep.simulate_point, count(1)
+
+def killed_at_the_fourth(*given):
+    if next(numbers) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return simulated(*given)
+
+sweep.simulate_point = killed_at_the_fourth
+cli.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["points.csv", "points.parquet"])
+def test_a_sweep_that_is_killed_at_once_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
+    out, whole = tmp_path / name, tmp_path / f"whole-{name}"
+    arguments = map(str, ("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_THE_FOURTH, *arguments], check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    appended = out if name.endswith("csv") else tmp_path / "points.parquet.rows.csv"
+    assert len(read(appended)) == 3
+    with appended.open("a") as file:
+        file.write("static,16,4.0,1,6")  # a line that was cut off
+    done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out)
+    assert "3 of 8 points are in" in done.err
+    run(*GRID, "--out", whole)
+    assert out.read_bytes() == whole.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {out.name, whole.name}
+
+
+DEADLY_IN_A_WORKER = """
+import os, signal
+from multiprocessing import parent_process
+from pathlib import Path
+from policies.schedulers.continuous import ContinuousBatching
+
+class Deadly(ContinuousBatching):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        deaths = list(Path(__file__).parent.glob("death-*"))
+        if parent_process() is not None and len(deaths) < {most}:
+            (Path(__file__).parent / f"death-{{len(deaths)}}-{{os.getpid()}}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    plug_in, out = tmp_path / "deadly.py", tmp_path / "points.csv"
+    plug_in.write_text(DEADLY_IN_A_WORKER.format(most=1))
+    grid = ("--vary", f"batching={plug_in}:Deadly", "--rates", "1,2,4", "--limit", 60)
+    done = servetwin("sweep", SAMPLE, *SLO, *grid, "--processes", 2, "--out", out)
+    assert (done.code, len(list(tmp_path.glob("death-*")))) == (0, 1)
+    run(*grid, "--out", tmp_path / "alone.csv")
+    assert out.read_bytes() == (tmp_path / "alone.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_point_whose_worker_is_always_killed_is_named(tmp_path: Path) -> None:
+    plug_in, out = tmp_path / "deadly.py", tmp_path / "points.csv"
+    plug_in.write_text(DEADLY_IN_A_WORKER.format(most=99))
+    batching = f"batching={plug_in}:Deadly,continuous"
+    grid = ("--vary", batching, "--rates", "4", "--limit", 60, "--processes", 2, "--out", out)
+    done = servetwin("sweep", SAMPLE, *SLO, *grid)
+    assert done.code == 1
+    named = f"servetwin: batching={plug_in}:Deadly at 4 requests/s: the process was killed in each"
+    assert done.err.splitlines()[-1].startswith(named)
+    assert read(out)["batching"].tolist() == ["continuous"]
+
+
+@pytest.mark.slow
+def test_rows_from_a_ray_cluster_are_those_of_one_process(tmp_path: Path) -> None:
+    out, alone = tmp_path / "ray.csv", tmp_path / "alone.csv"
+    with local_ray({"num_cpus": 2}) as address:
+        done = servetwin(
+            "sweep", SAMPLE, *SLO, *GRID, "--limit", 60, "--out", out, "--ray", address
+        )
+    assert done.code == 0, done.err
+    run(*GRID, "--out", alone)
+    assert out.read_bytes() == alone.read_bytes()
+
+
+def test_rows_are_appended_and_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    wanted = [{"max_seqs": str(n), RATE: 1.0} for n in range(5)]
+    with SweepFile(path, ["max_seqs"], wanted, "x") as found:
+        found.add(wanted[0], {"servers": 1})
+        file, begun = path.stat().st_ino, path.read_bytes()
+        for point in wanted[1:]:
+            found.add(point, {"servers": 1})
+    assert path.stat().st_ino == file
+    assert path.read_bytes().startswith(begun)
+    assert len(read(path)) == 5
+
+
+def test_rows_that_end_in_another_order_are_ordered_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    wanted = [{"max_seqs": str(n), RATE: 0.1 * n} for n in range(4)]
+    with SweepFile(path, ["max_seqs"], wanted, "x") as found:
+        for place in (2, 0, 3, 1):
+            found.add(wanted[place], {"goodput_per_s": 0.1 + 0.2 * place})
+        assert read(path)["max_seqs"].tolist() == [2, 0, 3, 1]
+    assert read(path)["max_seqs"].tolist() == [0, 1, 2, 3]
+    again = SweepFile(path, ["max_seqs"], wanted, "x").frame()
+    assert again["goodput_per_s"].tolist() == [0.1, 0.1 + 0.2, 0.5, 0.1 + 0.2 * 3]
+
+
 def test_figures_are_those_of_replay() -> None:
     (point,) = json.loads(run("--rates", 4, "--batching", "chunked", "--json"))["points"]
     replayed = servetwin(
@@ -98,6 +219,9 @@ def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
         (["--vary", "max_seq=4"], "did you mean 'max_seqs'"),
         (["--rates", "fast"], "--rates: 'fast' is not a number"),
         (["--out", "points.json"], "wants the ending .csv or .parquet"),
+        (["--ray", "head"], "--ray: 'head' is no HOST:PORT of a Ray cluster"),
+        (["--ray", "127.0.0.1:9"], "--ray: no Ray cluster answers at 127.0.0.1:9; 'ray start"),
+        (["--ray=127.0.0.1:9"], "--ray: no Ray cluster answers at 127.0.0.1:9; 'ray start"),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
@@ -117,8 +241,15 @@ def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:
         said = refused("sweep", SAMPLE, *SLO, *ALONE, "--rates", 1, "--out", out, *other)
         assert "is not of this sweep" in said
     assert out.read_bytes() == before
+    said = refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out, "--vary", "max_seqs=4")
+    assert said.endswith(
+        "points.csv: is not of this sweep (it varies nothing, not max_seqs); name another --out, "
+        "or --overwrite it"
+    )
     out.write_text("a,b\n1,2\n")
     assert "is not of this sweep" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
+    out.write_text("a")
+    assert "not a readable frame" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
     (tmp_path / "points.parquet").write_text("no")
     with pytest.raises(SweepError, match="not a readable frame"):
         SweepFile(tmp_path / "points.parquet", [], [], "x")

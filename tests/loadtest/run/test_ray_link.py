@@ -18,6 +18,7 @@ from loadtest.run.client import LoadOptions, Progress, run_load_test
 from loadtest.run.journal import Journal
 from loadtest.run.ray_link import ray_links
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
+from tests.support.local_ray import local_ray
 from tests.support.mock_load import outcome, trace_of
 from workloads.errors import LoadTestError
 
@@ -34,17 +35,11 @@ time.perf_counter_ns = lambda: perf_counter_ns() + {AHEAD_S} * 10**9
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two nodes with four CPUs each."""
-    utils: Any = pytest.importorskip("ray.cluster_utils")
     folder = tmp_path_factory.mktemp("ahead")
     (folder / "sitecustomize.py").write_text(AHEAD)
-    before = signal.getsignal(signal.SIGTERM)
-    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
-    try:
-        made.add_node(num_cpus=4, env_vars={"PYTHONPATH": str(folder)})
-        yield made.address
-    finally:
-        made.shutdown()
-        signal.signal(signal.SIGTERM, before)  # The head node had put a handler of its own there.
+    second = {"num_cpus": 4, "env_vars": {"PYTHONPATH": str(folder)}}
+    with local_ray({"num_cpus": 4}, second) as address:
+        yield address
 
 
 @pytest.mark.slow

@@ -1,35 +1,123 @@
-"""Items computed in parallel, on processes and on Ray."""
+"""Items computed in parallel, on processes and on a real Ray cluster, some of which are killed."""
 
+import os
+import signal
+import subprocess
 import sys
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from sim.experiments import ray_cluster
+from sim.experiments.lost_items import LostItems
 from sim.experiments.parallel_map import map_on_processes, map_on_ray
+from tests.support.local_ray import local_ray
+from tests.support.paths import ROOT
+from workloads.errors import TraceError
+
+pytestmark = pytest.mark.slow
+
+ITEMS = [3, 1, 2, 5, 4, 6, 8, 7]
+SQUARES = {place: 1 + item**2 for place, item in enumerate(ITEMS)}
+Mapped = Callable[..., Iterator[tuple[int, int]]]
 
 
 def square(shared: int, item: int) -> int:
     return shared + item**2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_items_side_by_side_come_with_their_places(processes: int) -> None:
-    assert dict(map_on_processes(square, 1, [3, 1, 2], processes)) == {0: 10, 1: 2, 2: 5}
+@dataclass(frozen=True)
+class Deaths:
+    """Items whose process is killed, and how often; each death leaves a file in ``folder``."""
+
+    folder: Path
+    of_item: dict[int, int]
+
+    def begun(self, item: int) -> int:
+        return len(list(self.folder.glob(f"{item}-*")))
 
 
-def test_ray_gets_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the calls that Ray documents: starting it takes seconds."""
-    stand_in = SimpleNamespace(
-        init=lambda **_: None,
-        shutdown=lambda: None,
-        put=lambda value: value,
-        remote=lambda function: SimpleNamespace(remote=lambda *given: (function, given)),
-        wait=lambda waiting: (waiting[-1:], waiting[:-1]),
-        get=lambda task: task[0](*task[1]),
+def square_or_die(deaths: Deaths, item: int) -> int:
+    number = deaths.begun(item)
+    (deaths.folder / f"{item}-{number}").touch()
+    if number < deaths.of_item.get(item, 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 1 + item**2
+
+
+def refuse(shared: int, item: int) -> int:
+    raise TraceError(f"{item} cannot be")
+
+
+@pytest.fixture(scope="module")
+def ray_address() -> Iterator[str]:
+    with local_ray({"num_cpus": 2}) as address:
+        yield address
+
+
+@pytest.fixture(params=["processes", "ray"])
+def mapped(request: pytest.FixtureRequest) -> Mapped:
+    """Each kind of map, on two processes."""
+    if request.param == "processes":
+        return lambda function, shared, **more: map_on_processes(function, shared, ITEMS, 2, **more)
+    address = request.getfixturevalue("ray_address")
+    return lambda function, shared, **more: map_on_ray(function, shared, ITEMS, address, **more)
+
+
+def test_items_side_by_side_come_with_their_places(mapped: Mapped) -> None:
+    assert dict(mapped(square, 1)) == SQUARES
+    assert dict(map_on_processes(square, 1, ITEMS, 1)) == SQUARES
+
+
+@pytest.mark.parametrize("of_item", [{1: 1, 7: 1}, {7: 2}], ids=["two items", "one twice"])
+def test_what_was_under_way_at_a_death_begins_again(
+    mapped: Mapped, tmp_path: Path, of_item: dict[int, int]
+) -> None:
+    """Nothing is lost, and nothing comes twice."""
+    found = list(mapped(square_or_die, deaths := Deaths(tmp_path, of_item)))
+    assert len(found) == len(ITEMS)
+    assert dict(found) == SQUARES
+    assert all(deaths.begun(item) > killed for item, killed in of_item.items())
+
+
+def test_what_is_killed_in_three_tries_is_named_after_all_others(
+    mapped: Mapped, tmp_path: Path
+) -> None:
+    deaths, found = Deaths(tmp_path, {5: 9, 8: 9}), dict[int, int]()
+    results = mapped(square_or_die, deaths, called=lambda place: f"number {ITEMS[place]}")
+    with pytest.raises(LostItems) as caught:
+        found.update(results)
+    assert str(caught.value).startswith("number 5; number 8: the process was killed in each of 3 t")
+    assert caught.value.places == [3, 6]
+    assert found == {place: result for place, result in SQUARES.items() if place not in (3, 6)}
+    assert deaths.begun(8) <= 3
+
+
+def test_what_is_under_way_beside_a_deadly_item_is_not_blamed(tmp_path: Path) -> None:
+    """The other item shares its pool twice with the deadly one, and is computed all the same."""
+    deaths = Deaths(tmp_path, {3: 9})
+    with pytest.raises(LostItems) as caught:
+        list(map_on_processes(square_or_die, deaths, [3, 1], 2))
+    assert caught.value.places == [0]
+    assert str(caught.value).startswith("item 1: ")
+
+
+def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:
+    with pytest.raises(TraceError, match=r"^\d cannot be$"):
+        list(mapped(refuse, 1))
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from operator import add\n"
+        "from sim.experiments.parallel_map import map_on_processes\n"
+        "list(map_on_processes(add, 1, [1, 2], 2))\n"
     )
-    monkeypatch.setattr(ray_cluster, "find_spec", lambda _: True)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setitem(sys.modules, "ray", stand_in)
-    assert dict(map_on_ray(square, 1, [3, 1, 2])) == {0: 10, 1: 2, 2: 5}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "no process could begin" in done.stderr.splitlines()[-1]
