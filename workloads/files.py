@@ -7,7 +7,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,10 +46,7 @@ class BoundedText(TextIOWrapper):
             raise StopIteration
         self._line += 1
         if len(line) == MOST_LINE_CHARACTERS and line[-1] != "\n":
-            raise TraceError(
-                f"{self._path}:{self._line}: a line of more than {MOST_LINE_CHARACTERS:,} "
-                "characters; a trace has a request on each line"
-            )
+            raise too_long(self._path, self._line)
         return line
 
     def whole(self) -> str:
@@ -58,6 +55,14 @@ class BoundedText(TextIOWrapper):
         if len(text) > MOST_TEXT_CHARACTERS:
             raise TraceError(f"{self._path}: more than {MOST_TEXT_CHARACTERS:,} characters")
         return text
+
+
+def too_long(path: Path, line: int) -> TraceError:
+    """Return the error for a line of more than ``MOST_LINE_CHARACTERS``."""
+    return TraceError(
+        f"{path}:{line}: a line of more than {MOST_LINE_CHARACTERS:,} "
+        "characters; a trace has a request on each line"
+    )
 
 
 class _BoundedGzip(gzip.GzipFile):
@@ -87,11 +92,18 @@ def open_text(path: Path) -> Iterator[BoundedText]:
 
     Raises TraceError, also while it is read, where the file is missing, none, damaged or too large.
     """
+    with open_bytes(path) as data:
+        yield BoundedText(data, path)
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """Open a plain or gzipped file as bytes, to be read by ``read1``; raises as ``open_text``."""
     try:
         require_file(path)
         with path.open("rb") as raw:
             zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            yield BoundedText(_BoundedGzip(raw, path) if zipped else raw, path)
+            yield _BoundedGzip(raw, path) if zipped else raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
     except OSError as error:

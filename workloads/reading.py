@@ -10,7 +10,7 @@ from workloads.files import is_directory, open_text
 from workloads.generators.parents import without_failed
 from workloads.readers import weka
 from workloads.readers.dataset import is_dataset, read_dataset
-from workloads.readers.registry import READERS, Reader
+from workloads.readers.registry import READERS
 from workloads.reading_limits import ReadingLimits
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
@@ -69,7 +69,7 @@ def read_trace(
     else:
         with open_text(path) as lines:
             rows = Rows(path, lines, bad, header_columns, limits)
-            trace = _reader(rows, format).read(rows)
+            trace = READERS.build(find_reader(rows, format)).read(rows)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed)
@@ -79,13 +79,17 @@ def read_trace(
     return spread(trace, seed) if spread_ties else trace
 
 
-def _reader(rows: Rows, name: str | None) -> Reader:
+def find_reader(rows: Rows, name: str | None) -> str:
+    """Return the reader that was named, else the one that recognises the first row.
+
+    Raises ``TraceError`` where none does.
+    """
     line, row = rows.peek()
     if name is not None:
-        return READERS.build(name)
+        return name
     for known in READERS:
-        if (reader := READERS.build(known)).recognises(row):
-            return reader
+        if READERS.build(known).recognises(row):
+            return known
     known = ", ".join(READERS)
     wanted = f"no known trace format: wants the CSV header or the JSON objects of {known}"
     raise rows.failure(line, RowError("row", wanted, row))

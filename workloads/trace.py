@@ -28,6 +28,11 @@ class Trace:
         return iter(self.requests)
 
     @property
+    def longest_tokens(self) -> int:
+        """The longest context that a request reaches; 0 without requests."""
+        return max((request.total_tokens for request in self.requests), default=0)
+
+    @property
     def span_s(self) -> float:
         """Seconds from the first to the last arrival."""
         if not self.requests:

@@ -18,6 +18,7 @@ from app.scenario.common_options import (
 )
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
+from app.scenario.streams.stream_options import StreamOptions
 from app.text.progress import progress
 from app.text.saving import saved_if_asked
 from workloads.files import require_there
@@ -35,6 +36,7 @@ AUTO_REPLICATIONS = 10
 @takes_options
 def replay(
     options: ScenarioOptions,
+    stream: StreamOptions,
     overwriting: Overwriting,
     trace: Annotated[Path | None, TRACE] = None,
     scenario: Annotated[
@@ -77,6 +79,14 @@ def replay(
     file = read_scenario(scenario) if scenario else None
     seed = seed if seed is not None else file.seed if file else 0
     both = ReplayScenario(file, options.with_trace(trace, seed))
+    if stream.wanted:
+        from app.commands.streamed_replay import replay_streamed, require_streamable
+
+        require_streamable(compare=compare, csv=csv, kv_usage=kv_usage, replications=replications)
+        with overwriting.claimed_if_asked(out) as claim:
+            macro = not step_by_step
+            replay_streamed(both, stream, seed=seed, macro=macro, claim=claim, as_json=as_json)
+        return
     base, policy, record = both.base(), both.policies(), both.servers().record()
     requests = both.requests()
     if compare:

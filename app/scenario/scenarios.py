@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,9 +21,12 @@ from sim.step_times.step_time import StepTime
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 
+if TYPE_CHECKING:
+    from workloads.streams.streamed_trace import StreamedTrace
+
 
 def build_scenario(
-    trace: Trace,
+    trace: "Trace | StreamedTrace",
     servers: Scenario,
     policy: PolicyOptions,
     cluster: ClusterOptions,
@@ -93,13 +96,13 @@ def preset_cluster(preset: str | None) -> Mapping[str, Any]:
 
 
 def fit_to_trace(
-    config: PolicyConfig, trace: Trace, settings: Mapping[str, Any]
+    config: PolicyConfig, trace: "Trace | StreamedTrace", settings: Mapping[str, Any]
 ) -> tuple[PolicyConfig, str | None]:
     """Raise the model length to the longest request, unless ``settings`` fix it.
 
     Return the policies, and a note where it was raised.
     """
-    longest = max((request.total_tokens for request in trace), default=0)
+    longest = trace.longest_tokens
     if "max_model_len" in settings or longest <= config.max_model_len:
         return config, None
     grown = 1 << (longest - 1).bit_length()
@@ -126,7 +129,7 @@ def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> Non
 
 
 def scenario_record(
-    trace: Trace, scenario: Scenario, servers: Mapping[str, object], seed: int
+    trace: "Trace | StreamedTrace", scenario: Scenario, servers: Mapping[str, object], seed: int
 ) -> dict[str, Any]:
     """Return what ``scenario.yaml`` needs to run it again; ``servers`` as the options name them."""
     return {

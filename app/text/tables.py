@@ -30,10 +30,14 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
     """Return the most frequent errors with their counts, one line each."""
-    counted = Counter(error for error in errors if error)
-    lines = [f"  {count} x {error}" for error, count in counted.most_common(most)]
-    if len(counted) > most:
-        lines.append(f"  and {len(counted) - most} other reasons")
+    return error_count_lines(Counter(error for error in errors if error), most)
+
+
+def error_count_lines(counts: Mapping[str, int], most: int = 3) -> list[str]:
+    """Return the most frequent of errors that have been counted, one line each."""
+    lines = [f"  {count} x {error}" for error, count in Counter(counts).most_common(most)]
+    if len(counts) > most:
+        lines.append(f"  and {len(counts) - most} other reasons")
     return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
 
 

@@ -64,7 +64,7 @@ class Clients:
         """Send or cancel the followers of a request that finished, or was refused."""
         if not self._followers:
             return
-        parent = self.recorder.requests[seq.number].request_id
+        parent = self.recorder.request(seq.number).request_id
         if refusal is None:
             self._follow(parent, self.recorder.last_token_s(seq.number))
         else:

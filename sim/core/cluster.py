@@ -15,7 +15,7 @@ from sim.core.clients import Clients, form_a_loop
 from sim.core.environment import Environment
 from sim.core.kv_transfer import KVLink, PrefillDecode
 from sim.core.open_loop import send_at_stamps
-from sim.core.pools import Pool, RoutedReplicas
+from sim.core.pools import Pool, RoutedReplicas, Share
 from sim.core.recorder import MOST_REPLICAS, Recorder
 from sim.core.replica import Listener, Replica
 from sim.core.simulate import finished_run, run_to_end
@@ -53,6 +53,7 @@ def simulate_cluster(
     seed: int | Listed[int] = 0,
     on_arrival: Callable[[int], None] | None = None,
     build: BuildScheduler = build_scheduler,
+    share: Share | None = None,
 ) -> Run:
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
@@ -64,7 +65,8 @@ def simulate_cluster(
     otherwise all are sent at their stamps. ``recorder`` holds the latency of the API and says what
     else to keep. ``seed`` feeds one random stream for each router, for the step noise of each
     replica and for the drafts of each request, so that one more replica leaves the others as they
-    are. ``build`` makes the scheduler of a replica.
+    are. ``build`` makes the scheduler of a replica. With a ``share`` only some of the replicas
+    behind ``router`` are simulated; it must not look at loads.
 
     With ``macro``, replicas whose answers nothing waits for run ahead on their own
     (``sim.core.on_demand``): all in an open loop, those that decode only if keys and values move.
@@ -80,12 +82,13 @@ def simulate_cluster(
     members = list(_members(env, recorder, pools, seeds, macro, build))
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
-    entrance = _behind(router, front, router_seed)
+    entrance = _behind(router, front, router_seed, share)
     decode = _behind(decode_router, back, decode_router_seed) if back else None
     if closed_loop:
         requests = list(requests)
         closed_loop = form_a_loop(requests)
     run_ahead = (decode or entrance).run_on_demand() if macro and not closed_loop else None
+    recorder.settle = None if run_ahead is None else run_ahead.settle
 
     def run() -> None:
         if run_ahead is not None and decode is None:
@@ -130,12 +133,15 @@ def _members(
 
 
 def _behind(
-    config: RouterConfig, members: Listed[_Member], seed: np.random.SeedSequence
+    config: RouterConfig,
+    members: Listed[_Member],
+    seed: np.random.SeedSequence,
+    share: Share | None = None,
 ) -> RoutedReplicas:
     replica_loads = ReplicaLoads([member.pool.speed for member in members], config.staleness_s)
     router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
-    return RoutedReplicas(replicas, replica_loads, router)
+    return RoutedReplicas(replicas, replica_loads, router, share)
 
 
 def _check_number(pools: Listed[Pool]) -> None:

@@ -40,6 +40,14 @@ class OnDemand:
                     continue
             heappop(due)
 
+    def settle(self, tick: int) -> None:
+        """Do as ``catch_up``, though no router reads loads."""
+        if self._is_read:
+            self.catch_up(tick)
+            return
+        for replica in self._replicas:
+            replica.catch_up(tick)
+
     def decided(self, place: int) -> None:
         """Learn that a replica has another time of its next decision."""
         tick = self._replicas[place].due

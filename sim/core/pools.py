@@ -54,13 +54,25 @@ class Pool:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The numbers of the replicas that are simulated here.
+
+    ``elsewhere`` gets the row of every request that went to another one.
+    """
+
+    replicas: frozenset[int]
+    elsewhere: Callable[[int], None]
+
+
 @dataclass(eq=False)
 class RoutedReplicas:
-    """Replicas behind a router that sees their loads."""
+    """Replicas behind a router that sees their loads; with a ``share``, only some are simulated."""
 
     replicas: Listed[Replica]
     replica_loads: ReplicaLoads
     router: Router
+    share: Share | None = None
 
     def __post_init__(self) -> None:
         self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
@@ -94,6 +106,9 @@ class RoutedReplicas:
         self._now, now_s = now, now * SECONDS_PER_TICK
         place = self._choose(request, now_s)
         replica, on_demand = self.replicas[place], self._on_demand
+        if self.share is not None and replica.index not in self.share.replicas:
+            self.share.elsewhere(row)
+            return
         due = replica.due
         if due < now and on_demand is not None:
             replica.catch_up(now)

@@ -1,6 +1,7 @@
 """The record of a simulation: stamps of requests and rows of steps, in columns."""
 
 from array import array
+from collections.abc import Callable
 from struct import Struct
 
 import numpy as np
@@ -10,7 +11,7 @@ from policies.batch import Batch
 from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
-from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, latencies
+from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
 from sim.step_times.step_time import ApiLatency, FloatArray
 from workloads.request import Request
 
@@ -22,6 +23,7 @@ _STEP_TYPES = {n: "d" if n.endswith("_s") else "q" if n in _LONG else "i" for n 
 """``struct`` codes: d a float of 8 bytes, q and i whole numbers of 8 and 4."""
 USAGE_COLUMNS = KVUsage.__match_args__
 
+STEP_ROW = np.dtype(list(_STEP_TYPES.items()))
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
 """Return one row of ``STEP_COLUMNS``, a run of equal steps, as bytes."""
 MOST_REPLICAS = 1 << 31
@@ -84,6 +86,10 @@ class Recorder:
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
         self._rows = 0
+        self._handed_on = 0
+        """Rows that are no longer here: ``sim.core.flushing_recorder``."""
+        self.settle: Callable[[int], None] | None = None
+        """Simulates what happens before a tick, where replicas are simulated late."""
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
             self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
@@ -99,23 +105,25 @@ class Recorder:
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """Record that a request is sent; return its row."""
         row = self._rows
-        if row == len(self._scheduled_s):
+        place = row - self._handed_on
+        if place == len(self._scheduled_s):
             self._lengthen()
         self._rows = row + 1
         self.requests.append(request)
         if scheduled_s != request.arrival_s:
-            self._scheduled_s[row] = scheduled_s
+            self._scheduled_s[place] = scheduled_s
         return row
 
     def arrived(self, seq: Sequence, replica: int) -> None:
         """Record that a request arrived at a replica."""
-        self._arrived_s[seq.number] = seq.arrival_s
+        place = seq.number - self._handed_on
+        self._arrived_s[place] = seq.arrival_s
         if replica:
-            self._replica[seq.number] = replica
+            self._replica[place] = replica
 
     def refused(self, seq: Sequence, refusal: Refusal) -> None:
         """Record that a request was refused, on arrival or later."""
-        self._status[seq.number] = _REFUSED
+        self._status[seq.number - self._handed_on] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
 
     def used(self, usage: KVUsage, replica: int) -> None:
@@ -139,66 +147,75 @@ class Recorder:
             ended_s += self.api.chunk_out_s(sequences)
         if batch.chunks:
             self._prompts_ran(batch, started_s, ended_s)
+        handed_on = self._handed_on
         for seq in finished:
-            number = seq.number
-            self._last_s[number] = ended_s
-            self._status[number] = _FINISHED
-            self._output_tokens[number] = seq.base_generated_tokens * seq.samples
+            place = seq.number - handed_on
+            self._last_s[place] = ended_s
+            self._status[place] = _FINISHED
+            self._output_tokens[place] = seq.base_generated_tokens * seq.samples
             if seq.cached_tokens:
-                self._cached_tokens[number] = seq.cached_tokens
+                self._cached_tokens[place] = seq.cached_tokens
             if seq.preemptions:
-                self._preemptions[number] = seq.preemptions
+                self._preemptions[place] = seq.preemptions
 
     def _prompts_ran(self, batch: Batch, started_s: float, ended_s: float) -> None:
-        admitted_s, paused = self._admitted_s, self._paused
+        admitted_s, paused, handed_on = self._admitted_s, self._paused, self._handed_on
         for seq, _, _, samples, _ in batch.chunks[batch.drafted :]:
-            number = seq.number
-            before_s = admitted_s[number]
+            place = seq.number - handed_on
+            before_s = admitted_s[place]
             if before_s != before_s:
-                admitted_s[number] = started_s
-            elif paused and number in paused:
-                paused.pop(number).append(started_s)
+                admitted_s[place] = started_s
+            elif paused and seq.number in paused:
+                paused.pop(seq.number).append(started_s)
             if samples and seq.base_generated_tokens == 1:
-                self._first_s[number] = ended_s
+                self._first_s[place] = ended_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """Record that the keys and values of a prompt arrived at the replica that decodes it."""
-        self._replica[seq.number] = replica
+        self._replica[seq.number - self._handed_on] = replica
         handover = self._paused[seq.number] = [seq.number, prefill_end_s, seq.arrival_s]
         self.handovers.append(handover)
 
+    def request(self, row: int) -> Request:
+        """Return the request of a row."""
+        return self.requests[row - self._handed_on]
+
     def last_token_s(self, row: int) -> float:
         """Return when the client had the last token of a finished request."""
-        return self._last_s[row]
+        return self._last_s[row - self._handed_on]
 
     def requests_frame(self) -> pd.DataFrame:
         """Return one row per request, in order of arrival (``REQUEST_COLUMNS``)."""
-        rows = len(self.requests)
-        stamps_s = np.array([request.arrival_s for request in self.requests])
+        return pd.DataFrame(self.request_columns(len(self.requests)))
+
+    def request_columns(self, rows: int) -> Columns:
+        """Return ``REQUEST_COLUMNS`` of the first ``rows`` requests that are here."""
+        requests, handed_on, errors = self.requests[:rows], self._handed_on, self.errors
+        stamps_s = np.array([request.arrival_s for request in requests])
         scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
         arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
-        columns = {
-            "request_id": [request.request_id for request in self.requests],
+        columns: Columns = {
+            "request_id": [request.request_id for request in requests],
             "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
             "scheduled_s": scheduled_s,
             "sent_s": scheduled_s,
             "first_token_s": np.array(self._first_s[:rows]),
             "last_token_s": np.array(self._last_s[:rows]),
-            "prompt_tokens": np.array([r.prompt_tokens for r in self.requests], int),
+            "prompt_tokens": np.array([r.prompt_tokens for r in requests], int),
             "output_tokens": np.array(self._output_tokens[:rows]),
             "cached_tokens": np.array(self._cached_tokens[:rows]),
             "preemptions": np.array(self._preemptions[:rows]),
             "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
             "replica": np.array(self._replica[:rows], int),
-            "error": [self.errors.get(row, "") for row in range(rows)],
+            "error": [errors.get(handed_on + row, "") for row in range(rows)],
         }
-        samples = np.array([request.samples for request in self.requests], int)
+        samples = np.array([request.samples for request in requests], int)
         columns |= latencies(columns, samples)
-        return pd.DataFrame({name: columns[name] for name in REQUEST_COLUMNS})
+        return {name: columns[name] for name in REQUEST_COLUMNS}
 
     def steps_frame(self) -> pd.DataFrame:
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
-        table = np.frombuffer(bytes(self.steps), dtype=np.dtype(list(_STEP_TYPES.items())))
+        table = np.frombuffer(bytes(self.steps), dtype=STEP_ROW)
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
         if self.keep_usage:  # in the order of beginnings, which is that of ends on each replica
             usage = np.array(self._usage, int).reshape(-1, 1 + len(USAGE_COLUMNS))

@@ -212,7 +212,7 @@ def runs_over_seeds(
     trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
 ) -> list[Run]:
     """Return runs over drawn coefficients and noise, which are the same for every policy."""
-    may_leave = not all(isinstance(source, Formula) for source in _sources(scenario))
+    may_leave = not all(isinstance(source, Formula) for source in sources(scenario))
     extrapolate = may_leave and is_outside(run_once(trace, scenario, seed=seed))
     draws = _draws(trace, scenario, seed, replications, extrapolate)
     return [_with_provenance(drawn, scenario) for drawn in draws]
@@ -240,7 +240,7 @@ def _workload_seed(child: np.random.SeedSequence) -> int:
 
 
 def _with_provenance(run: Run, scenario: Scenario) -> Run:
-    run.extra["provenance"] = run_provenance(run.steps, _sources(scenario)).as_dict()
+    run.extra["provenance"] = run_provenance(run.steps, sources(scenario)).as_dict()
     return run
 
 
@@ -249,7 +249,7 @@ def is_outside(run: Run) -> bool:
     return "extrapolated" in run.extra["provenance"]["shares"]
 
 
-def _sources(scenario: Scenario) -> list[Source]:
+def sources(scenario: Scenario) -> list[Source]:
     """Return the provenance of the step times of each replica."""
     layout = build_scheduler(scenario.policies).memory.layout
     servers = scenario.servers()

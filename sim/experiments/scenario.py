@@ -1,6 +1,6 @@
 """A scenario: servers and their policies, and one replication of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from policies.registry import ROUTERS, build_router, build_scheduler
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from sim.core.cluster import simulate_cluster
 from sim.core.kv_transfer import KVLink
-from sim.core.pools import Pool, Role
+from sim.core.pools import Pool, Role, Share
 from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.records.run import Run
@@ -20,7 +20,7 @@ from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation
 from sim.step_times.server_model import ServerModel, StepTimeSource
 from sim.step_times.step_time import StepNoise, StepTime
 from workloads.errors import PolicyError
-from workloads.trace import Trace
+from workloads.request import Request
 
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
@@ -130,7 +130,7 @@ class Scenario:
 
 
 def replicate(
-    trace: Trace,
+    trace: Iterable[Request],
     scenario: Scenario,
     seed: np.random.SeedSequence,
     *,
@@ -139,12 +139,15 @@ def replicate(
     macro: bool = True,
     keep_usage: bool = False,
     on_arrival: Callable[[int], None] | None = None,
+    recorder: Recorder | None = None,
+    share: Share | None = None,
 ) -> Run:
     """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
 
     ``extrapolate`` also draws how much these cost beyond what was measured
     (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
-    noise, whatever the policies: common random numbers.
+    noise, whatever the policies: common random numbers. A ``recorder`` replaces ``keep_usage``, and
+    a ``share`` is that of ``simulate_cluster``.
     """
     coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
     factor = None
@@ -157,7 +160,7 @@ def replicate(
     closed_loop = cluster.closed_loop
     if closed_loop is None:
         closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
-    recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
+    recorder = recorder or Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
     if cluster.splits or cluster.replicas > 1 or len(models) > 1 or closed_loop:
         run = simulate_cluster(
             trace,
@@ -170,6 +173,7 @@ def replicate(
             macro=macro,
             seed=noise_seed.generate_state(4).tolist(),
             on_arrival=on_arrival,
+            share=share,
         )
     else:
         scheduler = build_scheduler(scenario.policies)

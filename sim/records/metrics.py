@@ -38,6 +38,8 @@ from workloads.request import CANCELLED_BY_TEST
 AnyArray = npt.NDArray[Any]
 Arrays = dict[str, AnyArray]
 """Columns by name."""
+Columns = dict[str, Any]
+"""Columns by name: arrays, and lists of texts."""
 
 _FILE = resources.files("sim").joinpath("records/columns.json")
 MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))

@@ -130,21 +130,41 @@ class RunProvenance:
         return {"shares": dict(self.shares), "outside": list(map(asdict, self.excesses))}
 
 
+class ProvenanceSum:
+    """The provenance of steps that are added piece by piece.
+
+    Entry i of ``sources`` is that of replica i.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._busy_s: dict[Provenance, float] = {}
+        self._farthest: dict[tuple[str, str], Excess] = {}
+
+    def add(self, steps: pd.DataFrame) -> None:
+        """Add rows of ``Run.steps``."""
+        busy_s, farthest = self._busy_s, self._farthest
+        for replica in steps["replica"].unique().tolist():
+            rows, source = steps[steps["replica"] == replica], self._sources[replica]
+            lasted_s = (rows["end_s"] - rows["start_s"]).to_numpy(float)
+            for kind, parts in source.row_shares(rows).items():
+                busy_s[kind] = busy_s.get(kind, 0.0) + float(parts @ lasted_s)
+            for excess in source.excesses(rows):
+                key = excess.profile, excess.feature
+                farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
+
+    def provenance(self) -> RunProvenance:
+        """Return the provenance of all that was added."""
+        total_s = sum(self._busy_s.values())
+        shares = {kind: spent_s / total_s for kind, spent_s in self._busy_s.items() if spent_s}
+        return RunProvenance(shares, list(self._farthest.values()))
+
+
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
     """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i."""
-    busy_s: dict[Provenance, float] = {}
-    farthest: dict[tuple[str, str], Excess] = {}
-    for replica in steps["replica"].unique().tolist():
-        rows, source = steps[steps["replica"] == replica], sources[replica]
-        lasted_s = (rows["end_s"] - rows["start_s"]).to_numpy(float)
-        for kind, parts in source.row_shares(rows).items():
-            busy_s[kind] = busy_s.get(kind, 0.0) + float(parts @ lasted_s)
-        for excess in source.excesses(rows):
-            key = excess.profile, excess.feature
-            farthest[key] = max(excess, farthest.get(key, excess), key=lambda found: found.value)
-    total_s = sum(busy_s.values())
-    shares = {kind: spent_s / total_s for kind, spent_s in busy_s.items() if spent_s}
-    return RunProvenance(shares, list(farthest.values()))
+    found = ProvenanceSum(sources)
+    found.add(steps)
+    return found.provenance()
 
 
 def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:

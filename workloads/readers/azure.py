@@ -1,5 +1,7 @@
 """Azure LLM inference traces (Splitwise, ISCA 2024; DynamoLLM; ModServe): one stamp per request."""
 
+from typing import NamedTuple
+
 from workloads.fields import cell_integer, stamp_ns
 from workloads.readers.columns import Columns
 from workloads.request import Request
@@ -16,30 +18,41 @@ def recognises(row: str) -> bool:
     return not row.startswith("{") and any(column in row for column in COLUMNS)
 
 
+class Row(NamedTuple):
+    """A row as it stands."""
+
+    line: int
+    stamp_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    modal: dict[str, int] | None
+
+
 def read(rows: Rows) -> Trace:
     """Read the requests in file order; the earliest arrives at 0."""
     columns = Columns(rows, COLUMNS)
+    parsed = rows.parse(lambda line, text: parse_row(line, columns.cells(text)))
+    origin_ns = min((row.stamp_ns for row in parsed), default=0)
+    return Trace(tuple(as_request(rows.source, row, origin_ns) for row in parsed), rows.source)
 
-    def parse(line: int, text: str) -> tuple[int, int, int, int, dict[str, int] | None]:
-        cells = columns.cells(text)
-        stamp = stamp_ns(TIME, cells[TIME])
-        prompt_tokens = cell_integer(PROMPT, cells[PROMPT], 1)
-        output_tokens = cell_integer(OUTPUT, cells[OUTPUT], 0)
-        modal = {"images": cell_integer(IMAGES, cells[IMAGES], 0)} if IMAGES in cells else None
-        return line, stamp, prompt_tokens, output_tokens, modal
 
-    parsed = rows.parse(parse)
-    origin_ns = min((stamp for _, stamp, *_ in parsed), default=0)
-    requests = (
-        Request(
-            request_id=f"{rows.source}:{line - 1}",
-            arrival_s=(stamp - origin_ns) / 1e9,
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            modal=modal,
-            status="ok" if output_tokens else "failed",
-            source_line=line,
-        )
-        for line, stamp, prompt_tokens, output_tokens, modal in parsed
+def parse_row(line: int, cells: dict[str, str]) -> Row:
+    """Return a row of its cells."""
+    stamp = stamp_ns(TIME, cells[TIME])
+    prompt_tokens = cell_integer(PROMPT, cells[PROMPT], 1)
+    output_tokens = cell_integer(OUTPUT, cells[OUTPUT], 0)
+    modal = {"images": cell_integer(IMAGES, cells[IMAGES], 0)} if IMAGES in cells else None
+    return Row(line, stamp, prompt_tokens, output_tokens, modal)
+
+
+def as_request(source: str, row: Row, origin_ns: int) -> Request:
+    """Return a row as a request of a trace that begins at ``origin_ns``."""
+    return Request(
+        request_id=f"{source}:{row.line - 1}",
+        arrival_s=(row.stamp_ns - origin_ns) / 1e9,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=row.output_tokens,
+        modal=row.modal,
+        status="ok" if row.output_tokens else "failed",
+        source_line=row.line,
     )
-    return Trace(tuple(requests), rows.source)

@@ -14,7 +14,9 @@ TIME, MODEL, PROMPT, OUTPUT, KIND = COLUMNS
 TOTAL, SESSION, ELAPSED = "Total tokens", "Session ID", "Elapsed time"
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """A row as it stands."""
+
     line: int
     stamp_s: float
     prompt_tokens: int
@@ -38,7 +40,7 @@ def read(rows: Rows) -> Trace:
     A row follows the previous row of its session, ``delay_s`` after that one's elapsed time.
     """
     columns = Columns(rows, COLUMNS)
-    parsed = rows.parse(lambda line, text: _row(line, columns.cells(text)))
+    parsed = rows.parse(lambda line, text: parse_row(line, columns.cells(text)))
     requests = tuple(_requests(rows.source, parsed))
     whole_seconds = all(row.stamp_s.is_integer() for row in parsed)
     sums = ((row.total_tokens, row.prompt_tokens + row.output_tokens) for row in parsed)
@@ -46,10 +48,11 @@ def read(rows: Rows) -> Trace:
     return Trace(requests, rows.source, 1.0 if whole_seconds else None, total_notes(differing))
 
 
-def _row(line: int, cells: dict[str, str]) -> _Row:
+def parse_row(line: int, cells: dict[str, str]) -> Row:
+    """Return a row of its cells."""
     output_tokens = cell_integer(OUTPUT, cells[OUTPUT], 0)
     total, elapsed = cells.get(TOTAL), cells.get(ELAPSED)
-    return _Row(
+    return Row(
         line=line,
         stamp_s=cell_seconds(TIME, cells[TIME]),
         prompt_tokens=cell_integer(PROMPT, cells[PROMPT], 1 if output_tokens else 0),
@@ -62,34 +65,44 @@ def _row(line: int, cells: dict[str, str]) -> _Row:
     )
 
 
-def _requests(source: str, parsed: list[_Row]) -> Iterator[Request]:
+def _requests(source: str, parsed: list[Row]) -> Iterator[Request]:
     origin_s = min((row.stamp_s for row in parsed), default=0.0)
-    latest: dict[str | None, tuple[_Row | None, int]] = {}
+    latest: dict[str | None, tuple[Row | None, int]] = {}
     for row in parsed:
         previous, turn = latest.get(row.session_id, (None, 0))
         if row.session_id is not None:
             latest[row.session_id] = row, turn + 1
-        yield Request(
-            request_id=_request_id(source, row),
-            arrival_s=row.stamp_s - origin_s,
-            prompt_tokens=row.prompt_tokens,
-            output_tokens=row.output_tokens,
-            session_id=row.session_id,
-            parent_id=_request_id(source, previous) if previous else None,
-            turn=None if row.session_id is None else turn,
-            delay_s=_delay_s(previous, row) if previous else None,
-            model=row.model,
-            kind=row.kind,
-            status="ok" if row.output_tokens else "failed",
-            source_line=row.line,
-        )
+        yield as_request(source, row, origin_s, previous, turn)
 
 
-def _delay_s(previous: _Row, row: _Row) -> float | None:
+def as_request(
+    source: str, row: Row, origin_s: float, previous: Row | None = None, turn: int = 0
+) -> Request:
+    """Return a row as a request of a trace that begins at ``origin_s``.
+
+    ``previous`` is the row before it in its session, where it is the ``turn``-th, from 0.
+    """
+    return Request(
+        request_id=_request_id(source, row),
+        arrival_s=row.stamp_s - origin_s,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=row.output_tokens,
+        session_id=row.session_id,
+        parent_id=_request_id(source, previous) if previous else None,
+        turn=None if row.session_id is None else turn,
+        delay_s=_delay_s(previous, row) if previous else None,
+        model=row.model,
+        kind=row.kind,
+        status="ok" if row.output_tokens else "failed",
+        source_line=row.line,
+    )
+
+
+def _delay_s(previous: Row, row: Row) -> float | None:
     if previous.elapsed_s is None:
         return None
     return max(0.0, row.stamp_s - previous.stamp_s - previous.elapsed_s)
 
 
-def _request_id(source: str, row: _Row) -> str:
+def _request_id(source: str, row: Row) -> str:
     return f"{source}:{row.line - 1}"

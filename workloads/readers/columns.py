@@ -13,22 +13,22 @@ class Columns:
 
     def __init__(self, rows: Rows, required: Sequence[str]) -> None:
         line, header = rows.take()
-        self._names = _split(header)
+        self.names = _split(header)
         for name in required:
-            if name not in self._names:
+            if name not in self.names:
                 raise rows.failure(line, RowError(name, "missing column", header))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return name in self.names
 
     def cells(self, text: str) -> dict[str, str]:
         """Return the cells of a row by column."""
         cells = _split(text)
-        if len(cells) != len(self._names):
-            first_missing = [*self._names, "row"][min(len(cells), len(self._names))]
-            reason = f"the row has {len(cells)} cells where the header has {len(self._names)}"
+        if len(cells) != len(self.names):
+            first_missing = [*self.names, "row"][min(len(cells), len(self.names))]
+            reason = f"the row has {len(cells)} cells where the header has {len(self.names)}"
             raise RowError(first_missing, reason, text)
-        return dict(zip(self._names, cells, strict=True))
+        return dict(zip(self.names, cells, strict=True))
 
 
 def total_notes(differing: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def read(rows: Rows) -> Trace:
     In a session, a row counts only what it adds to the row before it, unless it has a time and no
     ``delay``; here every prompt is whole. A session without a time starts at 0.
     """
-    turns = rows.parse(lambda line, row: _turn(rows.source, line, check.json_object(row)))
+    turns = rows.parse(lambda line, row: parse_row(rows.source, line, check.json_object(row)))
     requests = [turn.request for turn in turns]
     clock_s = _clock_s([turn.request.arrival_s for turn in turns if turn.stamped])
     notes: tuple[str, ...] = ()
@@ -68,7 +68,8 @@ def read(rows: Rows) -> Trace:
     return Trace(tuple(requests), rows.source, clock_s, notes)
 
 
-def _turn(source: str, line: int, record: dict[str, Any]) -> Turn:
+def parse_row(source: str, line: int, record: dict[str, Any]) -> Turn:
+    """Return a row as it stands. Raises ``RowError``."""
     prompt, output = _name(record, "input"), _name(record, "output")
     in_session = record.get("session_id") is not None
     if record.get("delay") is not None and not in_session:

@@ -1,6 +1,5 @@
 """The reader of our own JSON Lines; ``workloads.native`` writes them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from workloads import fields as check
@@ -60,9 +59,7 @@ def read(rows: Rows) -> Trace:
 
     A file without a header is its own source: its line numbers become the ``source_line``.
     """
-    header = _take_header(rows)
-    first_line = 1 if header is None else 2
-    reader = _RecordReader(header or {}, rows.source, first_line, rows.header_columns)
+    reader = RecordReader(rows)
     parsed = rows.parse(reader.parse)
     requests = tuple(without_broken_links(rows, parsed, "parent_id"))
     notes = (*reader.header.get("notes", ()), *reader.notes)
@@ -85,42 +82,47 @@ def _take_header(rows: Rows) -> dict[str, Any] | None:
         raise rows.failure(line, error) from None
 
 
-class _RecordReader:
-    """Turns records into requests; remembers the ids and the unknown fields it has seen."""
+class RecordReader:
+    """Takes the header of a file, then turns records into requests.
 
-    def __init__(
-        self,
-        header: dict[str, Any],
-        file_name: str,
-        first_line: int,
-        header_columns: Mapping[str, str],
-    ) -> None:
-        self.header = header
-        self._header_columns = header_columns
-        self.source = header.get("source", file_name)
-        self._first_line = first_line
+    It remembers the unknown fields it has seen, and the ids, if they have to be ``unique``.
+    """
+
+    def __init__(self, rows: Rows, unique: bool = True) -> None:
+        header = _take_header(rows)
+        self.header = header or {}
+        self.first_line = 1 if header is None else 2
+        self.source = self.header.get("source", rows.source)
+        self._header_columns = rows.header_columns
+        self._unique = unique
         self._seen: set[str] = set()
         self._unknown: set[str] = set()
 
     def parse(self, line: int, row: str) -> tuple[int, Request]:
+        """Return the line of a record and its request. Raises ``RowError``."""
         whole = check.json_object(row)
         record = without_headers(whole, self._header_columns)
         fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
         _check_together(fields)
-        if fields["request_id"] in self._seen:
-            raise RowError("request_id", "duplicate", fields["request_id"])
-        self._seen.add(fields["request_id"])
+        if self._unique:
+            self._require_new(fields["request_id"])
         self._unknown.update(record.keys() - _FIELDS.keys())
         return line, Request(**fields, headers=request_headers(whole, self._header_columns))
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """Which fields were left out."""
         if not self._unknown:
             return ()
         return (f"unknown fields left out: {', '.join(sorted(self._unknown))}",)
 
+    def _require_new(self, request_id: str) -> None:
+        if request_id in self._seen:
+            raise RowError("request_id", "duplicate", request_id)
+        self._seen.add(request_id)
+
     def _defaults(self, line: int) -> dict[str, Any]:
-        fields: dict[str, Any] = {"request_id": f"{self.source}:{line - self._first_line + 1}"}
+        fields: dict[str, Any] = {"request_id": f"{self.source}:{line - self.first_line + 1}"}
         if "block_tokens" in self.header:
             fields["block_tokens"] = self.header["block_tokens"]
         if not self.header:

@@ -19,13 +19,14 @@ def read(rows: Rows) -> Trace:
     """Read the requests in file order, at the file's own times, or all at 0 where it has none."""
     columns = Columns(rows, COLUMNS)
     notes = () if TIME in columns else ("no arrival times in the file: every request arrives at 0",)
-    parsed = rows.parse(lambda line, text: _row(rows.source, line, columns.cells(text)))
+    parsed = rows.parse(lambda line, text: parse_row(rows.source, line, columns.cells(text)))
     differing = sum(total not in (None, request.total_tokens) for request, total in parsed)
     requests = tuple(request for request, _ in parsed)
     return Trace(requests, rows.source, notes=(*notes, *total_notes(differing)))
 
 
-def _row(source: str, line: int, cells: dict[str, str]) -> tuple[Request, int | None]:
+def parse_row(source: str, line: int, cells: dict[str, str]) -> tuple[Request, int | None]:
+    """Return the request of a row, and its total."""
     output_tokens = cell_integer(OUTPUT, cells[OUTPUT], 0)
     request = Request(
         request_id=f"{source}:{line - 1}",

@@ -1,0 +1,123 @@
+"""``servetwin replay --stream``: the trace is read as it is simulated."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from app.scenario.scenarios import build_scenario, scenario_record
+from app.scenario.streams.stream_options import StreamOptions
+from app.text.progress import progress
+from app.text.provenance import outside_warning, rests_line
+from app.text.tables import counts_line, error_count_lines, latency_table, note_lines, steady_lines
+from sim.experiments.scenario import Scenario
+from sim.records.run import RunError, machine_facts
+from sim.streams.part_run import DividedRun
+from sim.streams.partitioned_run import run_partitioned
+from sim.streams.run_tables import RunTables
+from sim.streams.sketched_summary import require_sketches
+from sim.streams.streamed_run import run_streamed, run_tables
+
+if TYPE_CHECKING:
+    from app.scenario.replay_scenario import ReplayScenario
+    from sim.records.run_claim import RunClaim
+    from workloads.streams.streamed_trace import StreamedTrace
+
+
+def require_streamable(**asked: object) -> None:
+    """Raise ``RunError`` for an option of ``replay`` that a stream does not have."""
+    for name, value in asked.items():
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            raise RunError(f"{option} needs the whole run in memory; leave --stream out")
+
+
+def replay_streamed(
+    both: "ReplayScenario",
+    stream: StreamOptions,
+    *,
+    seed: int,
+    macro: bool,
+    claim: "RunClaim | None",
+    as_json: bool,
+) -> None:
+    """Simulate the trace in one pass, or in parts; print its figures, keep the run if claimed."""
+    require_sketches("--stream")
+    options = both.options
+    base, policy, record = both.base(), both.policies(), both.servers().record()
+    trace = stream.open(options.trace, options.cluster.closed_loop)
+    found = build_scenario(trace, base, policy, options.cluster)
+    slo = both.file.slo.slo() if both.file else None
+    folder = claim.begin() if claim else None
+    tables = run_tables(found, folder, slo)
+    try:
+        wall_s = _simulate(trace, found, tables, stream, seed, macro, folder)
+        summary = tables.summary(wall_s)
+        scenario = scenario_record(trace, found, record, seed)
+        tables.save(summary, scenario, machine_facts())
+    except BaseException:
+        tables.abandon()
+        raise
+    if warning := outside_warning(summary["provenance"], widened=False):
+        typer.echo(warning, err=True)
+    if as_json:
+        typer.echo(json.dumps({**summary, "intervals": {}, **scenario}))
+        return
+    kept = [f"run folder: {folder}"] if folder else []
+    typer.echo("\n".join([*_report(trace, summary, found, tables.error_counts()), *kept]))
+
+
+def _simulate(
+    trace: "StreamedTrace",
+    scenario: Scenario,
+    tables: RunTables,
+    stream: StreamOptions,
+    seed: int,
+    macro: bool,
+    folder: Path | None,
+) -> float:
+    with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
+        if stream.partitions is None:
+            return run_streamed(trace, scenario, tables, seed=seed, macro=macro, on_arrival=advance)
+        spool = Path(tempfile.mkdtemp(prefix=".parts-", dir=folder))
+        return run_partitioned(
+            DividedRun(trace, scenario, seed, macro, spool),
+            tables,
+            parts=stream.partitions,
+            processes=stream.workers,
+            on_arrival=advance,
+        )
+
+
+def _report(
+    trace: "StreamedTrace",
+    summary: Mapping[str, Any],
+    scenario: Scenario,
+    errors: Mapping[str, int],
+) -> list[str]:
+    speed, config = summary["simulation"], scenario.policies
+    return [
+        f"{trace.source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
+        f"{config.max_seqs} sequences",
+        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
+        *note_lines(trace.notes),
+        counts_line(summary["requests"]),
+        *error_count_lines(errors),
+        "",
+        *latency_table(summary, {}),
+        "percentiles are sketched, to about 0.1 %",
+        "",
+        *steady_lines(summary["steady"]),
+        "",
+        f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
+        f"{summary['makespan_s']:.1f} s, prefix hits "
+        f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
+        f"{summary['preemptions']} preemptions",
+        f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
+        f"({speed['requests_per_s']:.0f} requests/s)",
+        rests_line(summary["provenance"]),
+        "no intervals: a stream is simulated once",
+    ]

@@ -1,0 +1,77 @@
+"""Options of a trace that is too long for the memory: read as it is simulated, in parts."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typer import Option
+
+from app.scenario.trace_options import TraceOptions
+from workloads.errors import ServetwinError, TraceError
+
+if TYPE_CHECKING:
+    from workloads.streams.streamed_trace import StreamedTrace
+
+_READ_WHOLE = ("spread_ties", "prompt_scale", "output_scale", "tokenizer", "estimate_cv")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Whether the trace is streamed, and the parts and processes of its simulation."""
+
+    PANEL: ClassVar = "Long traces"
+
+    stream: Annotated[bool, Option("--stream")] = False
+    """Read the trace as it is simulated; quantiles are sketched, memory stays flat."""
+    partitions: Annotated[int | None, Option(min=1, max=100_000)] = None
+    """Simulate a stream in up to so many parts, cut by time or by replicas."""
+    processes: Annotated[int | None, Option(min=1, max=512)] = None
+    """Parts side by side; else one per core."""
+    ray: Annotated[bool, Option("--ray")] = False
+    """Simulate the parts on a Ray cluster (needs ray)."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the trace is to be streamed. Raises ``ServetwinError`` for half of a choice."""
+        for name in ("processes", "ray"):
+            if getattr(self, name) and self.partitions is None:
+                raise ServetwinError(f"--{name}: is for the parts of a stream; give --partitions")
+        return self.stream or self.partitions is not None
+
+    @property
+    def workers(self) -> int | None:
+        """The number of processes; None on Ray."""
+        return None if self.ray else self.processes or os.cpu_count() or 1
+
+    def open(self, options: TraceOptions, closed_loop: bool | None) -> "StreamedTrace":
+        """Read the trace once. Raises ``TraceError`` for what a stream cannot do."""
+        from workloads.streams.streamed_trace import Chosen, StreamedTrace
+        from workloads.streams.trace_file import TraceFile
+
+        path = _require_possible(options, closed_loop)
+        file = TraceFile(path, options.reader, options.max_bad_rows)
+        trace = StreamedTrace.open(file, Chosen(options.start_s, options.end_s, options.limit))
+        if trace.found.followers and closed_loop is None:
+            raise TraceError(
+                f"{path}: has requests that follow an answer, which a stream does not; give "
+                "--open-loop, or leave --stream out"
+            )
+        if options.rate_scale is not None:
+            trace = trace.scaled(options.rate_scale)
+        return trace if options.rate_per_s is None else trace.at_rate(options.rate_per_s)
+
+
+def _require_possible(options: TraceOptions, closed_loop: bool | None) -> Path:
+    if options.path is None:
+        raise TraceError("--stream: wants TRACE, a file")
+    if closed_loop:
+        raise TraceError("--stream: --closed-loop needs the whole trace; leave --stream out")
+    if options.rate_scale is not None and options.rate_per_s is not None:
+        raise TraceError("--rate and --rate-scale exclude each other; give one")
+    defaults = TraceOptions()
+    for name in _READ_WHOLE:
+        if getattr(options, name) != getattr(defaults, name):
+            option = f"--{name.replace('_', '-')}"
+            raise TraceError(f"{option} needs the whole trace; leave --stream out")
+    return options.path

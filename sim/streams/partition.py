@@ -1,0 +1,103 @@
+"""How a simulation is divided into parts that know nothing of each other, and when it cannot be.
+
+==========  ======================================================================================
+time        one server: cut where it is empty. What comes later cannot depend on what was before,
+            as long as nothing outlasts the requests: no cache, no noise by number of the step
+replicas    several servers behind a router that looks at no state: which server gets a request is
+            known without simulating any of them
+==========  ======================================================================================
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.config import PolicyConfig
+from policies.registry import MEMORIES, ROUTERS, build_scheduler
+from policies.schedulers.registry import SCHEDULERS
+from sim.experiments.scenario import Scenario
+from sim.step_times.step_time import StepNoise
+from workloads.errors import PolicyError
+from workloads.plugins import names_a_file
+
+BLIND_ROUTERS = ("round-robin", "random", "session-affinity")
+"""The routers that look at nothing but the request and the order of arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Requests from row ``first`` up to and without ``last``, on some ``replicas`` (None: all)."""
+
+    first: int
+    last: int
+    replicas: frozenset[int] | None = None
+
+
+def has_one_server(scenario: Scenario) -> bool:
+    """Return whether a scenario is cut by time; a cluster is cut by replicas."""
+    return len(scenario.servers()) == 1 and not scenario.cluster.splits
+
+
+def require_partitionable(scenario: Scenario) -> None:
+    """Raise ``PolicyError``, with the key, where parts of a run would depend on each other."""
+    why = _time_hindrance(scenario) if has_one_server(scenario) else _replica_hindrance(scenario)
+    if why:
+        raise PolicyError(f"--partitions: {why}; leave --partitions out")
+
+
+def _replica_hindrance(scenario: Scenario) -> str | None:
+    cluster = scenario.cluster
+    if cluster.splits:
+        return "prefill_replicas: prompts and decodes of a request are on different servers"
+    if cluster.router not in BLIND_ROUTERS:
+        looks = "looks at" if cluster.router in ROUTERS else "may look at"
+        known = ", ".join(BLIND_ROUTERS)
+        return f"router: {cluster.router!r} {looks} the state of the replicas; {known} do not"
+    return None
+
+
+def _time_hindrance(scenario: Scenario) -> str | None:
+    policies = scenario.policies
+    if policies.prefix_cache:
+        return "prefix_cache: the cache outlasts the requests that filled it"
+    if policies.queue_order == "fair":
+        return "queue_order: 'fair' remembers the service of each tenant"
+    for key, name, known in (
+        ("batching", policies.batching, SCHEDULERS), ("kv", policies.kv, MEMORIES),
+    ):  # fmt: skip
+        if names_a_file(name) or name not in known:
+            return f"{key}: {name!r} may remember what was before"
+    return _noise_hindrance(scenario, policies)
+
+
+def _noise_hindrance(scenario: Scenario, policies: PolicyConfig) -> str | None:
+    layout = build_scheduler(policies).memory.layout
+    sample = scenario.profile.step_time(layout).noise_factors()
+    if StepNoise(sample, np.random.default_rng(0)).is_none():
+        return None
+    return f"profile: {scenario.profile.name} has noise, drawn by the number of the step"
+
+
+def parts_of(scenario: Scenario, requests: int, cuts: Sequence[int], parts: int) -> list[Part]:
+    """Divide a run: one server before the requests ``cuts``, a cluster into ``parts`` shares."""
+    if has_one_server(scenario):
+        ends = [*cuts, requests]
+        return [Part(first, last) for first, last in zip([0, *cuts], ends, strict=True)]
+    replicas = range(len(scenario.servers()))
+    shares = min(parts, len(replicas))
+    return [Part(0, requests, frozenset(replicas[share::shares])) for share in range(shares)]
+
+
+def joined(parts: Sequence[Part], was_empty: Sequence[bool]) -> list[list[Part]]:
+    """Group consecutive parts of one server that were not separated by an empty moment.
+
+    ``was_empty`` says of each cut between two parts whether the server was empty there.
+    """
+    groups = [[parts[0]]]
+    for part, empty in zip(parts[1:], was_empty, strict=True):
+        if empty:
+            groups.append([part])
+        else:
+            groups[-1].append(part)
+    return groups

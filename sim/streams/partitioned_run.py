@@ -1,0 +1,74 @@
+"""A simulation divided into parts on many processes, whose result is that of one process."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from sim.experiments.parallel_map import map_on_processes, map_on_ray
+from sim.streams.merged_parts import merged
+from sim.streams.part_run import DividedRun, PartDone, part_folder, simulate_part
+from sim.streams.partition import Part, joined, parts_of, require_partitionable
+from sim.streams.row_groups import SCHEMAS
+from sim.streams.run_tables import RunTables
+
+Advance = Callable[[int], None]
+
+
+def run_partitioned(
+    run: DividedRun,
+    tables: RunTables,
+    *,
+    parts: int,
+    processes: int | None,
+    on_arrival: Advance,
+) -> float:
+    """Simulate in up to ``parts`` parts, on so many processes (None: on Ray); remove the spool.
+
+    Return the seconds that took. Raises ``PolicyError`` where the run cannot be divided.
+    """
+    started_s = time.perf_counter()
+    require_partitionable(run.scenario)
+    try:
+        cuts = run.trace.found.quiet.cuts(parts)
+        planned = parts_of(run.scenario, len(run.trace), cuts, parts)
+        done = _simulated(run, planned, processes, on_arrival)
+        folders = [part_folder(run.spool, part) for part in done]
+        for name in SCHEMAS:
+            for table in merged(folders, name):
+                tables.take(name, table)
+    finally:
+        shutil.rmtree(run.spool, ignore_errors=True)
+    return time.perf_counter() - started_s
+
+
+def _simulated(
+    run: DividedRun, parts: Sequence[Part], processes: int | None, on_arrival: Advance
+) -> list[Part]:
+    """Simulate the parts; those between which the server was not empty once more, as one.
+
+    Return the parts whose rows are right, in order.
+    """
+    ended: dict[Part, PartDone] = {}
+    while waiting := [part for part in parts if part not in ended]:
+        for place, done in _mapped(run, waiting, processes):
+            ended[waiting[place]] = done
+            on_arrival(len(run.trace) * sum(part in ended for part in parts) // len(parts))
+        was_empty = [
+            after.replicas is not None or ended[before].empty_s < ended[after].first_arrival_s
+            for before, after in pairwise(parts)
+        ]
+        groups = joined(parts, was_empty)
+        for part in (part for group in groups if len(group) > 1 for part in group):
+            shutil.rmtree(part_folder(run.spool, part), ignore_errors=True)
+        parts = [replace(group[0], last=group[-1].last) for group in groups]
+    return list(parts)
+
+
+def _mapped(
+    run: DividedRun, parts: Sequence[Part], processes: int | None
+) -> Iterator[tuple[int, PartDone]]:
+    if processes is None:
+        return map_on_ray(simulate_part, run, parts)
+    return map_on_processes(simulate_part, run, parts, processes)

@@ -1,0 +1,103 @@
+"""A run in parts has the bytes of the run in one process."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.config import PolicyConfig
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.streams import partitioned_run
+from sim.streams.part_run import DividedRun, PartDone, simulate_part
+from sim.streams.partition import Part
+from tests.support.streamed_runs import (
+    NOISY,
+    WITHOUT_NOISE,
+    clusters,
+    configs,
+    divided,
+    small_pieces,
+    streamed,
+    traces,
+    written,
+)
+from workloads.request import Request
+
+
+@given(traces(), configs(), st.integers(1, 9))
+def test_parts_cut_by_time_change_no_byte(
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: list[Request],
+    config: PolicyConfig,
+    parts: int,
+) -> None:
+    order = "fcfs" if config.queue_order == "fair" else config.queue_order
+    config = replace(config, prefix_cache=False, host_cache_tokens=0, queue_order=order)
+    same_bytes(tmp_path_factory, requests, Scenario(config, WITHOUT_NOISE), parts)
+
+
+@given(traces(), configs(), clusters, st.integers(1, 6))
+def test_parts_of_replicas_change_no_byte(
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: list[Request],
+    config: PolicyConfig,
+    cluster: ClusterConfig,
+    parts: int,
+) -> None:
+    same_bytes(tmp_path_factory, requests, Scenario(config, NOISY, cluster), parts)
+
+
+def same_bytes(
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: list[Request],
+    scenario: Scenario,
+    parts: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    trace = written(requests, folder)
+    with small_pieces(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 4)
+        trace = written(requests, folder)
+        one = streamed(trace, scenario, folder / "one")
+        assert divided(trace, scenario, folder / "parts", parts) == one
+
+
+def spread(gap_s: float, count: int = 400) -> list[Request]:
+    return [Request(f"r{n}", n * gap_s, 100, 20) for n in range(count)]
+
+
+def simulated_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gap_s: float) -> list[Part]:
+    simulated: list[Part] = []
+
+    def watched(run: DividedRun, part: Part) -> PartDone:
+        simulated.append(part)
+        return simulate_part(run, part)
+
+    monkeypatch.setattr(partitioned_run, "simulate_part", watched)
+    trace = written(spread(gap_s), tmp_path)
+    scenario = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
+    one = streamed(trace, scenario, tmp_path / "one")
+    assert divided(trace, scenario, tmp_path / "parts", 4) == one
+    return simulated
+
+
+def test_an_idle_server_is_cut_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert len(simulated_parts(monkeypatch, tmp_path, gap_s=5.0)) == 4
+
+
+def test_a_server_that_is_never_empty_is_simulated_as_one_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    *first, last = simulated_parts(monkeypatch, tmp_path, gap_s=0.01)
+    assert len(first) == 4
+    assert last == Part(0, 400)
+
+
+@pytest.mark.slow
+def test_parts_on_two_processes_change_no_byte(tmp_path: Path) -> None:
+    trace = written(spread(1.0), tmp_path)
+    scenario = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
+    one = streamed(trace, scenario, tmp_path / "one")
+    assert divided(trace, scenario, tmp_path / "parts", 4, processes=2) == one

@@ -1,0 +1,100 @@
+"""Small scenarios and traces for streams, and their runs in one process and in parts."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from policies.config import PolicyConfig
+from sim.core import flushing_recorder
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.step_times.profile import load_profile
+from sim.streams import row_groups
+from sim.streams.part_run import DividedRun
+from sim.streams.partition import BLIND_ROUTERS
+from sim.streams.partitioned_run import run_partitioned
+from sim.streams.streamed_run import run_streamed, run_tables
+from tests.support.random_runs import policies, workloads
+from workloads.native import write_trace
+from workloads.request import Request
+from workloads.streams.streamed_trace import StreamedTrace
+from workloads.streams.trace_file import TraceFile
+from workloads.trace import Trace
+
+WITHOUT_NOISE, NOISY = load_profile("llama-3-8b-h100"), load_profile("base-cpu")
+BATCHINGS = ("static", "continuous", "chunked", "prefill-first", "insertion")
+
+clusters = st.builds(
+    ClusterConfig,
+    replicas=st.integers(2, 5),
+    router=st.sampled_from(BLIND_ROUTERS),
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> PolicyConfig:
+    config = draw(st.sampled_from(BATCHINGS).flatmap(policies))
+    return config if config.kv == "contiguous" else replace(config, kv="paged")
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[Request]:
+    """One workload after the other, so that the server is empty now and then."""
+    requests: list[Request] = []
+    now_s = 0.0
+    for part in range(draw(st.integers(1, 4))):
+        for request in draw(workloads()):
+            name, arrival_s = f"{part}-{request.request_id}", now_s + request.arrival_s
+            requests.append(replace(request, request_id=name, arrival_s=arrival_s))
+        now_s = requests[-1].arrival_s + draw(st.sampled_from([0.0, 0.01, 1.0, 20.0]))
+    return requests
+
+
+def written(requests: list[Request], folder: Path) -> StreamedTrace:
+    write_trace(Trace(tuple(requests), "made"), folder / "trace.jsonl")
+    return StreamedTrace.open(TraceFile(folder / "trace.jsonl"))
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Hand rows on and write them a few at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flushing_recorder, "FLUSHED_ROWS", 4)
+        patch.setattr(row_groups, "GROUP_ROWS", 8)
+        yield
+
+
+def streamed(trace: StreamedTrace, scenario: Scenario, folder: Path) -> dict[str, bytes]:
+    """Run in one process; return what is in the run folder."""
+    folder.mkdir()
+    tables = run_tables(scenario, folder)
+    run_streamed(trace, scenario, tables, seed=3)
+    tables.save(tables.summary(0.0), {}, {})
+    return contents(folder)
+
+
+def divided(
+    trace: StreamedTrace, scenario: Scenario, folder: Path, parts: int, processes: int | None = 1
+) -> dict[str, bytes]:
+    """Run in parts; return what is in the run folder."""
+    spool = folder / "spool"
+    spool.mkdir(parents=True)
+    tables = run_tables(scenario, folder)
+    run = DividedRun(trace, scenario, 3, True, spool)
+    run_partitioned(run, tables, parts=parts, processes=processes, on_arrival=lambda _: None)
+    tables.save(tables.summary(0.0), {}, {})
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def summary_of(files: dict[str, bytes]) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(files["summary.json"])
+    return summary

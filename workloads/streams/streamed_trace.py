@@ -1,0 +1,196 @@
+"""A trace that is never in memory as a whole: each reading goes through the file again."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import numpy as np
+
+from workloads.errors import TraceError
+from workloads.generators.arrivals import check_positive
+from workloads.reading import MANY_TIES
+from workloads.request import Request
+from workloads.rows import counted
+from workloads.streams.quiet_moments import QuietMoments
+from workloads.streams.request_block import Floats, RequestBlock, Stamp
+from workloads.streams.trace_file import OpenTrace, TraceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which requests of a file are taken: those in a window, and of these the first ones."""
+
+    start_s: float | None = None
+    end_s: float | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= (self.start_s or 0.0) < self._end_s:
+            start_s, end_s = self.start_s or 0.0, self._end_s
+            raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
+        if self.limit is not None and self.limit < 1:
+            raise TraceError(f"a limit must be at least 1 request, not {self.limit}")
+
+    @property
+    def _end_s(self) -> float:
+        return float("inf") if self.end_s is None else self.end_s
+
+    def of(self, block: RequestBlock, origin: Stamp) -> tuple[RequestBlock, Floats, bool]:
+        """Return the requests in the window, their arrivals in it, and whether it is over."""
+        answered = block.answered
+        since = answered.stamps - origin
+        arrivals_s = np.asarray(since / 1e9 if since.dtype == np.int64 else since, np.float64)
+        over = bool(len(arrivals_s) and arrivals_s[-1] >= self._end_s)
+        if self.start_s is not None or over:
+            inside = (arrivals_s >= (self.start_s or 0.0)) & (arrivals_s < self._end_s)
+            answered, arrivals_s = answered.where(inside), arrivals_s[inside]
+        return answered, arrivals_s - (self.start_s or 0.0), over
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out."""
+        window = f"window of {self.start_s or 0.0:g} to {self._end_s:g} s"
+        has_window = self.start_s is not None or self.end_s is not None
+        limit = f"first {counted(self.limit, 'request')}" if self.limit else ""
+        return tuple(note for note in (window if has_window else "", limit) if note)
+
+
+ALL = Chosen()
+
+
+@dataclass(slots=True)
+class Survey:
+    """What one reading of the chosen requests found."""
+
+    source: str
+    origin: Stamp = 0
+    requests: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    longest_tokens: int = 0
+    failed: int = 0
+    ties: int = 0
+    followers: int = 0
+    by_block: list[int] = field(default_factory=list)
+    """Chosen requests of each block of the file."""
+    quiet: QuietMoments = field(default_factory=QuietMoments)
+    notes: tuple[str, ...] = ()
+
+    def add(self, block: RequestBlock, arrivals_s: Floats) -> None:
+        """Add the chosen requests of the next block."""
+        self.by_block.append(len(block))
+        if not len(block):
+            return
+        if not self.requests:
+            self.first_s = float(arrivals_s[0])
+        elif arrivals_s[0] == self.last_s:
+            self.ties += 1
+        self.ties += int((np.diff(arrivals_s) == 0).sum())
+        self.requests += len(block)
+        self.last_s = float(arrivals_s[-1])
+        self.longest_tokens = max(self.longest_tokens, int(block.total_tokens.max()))
+        delays = block.more.get("delay_s", ())
+        parents = block.more.get("parent_id", ())
+        pairs = zip(delays, parents, strict=False)
+        self.followers += sum(delay is not None and parent for delay, parent in pairs)
+        self.quiet.add(arrivals_s)
+
+    def finished(self, reading: OpenTrace, chosen: Chosen) -> "Survey":
+        """Return the survey with the notes that ``workloads.reading.read_trace`` makes."""
+        notes = list(reading.notes)
+        if self.failed:
+            notes.append(f"{counted(self.failed, 'failed row')} left out")
+        if self.ties > MANY_TIES * (self.requests - 1):
+            share = self.ties / (self.requests - 1)
+            notes.append(f"{share:.1%} of rows share the stamp of the row before")
+        return replace(self, notes=(*notes, *reading.bad_notes, *chosen.notes))
+
+
+def survey(file: TraceFile, chosen: Chosen) -> Survey:
+    """Read the chosen requests once. Raises ``TraceError`` for bad rows, or without requests."""
+    reading = file.opened()
+    found, begun = Survey(reading.format.source), not reading.format.begins_at_zero
+    for block in reading.blocks():
+        if not begun and len(block):
+            found.origin, begun = block.stamps[0].item(), True
+        found.failed += int(block.failed.sum())
+        kept, arrivals_s, over = chosen.of(block, found.origin)
+        if chosen.limit is not None:
+            left = chosen.limit - found.requests
+            kept, arrivals_s, over = kept.between(0, left), arrivals_s[:left], len(kept) >= left
+        found.add(kept, arrivals_s)
+        if over:
+            break
+    if not found.requests:
+        notes = (*reading.notes, *reading.bad_notes)
+        raise TraceError("; ".join([f"{file.path}:1: no requests", *notes]))
+    return found.finished(reading, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedTrace:
+    """The chosen requests of a file in order of arrival, at ``rate_factor`` times their rate."""
+
+    file: TraceFile
+    chosen: Chosen
+    found: Survey
+    rate_factor: float | None = None
+
+    @classmethod
+    def open(cls, file: TraceFile, chosen: Chosen = ALL) -> "StreamedTrace":
+        """Read the file once. Raises ``TraceError``."""
+        return cls(file, chosen, survey(file, chosen))
+
+    def __len__(self) -> int:
+        return self.found.requests
+
+    def __iter__(self) -> Iterator[Request]:
+        return self.requests(0, len(self))
+
+    @property
+    def source(self) -> str:
+        """Where the requests come from."""
+        return self.found.source
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the rows."""
+        scaled = () if self.rate_factor is None else (f"rate scaled by {self.rate_factor:g}",)
+        return (*self.found.notes, *scaled)
+
+    @property
+    def longest_tokens(self) -> int:
+        """The longest context that a request reaches."""
+        return self.found.longest_tokens
+
+    def scaled(self, factor: float) -> "StreamedTrace":
+        """Return the trace at ``factor`` times its rate; the first arrival moves to 0."""
+        check_positive("rate factor", factor)
+        return replace(self, rate_factor=factor)
+
+    def at_rate(self, rate_per_s: float) -> "StreamedTrace":
+        """Return the trace at a mean rate. Raises ``TraceError`` where it has no rate."""
+        check_positive("rate", rate_per_s)
+        span_s = self.found.last_s - self.found.first_s
+        if not span_s > 0 or len(self) < 2:
+            raise TraceError("a trace whose requests all arrive at once has no rate to scale")
+        return self.scaled(rate_per_s / ((len(self) - 1) / span_s))
+
+    def requests(self, first: int, last: int) -> Iterator[Request]:
+        """Yield the requests from number ``first`` up to and without ``last``."""
+        befores = list(accumulate(self.found.by_block, initial=0))
+        skipped = bisect_right(befores, first, hi=len(self.found.by_block)) - 1
+        number = befores[skipped]
+        for block in self.file.opened().blocks(skipped):
+            kept, arrivals_s, _ = self.chosen.of(block, self.found.origin)
+            part = slice(max(0, first - number), last - number)
+            yield from kept.between(part.start, part.stop).requests(self._scaled(arrivals_s[part]))
+            number += len(kept)
+            if number >= last:
+                return
+
+    def _scaled(self, arrivals_s: Floats) -> Floats:
+        if self.rate_factor is None:
+            return arrivals_s
+        return (arrivals_s - self.found.first_s) / self.rate_factor
