@@ -76,6 +76,10 @@ class BatchShape(NamedTuple):
         return rows
 
 
+Totals = tuple[int, int, int, int, int, int, int]
+"""(decodes, their context, growing ones, prefill chunks, rows, prefill pairs, prefill starts)."""
+
+
 class Batch:
     """What one step computes.
 
@@ -138,6 +142,35 @@ class Batch:
         return tuple.__new__(
             BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, (), 0)
         )
+
+    def totals(self) -> Totals:
+        """Return the sums of ``shape``; verified drafts count as decodes, with all their rows.
+
+        The context of decodes includes their own positions; pairs are those of queries and keys.
+        """
+        group, drafted = self.lockstep, self.drafted
+        decodes = context = prefills = pairs = starts = 0
+        if group is not None:
+            decodes = group.size
+            context = group.context_tokens + decodes
+        growing = rows = decodes
+        for _, start, tokens, _, padding in self.chunks:
+            computed = tokens + padding
+            rows += computed
+            if computed == 1:
+                decodes += 1
+                context += start + 1
+                growing += tokens
+                continue
+            pairs += computed * start + (computed * (computed + 1) >> 1)
+            if drafted:
+                drafted -= 1
+                decodes += 1
+                context += start + computed
+            else:
+                prefills += 1
+                starts += start
+        return decodes, context, growing, prefills, rows, pairs, starts
 
     def decode_contexts(self) -> tuple[int, ...]:
         """Return the positions that each decode attends to, its own too; growing ones first."""

@@ -69,7 +69,8 @@ class SimulatedExecutor:
         return tokens
 
     def _seconds(self, batch: Batch) -> float:
-        return self._run_clock.begin(batch, 1, self._steps) * SECONDS_PER_TICK
+        totals = batch.totals() if batch.chunks else None
+        return self._run_clock.begin(batch, totals, 1, self._steps) * SECONDS_PER_TICK
 
 
 class SimulatedCore(EngineCore):

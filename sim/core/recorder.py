@@ -35,35 +35,6 @@ _FINISHED = STATUSES.index("finished")
 _REFUSED = STATUSES.index("refused")
 
 
-def step_figures(batch: Batch) -> tuple[int, int, int, int, int]:
-    """Return (decodes, prefill chunks, rows, decode context, prefill pairs) of a step.
-
-    Decodes that verify drafts are decodes, of several rows each. A batch advances when it is
-    completed, so ask before.
-    """
-    group, drafted = batch.lockstep, batch.drafted
-    decodes = prefills = context = pairs = 0
-    if group is not None:
-        decodes = group.size
-        context = group.context_tokens + decodes
-    rows = decodes
-    for _, start, tokens, _, padding in batch.chunks:
-        computed = tokens + padding
-        rows += computed
-        if computed == 1:
-            decodes += 1
-            context += start + 1
-            continue
-        pairs += computed * start + (computed * (computed + 1) >> 1)
-        if drafted:
-            drafted -= 1
-            decodes += 1
-            context += start + computed
-        else:
-            prefills += 1
-    return decodes, prefills, rows, context, pairs
-
-
 class Recorder:
     """Collects stamps of requests and rows of steps; ``keep_records`` adds a record of every step.
 

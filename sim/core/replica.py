@@ -6,12 +6,12 @@ from math import isfinite
 
 from simpy.events import Event
 
-from policies.batch import Batch
+from policies.batch import Batch, Totals
 from policies.protocols import Load, Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
 from sim.core.environment import NEVER, Alarm, Environment
-from sim.core.recorder import Recorder, pack_step, step_figures
+from sim.core.recorder import Recorder, pack_step
 from sim.core.run_clock import run_clock
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import StepNoise, StepTime
@@ -29,8 +29,11 @@ class Stalled(PolicyError):
     """A scheduler has sequences, but neither a batch nor a time at which it will have one."""
 
 
-_Plan = tuple[Batch, int, int, float, Load]
-"""A run of equal steps as decided: batch, steps, start in ticks and seconds, load."""
+_Plan = tuple[Batch, Totals | None, int, int, float, Load]
+"""A run of equal steps as decided: batch, its totals, steps, start in ticks and seconds, load.
+
+Without chunks the totals are None: they are those of the lockstep.
+"""
 
 
 @dataclass(eq=False)
@@ -136,7 +139,7 @@ class Replica:
         """End the planned run and decide, again and again until an event can come in between."""
         scheduler, begin, macro = self.scheduler, self._clock.begin, self.macro
         schedule, repeatable_steps = scheduler.schedule, scheduler.repeatable_steps
-        plan = self._plan
+        load, plan = scheduler.load, self._plan
         while True:
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
@@ -151,8 +154,9 @@ class Replica:
             if batch.preempted or batch.resumed:
                 self.recorder.moved(batch, now_s)
             steps = repeatable_steps(batch) if macro else 1
-            end = now + begin(batch, steps, self._steps)
-            plan = (batch, steps, now, now_s, scheduler.load())
+            totals = batch.totals() if batch.chunks else None
+            end = now + begin(batch, totals, steps, self._steps)
+            plan = (batch, totals, steps, now, now_s, load())
             if self._keeps_more:
                 self._note(plan, end - now)
             if end >= horizon:
@@ -163,7 +167,7 @@ class Replica:
 
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Decide again at the end of the plan, or where the next arrival may cut it short."""
-        self._may_be_cut = plan[1] > 1
+        self._may_be_cut = plan[2] > 1
         if self._may_be_cut and self.alone and self.scheduler.arrival_may_change_batch():
             self._may_be_cut = False
             end = self._cut(plan, horizon) or end
@@ -171,32 +175,34 @@ class Replica:
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""
-        batch, planned, started, started_s, load = plan
+        batch, totals, planned, started, started_s, load = plan
         steps, elapsed = self._clock.boundary(tick - started)
         if steps >= planned:
             return 0
-        self._plan = (batch, steps, started, started_s, load)
+        self._plan = (batch, totals, steps, started, started_s, load)
         return started + elapsed
 
     def _end(self, plan: _Plan, now_s: float) -> None:
         """Complete a run of steps: advance the scheduler, record tokens and the row."""
-        batch, steps, _, started_s, (running, waiting, free_tokens) = plan
+        batch, totals, steps, _, started_s, (running, waiting, free_tokens) = plan
         self._steps += steps
-        chunks, group = batch.chunks, batch.lockstep
-        if chunks or group is None:
+        group = batch.lockstep
+        if totals is not None:
+            decodes, context, _, prefills, rows, pairs, _ = totals
             if batch.drafted and self.verifier is not None:
                 self.verifier.judge(batch)
-            decodes, prefills, rows, context, pairs = step_figures(batch)
-        else:  # the same without a call
+        elif group is not None:
             decodes = rows = group.size
             context = group.context_tokens + decodes
             prefills = pairs = 0
+        else:
+            raise AssertionError("a batch has chunks, or a lockstep")
         self._rows += pack_step(
             started_s, now_s, steps, decodes, prefills, rows, context, pairs,
             running, waiting, free_tokens, self.index,
         )  # fmt: skip
         finished = self.scheduler.complete(batch, steps)
-        if finished or chunks:
+        if finished or totals is not None:
             self.recorder.tokens(batch, finished, decodes + prefills, started_s, now_s)
             if self.listeners:
                 self._tell_finished(finished, now_s)
@@ -238,7 +244,7 @@ class Replica:
         if recorder.keep_records:
             duration_s = duration * SECONDS_PER_TICK
             record = record_step(
-                self._steps, plan[0], scheduler, plan[3], duration_s, self._idle_before
+                self._steps, plan[0], scheduler, plan[4], duration_s, self._idle_before
             )
             recorder.records.append(record)
             self._idle_before = False

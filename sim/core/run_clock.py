@@ -6,12 +6,13 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.batch import Batch
+from policies.batch import Batch, Totals
 from sim.step_times.piecewise import RunPieces
 from sim.step_times.step_time import (
     UNIT_BITS,
     UNIT_S,
     AffineStepTime,
+    LinearStepTime,
     StepNoise,
     StepTime,
     shape_for,
@@ -22,9 +23,12 @@ _MOST_UNITS = 2.0**62
 
 
 class RunClock(Protocol):
-    """Times runs of equal steps, one run after the other."""
+    """Times runs of equal steps, one run after the other.
 
-    def begin(self, batch: Batch, steps: int, index: int) -> int:
+    ``totals`` are those of the batch, None where it has no chunks.
+    """
+
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` of the server on."""
 
     def boundary(self, ticks: int) -> tuple[int, int]:
@@ -37,19 +41,22 @@ class AffineClock:
     def __init__(self, model: AffineStepTime) -> None:
         self._affine = model.affine
         self._shape_of = shape_for(model)
+        self._of_totals = model.of_totals if isinstance(model, LinearStepTime) else None
         self._decodes = model.decodes
         self._first = self._slope = 0
 
-    def begin(self, batch: Batch, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        group = batch.lockstep
-        if group is None or batch.chunks or batch.swapped_tokens:
-            first, slope = self._affine(self._shape_of(batch))
-        else:  # as ``affine``, without a shape
+        group, swapped = batch.lockstep, batch.swapped_tokens
+        if totals is None and group is not None and not swapped:  # as ``affine``, without a shape
             decodes = group.size
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
             slope *= decodes
+        elif totals is not None and self._of_totals is not None and not batch.drafted:
+            first, slope = self._of_totals(totals, swapped)
+        else:
+            first, slope = self._affine(self._shape_of(batch))
         self._first, self._slope = first, slope
         if steps == 1:
             return first << UNIT_BITS
@@ -86,7 +93,7 @@ class PiecewiseClock:
         self._pieces_of, self._bits = model.run_pieces, model.unit_bits
         self._pieces: list[tuple[int, int, int]] = []
 
-    def begin(self, batch: Batch, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
         self._pieces = self._pieces_of(batch, steps)
         units = 0
@@ -119,7 +126,7 @@ class NoisyAffineClock:
         self._sums: list[int] = []
         self._weighted_sums: list[int] = []
 
-    def begin(self, batch: Batch, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
         first, self._slope = self._affine(self._shape_of(batch))
         self._first = first - self._slope * index
@@ -150,7 +157,7 @@ class SampledClock:
         self._noise = noise
         self._ends = np.zeros(0, np.int64)
 
-    def begin(self, batch: Batch, steps: int, index: int) -> int:
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
         durations_s = self._model.seconds(self._shape_of(batch), steps)
         if self._noise is not None:

@@ -28,7 +28,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import Batch, BatchShape
+from policies.batch import Batch, BatchShape, Totals
 from sim.step_times.protocol import FloatArray as FloatArray
 from sim.step_times.protocol import StepTime as StepTime
 from sim.ticks import TICK_BITS
@@ -163,25 +163,34 @@ class LinearStepTime(AffineStepTime):
     def affine(self, shape: BatchShape) -> tuple[int, int]:
         """Return (first step, growth per step) in units of 2^-48 s."""
         decodes, context, growing, chunks, swapped, _, _, _ = shape
-        if chunks or swapped:
-            units = self._constant + self._decode * decodes + self._context * context
-            if swapped:
-                units += self._swap * swapped
-            rows = decodes
-            for start, n in chunks:
-                rows += n
-                units += (
-                    self._chunk
-                    + self._pairs * (n * start + (n * (n + 1) >> 1))
-                    + self._prefill_context * start
-                )
-            slope = self._context
-            if self._batch:
-                slope += self._batch * rows
-                units += self._batch * batch_pairs(shape)
-            return units + self._rows_units[rows], slope * growing
-        constant, slope = self.decodes[decodes]
-        return constant + slope * context, slope * growing
+        rows, pairs, starts = decodes, 0, 0
+        for start, n in chunks:
+            rows += n
+            pairs += n * start + (n * (n + 1) >> 1)
+            starts += start
+        return self.of_totals(
+            (decodes, context, growing, len(chunks), rows, pairs, starts), swapped
+        )
+
+    def of_totals(self, totals: Totals, swapped: int) -> tuple[int, int]:
+        """Return ``affine`` of a batch without drafts that has these totals."""
+        decodes, context, growing, chunks, rows, pairs, starts = totals
+        slope = self._context
+        units = (
+            self._constant
+            + self._decode * decodes
+            + self._chunk * chunks
+            + self._rows_units[rows]
+            + slope * context
+            + self._pairs * pairs
+            + self._prefill_context * starts
+        )
+        if swapped:
+            units += self._swap * swapped
+        if self._batch:
+            slope += self._batch * rows
+            units += self._batch * rows * (context + starts + rows - decodes)
+        return units, slope * growing
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         constant = self._constant + self._decode * decodes + self._of_rows(decodes)
