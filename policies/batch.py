@@ -7,6 +7,9 @@ from typing import NamedTuple
 from policies.lockstep import Lockstep
 from policies.sequence import Sequence
 
+_new = tuple.__new__
+"""Makes a named tuple at half the cost of calling its class."""
+
 
 class ScheduledSequence(NamedTuple):
     """The share of one sequence in a step.
@@ -26,17 +29,6 @@ class ScheduledSequence(NamedTuple):
     def rows(self) -> int:
         """Rows that this entry adds to the matrices of the step."""
         return self.tokens + self.padding
-
-
-def next_chunk(seq: Sequence, limit: int) -> ScheduledSequence:
-    """Return the next positions of a prompt, at most ``limit``; it samples with its last one."""
-    start = seq.base_computed_tokens
-    total = seq.prompt_tokens + seq.base_generated_tokens
-    tokens = total - start
-    if tokens > limit:
-        tokens = limit
-    # half the cost of calling the class
-    return tuple.__new__(ScheduledSequence, (seq, start, tokens, start + tokens == total, 0))
 
 
 class BatchShape(NamedTuple):
@@ -120,6 +112,20 @@ class Batch:
         """Sequences in the step."""
         return len(self.chunks) + (self.lockstep.size if self.lockstep is not None else 0)
 
+    def add_chunk(self, seq: Sequence, limit: int) -> int:
+        """Add the next positions of a prompt, at most ``limit``; return how many they are.
+
+        The last of them samples.
+        """
+        start = seq.base_computed_tokens
+        total = seq.prompt_tokens + seq.base_generated_tokens
+        tokens = total - start
+        if tokens > limit:
+            tokens = limit
+        chunk = _new(ScheduledSequence, (seq, start, tokens, start + tokens == total, 0))
+        self.chunks = (*self.chunks, chunk) if self.chunks else (chunk,)
+        return tokens
+
     def shape(self) -> BatchShape:
         """Return the features of this batch that a step-time model may know."""
         group, swapped = self.lockstep, self.swapped_tokens
@@ -128,7 +134,7 @@ class Batch:
             decodes = group.size
             context = group.context_tokens + decodes
             if not self.chunks:
-                return tuple.__new__(BatchShape, (decodes, context, decodes, (), swapped, 0, (), 0))
+                return _new(BatchShape, (decodes, context, decodes, (), swapped, 0, (), 0))
         growing = decodes
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
@@ -139,9 +145,7 @@ class Batch:
                 growing += tokens
             else:
                 prefills += ((start, rows),)
-        return tuple.__new__(
-            BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, (), 0)
-        )
+        return _new(BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, (), 0))
 
     def totals(self) -> Totals:
         """Return the sums of ``shape``; verified drafts count as decodes, with all their rows.
@@ -157,7 +161,7 @@ class Batch:
         for _, start, tokens, _, padding in self.chunks:
             computed = tokens + padding
             rows += computed
-            if computed == 1:
+            if computed == 1 and not (tokens and self.one_row_prefills):
                 decodes += 1
                 context += start + 1
                 growing += tokens

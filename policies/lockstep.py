@@ -22,8 +22,9 @@ class Lockstep:
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
     """
 
-    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_places",
-                 "context_tokens", "granted_step", "size", "steps", "stopped")  # fmt: skip
+    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_past_ends",
+                 "_places", "context_tokens", "granted_step", "size", "steps",
+                 "stopped")  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
         self.size = 0
@@ -34,6 +35,8 @@ class Lockstep:
         self._block = block_tokens
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
         self._joins = 0
+        self._past_ends = 0
+        """How many of ``_ends`` are of sequences that have left."""
         self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
         self._leads: list[tuple[int, int, Sequence]] | None = None
         """Heap of (steps - computed, join, member), once the longest member was asked for."""
@@ -69,18 +72,8 @@ class Lockstep:
 
     def leave(self, seq: Sequence) -> None:
         """Take a member out; its counters stay as they are."""
-        del self._members[seq]
-        self.size -= 1
-        steps = self.steps
-        done = steps - seq.joined_step
-        seq.lockstep = None
-        seq.base_generated_tokens += done
-        seq.base_computed_tokens = computed = seq.base_computed_tokens + done
-        self.context_tokens -= computed
-        self._places[(computed - steps) % self._block] -= 1
-        if self._capped:
-            for capped in self._capped.values():
-                capped.leave(steps, computed + 1)
+        self._past_ends += 1
+        self._take_out(seq)
 
     def advance(self, steps: int) -> list[Sequence]:
         """Advance every member by ``steps`` tokens; take out and return the members that ended."""
@@ -91,20 +84,21 @@ class Lockstep:
         while ends and ends[0][0] <= now:
             _, join, seq = heappop(ends)
             if self._members.get(seq) == join:
-                self.leave(seq)
+                self._take_out(seq)
                 ended.append(seq)
+            else:
+                self._past_ends -= 1
         if self.stopped:
             ended += self._take_stopped()
         return ended
 
     def steps_to_end(self) -> int:
         """Return the steps until the next member ends; at least one member is needed."""
-        ends, members = self._ends, self._members
-        while True:
-            step, join, seq = ends[0]
-            if members.get(seq) == join:
-                return step - self.steps
+        ends = self._ends
+        while self._past_ends and self._members.get(ends[0][2]) != ends[0][1]:
             heappop(ends)
+            self._past_ends -= 1
+        return ends[0][0] - self.steps
 
     def longest_tokens(self) -> int:
         """Return the most computed tokens of a member; at least one member is needed."""
@@ -153,6 +147,20 @@ class Lockstep:
         seq = next(reversed(self._members))
         granted_tokens = seq.computed_tokens + self.granted_step - self.steps
         return (granted_tokens + steps - 1) % self._block == 0
+
+    def _take_out(self, seq: Sequence) -> None:
+        del self._members[seq]
+        self.size -= 1
+        steps = self.steps
+        done = steps - seq.joined_step
+        seq.lockstep = None
+        seq.base_generated_tokens += done
+        seq.base_computed_tokens = computed = seq.base_computed_tokens + done
+        self.context_tokens -= computed
+        self._places[(computed - steps) % self._block] -= 1
+        if self._capped:
+            for capped in self._capped.values():
+                capped.leave(steps, computed + 1)
 
     def _take_stopped(self) -> list[Sequence]:
         taken = [seq for seq in self.stopped if seq.lockstep is self]

@@ -1,6 +1,5 @@
 """A request inside the server: how far it has been computed and which KV memory it holds."""
 
-from dataclasses import KW_ONLY, dataclass, field, replace
 from math import inf
 from typing import Protocol
 
@@ -30,7 +29,6 @@ class SampleGroup:
         self.left = first.samples
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Sequence:
     """The state of one request that a policy sees. It never holds the true output length.
 
@@ -45,58 +43,79 @@ class Sequence:
     output (by default ``max_tokens``), ``deadline_s`` when the first token is due.
     """
 
-    request_id: str
-    arrival_s: float
-    prompt_tokens: int
-    max_tokens: int
-    block_keys: Keys = ()
-    priority: int = 0
-    _: KW_ONLY
-    key_blocks: int = 1
-    number: int = 0
-    """Row of the request in a run; the scheduler's order of arrival is its own."""
-    names_answer: bool = False
-    """Whether ``block_keys`` goes on into the answer, for prompts that repeat it."""
-    samples: int = 1
-    """Answers to the same prompt; each is a sequence of its own once the prompt is computed."""
-    tenant: str | None = None
-    estimated_tokens: int = None  # type: ignore[assignment]  # until it is known
-    deadline_s: float = inf
+    __slots__ = (
+        "arrival_number", "arrival_s", "base_computed_tokens", "base_generated_tokens",
+        "block_keys", "blocks", "cached_tokens", "deadline_s", "estimated_tokens", "group",
+        "held_blocks", "joined_step", "key_blocks", "keyed_blocks", "loaded_tokens",
+        "lockstep", "max_tokens", "names_answer", "number", "on_host", "preemptions", "prefix", "priority",
+        "prompt_tokens", "region_start", "region_tokens", "request_id", "samples",
+        "stopped", "tenant"
+    )  # fmt: skip
 
-    group: SampleGroup | None = field(default=None, init=False)
-    """The answers to its prompt, where there are several."""
-    base_computed_tokens: int = field(default=0, init=False)
-    base_generated_tokens: int = field(default=0, init=False)
-    """Both counters as they were when it joined its lockstep group; the truth outside one."""
-    lockstep: DecodeGroup | None = field(default=None, init=False)
-    joined_step: int = field(default=0, init=False)
-    cached_tokens: int = field(default=0, init=False)
-    """Prompt tokens found in the prefix cache at the first admission."""
-    preemptions: int = field(default=0, init=False)
-    stopped: bool = field(default=False, init=False)
-    """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
-    arrival_number: int = field(default=0, init=False)
-    """Place in the scheduler's order of arrival."""
-    on_host: bool = field(default=False, init=False)
-    """Preempted with its keys and values kept in host memory."""
-    loaded_tokens: int = field(default=0, init=False)
-    """Prompt tokens that the last admission loads from host memory."""
-    held_blocks: int = field(default=0, init=False)
-    """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
-    blocks: list[int] = field(default_factory=list, init=False)
-    """Block table, in the order of positions (paged memory), as far as it was needed."""
-    prefix: PrefixRun | None = field(default=None, init=False)
-    """The last of the shared runs of blocks that it holds (prefix tree)."""
-    keyed_blocks: int = field(default=0, init=False)
-    """Leading blocks that a prefix index keeps for it."""
-    region_start: int = field(default=-1, init=False)
-    """First token slot of the reserved region (contiguous memory); -1 while it holds none."""
-    region_tokens: int = field(default=0, init=False)
-    """Length of the reserved region (contiguous memory)."""
+    def __init__(
+        self,
+        request_id: str,
+        arrival_s: float,
+        prompt_tokens: int,
+        max_tokens: int,
+        block_keys: Keys = (),
+        priority: int = 0,
+        *,
+        key_blocks: int = 1,
+        number: int = 0,
+        names_answer: bool = False,
+        samples: int = 1,
+        tenant: str | None = None,
+        estimated_tokens: int | None = None,
+        deadline_s: float = inf,
+    ) -> None:
+        self.request_id = request_id
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.block_keys = block_keys
+        self.priority = priority
+        self.key_blocks = key_blocks
+        self.number = number
+        """Row of the request in a run; the scheduler's order of arrival is its own."""
+        self.names_answer = names_answer
+        """Whether ``block_keys`` goes on into the answer, for prompts that repeat it."""
+        self.samples = samples
+        """Answers to the same prompt; each is a sequence of its own once the prompt is computed."""
+        self.tenant = tenant
+        self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
+        self.deadline_s = deadline_s
 
-    def __post_init__(self) -> None:
-        if self.estimated_tokens is None:
-            self.estimated_tokens = self.max_tokens
+        self.group: SampleGroup | None = None
+        """The answers to its prompt, where there are several."""
+        self.base_computed_tokens = 0
+        self.base_generated_tokens = 0
+        """Both counters as they were when it joined its lockstep group; the truth outside one."""
+        self.lockstep: DecodeGroup | None = None
+        self.joined_step = 0
+        self.cached_tokens = 0
+        """Prompt tokens found in the prefix cache at the first admission."""
+        self.preemptions = 0
+        self.stopped = False
+        """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
+        self.arrival_number = 0
+        """Place in the scheduler's order of arrival."""
+        self.on_host = False
+        """Preempted with its keys and values kept in host memory."""
+        self.loaded_tokens = 0
+        """Prompt tokens that the last admission loads from host memory."""
+        self.held_blocks = 0
+        """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
+        self.blocks: list[int] = []
+        """Block table, in the order of positions (paged memory), as far as it was needed."""
+        self.prefix: PrefixRun | None = None
+        """The last of the shared runs of blocks that it holds (prefix tree)."""
+        self.keyed_blocks = 0
+        """Leading blocks that a prefix index keeps for it."""
+        self.region_start = -1
+        """First token slot of the reserved region (contiguous memory); -1 while it holds none."""
+        self.region_tokens = 0
+        """Length of the reserved region (contiguous memory)."""
 
     def __repr__(self) -> str:
         return (
@@ -158,7 +177,20 @@ class Sequence:
 
     def fork(self) -> "Sequence":
         """Return one more sample of the same prompt; it holds no memory yet."""
-        child = replace(self, samples=1)
+        child = Sequence(
+            self.request_id,
+            self.arrival_s,
+            self.prompt_tokens,
+            self.max_tokens,
+            self.block_keys,
+            self.priority,
+            key_blocks=self.key_blocks,
+            number=self.number,
+            names_answer=self.names_answer,
+            tenant=self.tenant,
+            estimated_tokens=self.estimated_tokens,
+            deadline_s=self.deadline_s,
+        )
         child.group = self.group
         child.base_generated_tokens = self.base_generated_tokens
         return child

@@ -155,6 +155,7 @@ class PagedKV:
         held = -(-seq.base_computed_tokens // self.block_tokens)
         if held < seq.held_blocks:
             held = seq.held_blocks
+        seq.held_blocks = 0
         if self._index is not None:
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:
@@ -163,8 +164,9 @@ class PagedKV:
             self._returned += self._forks.evict(self._forks.idle_blocks)
         else:
             self._free += held
+            if not seq.blocks:
+                return
             self._returned += reversed(seq.blocks)
-        seq.held_blocks = 0
         seq.blocks = []
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:

@@ -3,7 +3,7 @@
 Decodes come first, then prompts, as far as slots, the token budget and memory allow.
 """
 
-from policies.batch import Batch, next_chunk
+from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.protocols import ChunkMemory, KVMemory
 from policies.schedulers.macro_steps import MacroSteps
@@ -80,8 +80,10 @@ class IterationBatching(MacroSteps):
         """Fill what the decodes leave of the token budget with prompts, in order of admission."""
         prefilling, waiting = self._prefilling, self._waiting
         batch.one_row_prefills = self._one_row_prefills
-        decode_rows = self._rows_per_decode if batch.lockstep is not None else 0
-        left = self._token_budget - decode_rows * self._decodes.size
+        left, decode_rows = self._token_budget, 0
+        if batch.lockstep is not None:
+            decode_rows = self._rows_per_decode
+            left -= decode_rows * self._decodes.size
         if self._chunk_memory is not None:
             self._make_room_for_chunks(batch, left, self._chunk_memory)
         for seq in prefilling:
@@ -152,14 +154,10 @@ class IterationBatching(MacroSteps):
         """Compute the next part of a prompt, at most ``limit`` rows; return how many they are."""
         if limit <= 0:
             return 0
-        chunk = next_chunk(seq, limit)
+        tokens = batch.add_chunk(seq, limit)
         if self._shares:
-            self.memory.commit(seq, chunk.start + chunk.tokens)
-        if batch.chunks:
-            batch.chunks = [*batch.chunks, chunk]
-        else:
-            batch.chunks = (chunk,)
-        return chunk.tokens
+            self.memory.commit(seq, seq.base_computed_tokens + tokens)
+        return tokens
 
     def _fork(self, seq: Sequence) -> list[Sequence]:
         """Begin the other samples of a computed prompt; return those that end at once.

@@ -73,9 +73,11 @@ def _first_past(first: int, slope: int, units: int) -> tuple[int, int]:
     if not slope:
         steps = max(1, -(-units // first)) if first else 1
         return steps, steps * first
-    linear = 2.0 * first - slope  # slope k^2 + linear k = 2 units
-    divisor = linear + sqrt(max(0.0, linear * linear + 8.0 * slope * units))
-    steps = int(4.0 * units / divisor) or 1 if divisor > 0 else 1  # near the solution
+    steps = -(-units // first) or 1 if first else 1  # near enough where it is small
+    if steps > 50:
+        linear = 2.0 * first - slope  # slope k^2 + linear k = 2 units
+        divisor = linear + sqrt(max(0.0, linear * linear + 8.0 * slope * units))
+        steps = int(4.0 * units / divisor) or 1 if divisor > 0 else 1
     past = steps * first + (steps * (steps - 1) >> 1) * slope - units
     while past < 0:
         past += first + steps * slope

@@ -17,7 +17,7 @@ from sim.core.replica import Replica
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK, to_ticks
+from sim.ticks import SECONDS_PER_TICK, TICKS_PER_S, to_ticks
 from workloads.request import Request
 
 NO_LATENCY = ApiLatency()
@@ -90,14 +90,20 @@ def as_sequence(
     request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
 ) -> Sequence:
     """Return the sequence that a server makes of a request; it ends at its declared limit."""
-    seq = Sequence(request.request_id, arrival_s, request.prompt_tokens, request.output_tokens)
-    seq.number = number
-    seq.priority, seq.tenant, seq.samples = request.priority, request.tenant, request.samples
+    seq = Sequence(
+        request.request_id,
+        arrival_s,
+        request.prompt_tokens,
+        request.output_tokens,
+        priority=request.priority,
+        number=number,
+        samples=request.samples,
+        tenant=request.tenant,
+        estimated_tokens=request.estimated_output_tokens,
+    )
     if keys is not None:
         seq.block_keys, seq.key_blocks = keys.of(request)
         seq.names_answer = bool(request.answer_block_ids)
-    if request.estimated_output_tokens is not None:
-        seq.estimated_tokens = request.estimated_output_tokens
     if request.ttft_slo_s is not None:
         seq.deadline_s = arrival_s + request.ttft_slo_s
     return seq
@@ -121,7 +127,7 @@ class _Arrivals:
         self._alarm = Alarm(self.env, self._arrive, urgent=True)
         self._request = next(self.requests, None)
         if self._request is not None:
-            self._tick = self._received_tick(self._request, self.env.now)
+            self._tick = max(self.env.now, to_ticks(self._received_s(self._request)))
             self._alarm.set(self._tick)
 
     def _arrive(self, _: Event) -> None:
@@ -130,7 +136,14 @@ class _Arrivals:
         recorder, has_api = self.recorder, self.recorder.api is not None
         while request is not None:
             following = next(self.requests, None)
-            then = NEVER if following is None else self._received_tick(following, now)
+            then = NEVER
+            if following is not None:
+                received_s = following.arrival_s
+                if has_api:
+                    received_s = self._received_s(following)
+                then = int(received_s * TICKS_PER_S)
+                if then < now:
+                    then = now
             number = recorder.scheduled(request, request.arrival_s)
             seq = as_sequence(request, now * SECONDS_PER_TICK, keys, number)
             if has_api:
@@ -146,13 +159,10 @@ class _Arrivals:
             self._request, self._tick = request, now
             self._alarm.set(now)
 
-    def _received_tick(self, request: Request, now: int) -> int:
-        """Return when the scheduler has a request that comes after ``now``."""
-        received_s = request.arrival_s
+    def _received_s(self, request: Request) -> float:
+        """Return when the scheduler has a request."""
         api = self.recorder.api
-        if api is not None:
-            received_s += api.request_in_s(request.prompt_tokens)
-        return max(now, to_ticks(received_s))
+        return request.arrival_s + (api.request_in_s(request.prompt_tokens) if api else 0.0)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The shape of a batch: what a step-time model may know of it."""
 
-from policies.batch import Batch, BatchShape, ScheduledSequence, next_chunk, shape_of
+from policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
 from policies.lockstep import Lockstep
 from tests.support.scheduler_steps import sequence
 
@@ -42,12 +42,16 @@ def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
 
 
 def test_the_next_chunk_ends_at_the_limit_or_with_a_token() -> None:
-    seq = sequence("a", 10)
-    assert next_chunk(seq, 4) == ScheduledSequence(seq, 0, 4, False)
+    seq, batch = sequence("a", 10), Batch()
+    assert batch.add_chunk(seq, 4) == 4
     seq.computed_tokens = 4
-    assert next_chunk(seq, 5) == ScheduledSequence(seq, 4, 5, False)
-    assert next_chunk(seq, 6) == ScheduledSequence(seq, 4, 6, True)
-    assert next_chunk(seq, 7) == ScheduledSequence(seq, 4, 6, True)
+    assert [batch.add_chunk(seq, limit) for limit in (5, 6, 7)] == [5, 6, 6]
+    assert list(batch.chunks) == [
+        ScheduledSequence(seq, 0, 4, False),
+        ScheduledSequence(seq, 4, 5, False),
+        ScheduledSequence(seq, 4, 6, True),
+        ScheduledSequence(seq, 4, 6, True),
+    ]
 
 
 def test_a_recorded_step_has_the_shape_of_its_entries() -> None:
