@@ -47,9 +47,9 @@ class Sequence:
         "arrival_number", "arrival_s", "base_computed_tokens", "base_generated_tokens",
         "block_keys", "blocks", "cached_tokens", "deadline_s", "estimated_tokens", "group",
         "held_blocks", "joined_step", "key_blocks", "keyed_blocks", "loaded_tokens",
-        "lockstep", "max_tokens", "names_answer", "number", "on_host", "preemptions", "prefix", "priority",
-        "prompt_tokens", "region_start", "region_tokens", "request_id", "samples",
-        "stopped", "tenant"
+        "lockstep", "max_tokens", "names_answer", "number", "on_host", "preemptions", "prefix",
+        "priority", "prompt_tokens", "region_start", "region_tokens", "request_id", "samples",
+        "stopped", "tenant",
     )  # fmt: skip
 
     def __init__(
