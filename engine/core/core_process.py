@@ -16,6 +16,7 @@ from typing import Any
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
+from engine.core.heap import keep_freed_memory
 from engine.core.messages import Failed, Message, Ping, Pong, Ready, one_line
 from engine.core.step_log import StepLogFile
 from engine.models.model_config import model_preset
@@ -53,6 +54,7 @@ def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None
     """Run the core process: build the core, report its facts, serve until a ``Stop`` message."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    keep_freed_memory()
     try:
         core, facts = build(clock)
     except Exception as error:
