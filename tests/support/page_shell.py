@@ -54,6 +54,13 @@ def command_lines(block: str) -> list[str]:
     return [line for line in re.sub(r"\\\n\s*", "", block).splitlines() if line.strip()]
 
 
+def _says_how_often(arguments: list[str]) -> bool:
+    """Return whether a command keeps its replications; a stream is simulated once."""
+    return (FULL and "--replications" in arguments) or not {"--stream", "--partitions"}.isdisjoint(
+        arguments
+    )
+
+
 class PageShell:
     """One page's terminal, in ``folder``, with another one beside it for a server.
 
@@ -96,7 +103,7 @@ class PageShell:
     def _here(self, line: str) -> str:
         """What a command prints that runs in this process, and leaves it as it was."""
         arguments = shlex.split(self._at_port(line), comments=True)[1:]
-        if not self._as_written and not (FULL and "--replications" in arguments):
+        if not (self._as_written or _says_how_often(arguments)):
             arguments += _FEW_REPLICATIONS.get(arguments[0], ())
         with (
             contextlib.chdir(self._folder),
