@@ -40,6 +40,7 @@ def read_trace(
     keep_failed: bool = False,
     header_columns: Mapping[str, str] | None = None,
     limits: ReadingLimits | None = None,
+    most_rows: int | None = None,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
@@ -54,6 +55,8 @@ def read_trace(
     rows are left out unless ``keep_failed``, rows out of order are sorted (stably); both make a
     note. ``header_columns`` are columns with HTTP headers, by the names of these
     (``workloads.header_columns``). ``limits`` bound the rows of a text file and the time for them.
+    Of a text file whose rows stand alone, those after ``most_rows`` right ones are not read; the
+    trace then says that it was ``stopped``.
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
@@ -68,8 +71,9 @@ def read_trace(
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
     else:
         with open_text(path) as lines:
-            rows = Rows(path, lines, bad, header_columns, limits)
+            rows = Rows(path, lines, bad, header_columns, limits, most_rows)
             trace = READERS.build(find_reader(rows, format)).read(rows)
+            trace = replace(trace, stopped=rows.stopped)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed)

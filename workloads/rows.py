@@ -67,8 +67,12 @@ class Rows:
         bad: BadRows,
         header_columns: Mapping[str, str] | None = None,
         limits: ReadingLimits | None = None,
+        most_rows: int | None = None,
     ) -> None:
         self.path = path
+        self.stopped = False
+        """Whether ``parse`` had ``most_rows`` right rows, and left the others."""
+        self._most_rows = most_rows
         self.source = path.name.split(".")[0] or path.name
         self.header_columns = header_columns or {}
         self._bad = bad
@@ -98,9 +102,15 @@ class Rows:
             raise self.failure(line, error) from None
 
     def parse(self, parse_row: Callable[[int, str], Row]) -> list[Row]:
-        """Parse every row by ``parse_row(line, text)``; skip rows for which it raises RowError."""
-        parsed = []
+        """Parse every row by ``parse_row(line, text)``; skip rows for which it raises RowError.
+
+        Stop where there are as many as the caller of the reader wants.
+        """
+        parsed: list[Row] = []
         for line, text in self._rows:
+            if len(parsed) == self._most_rows:
+                self.stopped = True
+                break
             try:
                 parsed.append(parse_row(line, utf8(text)))
             except RowError as error:

@@ -12,7 +12,8 @@ class Trace:
 
     ``clock_s`` is the resolution of the source's clock where it is coarse enough to make ties
     (Mooncake: 3 s). ``notes`` say what was done to the rows, for the reports. Without ``timed`` the
-    source has no times: all requests arrive at 0.
+    source has no times: all requests arrive at 0. One that was ``stopped`` is the beginning of what
+    the source has.
     """
 
     requests: tuple[Request, ...]
@@ -20,6 +21,7 @@ class Trace:
     clock_s: float | None = None
     notes: tuple[str, ...] = field(default=())
     timed: bool = True
+    stopped: bool = field(default=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.requests)

@@ -67,12 +67,15 @@ class TraceOptions(TraceShape):
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
-        from workloads.reading import SESSION_RATE_PER_S, read_trace
+        from workloads.first_requests import read_first
+        from workloads.reading import SESSION_RATE_PER_S
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")
-        trace = read_trace(
+        has_window = self.start_s is not None or self.end_s is not None
+        trace = read_first(
             self.path,
+            None if has_window else self.limit,
             max_bad_rows=self.max_bad_rows,
             seed=self.seed,
             spread_ties=self.spread_ties,
