@@ -114,6 +114,9 @@ class PolicyConfig:
         for choice in fields(self):
             if get_origin(choice.type) is Literal:
                 _require_known(choice.name, getattr(self, choice.name), get_args(choice.type))
+            elif choice.type is bool:
+                value = getattr(self, choice.name)
+                require(isinstance(value, bool), choice.name, value, "true or false")
         EVICTION_ORDERS.require(self.eviction)
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:

@@ -37,6 +37,27 @@ POLICIES = [
     if batching != "speculative"  # the engine has no drafts
     for kv, reservation, prefix in MEMORIES
 ]
+OTHER_RULES = {
+    "chunks": PolicyConfig(
+        "chunked", prefix_cache=True, prompt_blocks="chunk", admit_after_preemption=True
+    ),
+    "version-0": PolicyConfig(
+        "prefill-first",
+        budget_count="padded",
+        watermark=0.05,
+        watermark_rounding="down",
+        watermark_alone=False,
+        decode_needs_free_block=True,
+    ),
+    "packed": PolicyConfig("static", padding=False),
+}
+"""Rules of particular servers, with the sizes of ``SMALL``."""
+SIZES = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget", "wait_limit_s")
+POLICIES += [
+    replace(rules, **{name: getattr(SMALL, name) for name in SIZES})
+    for rules in OTHER_RULES.values()
+]
+IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES)]] + list(OTHER_RULES)
 
 
 def bursty_requests(seed: int) -> list[TimedRequest]:
@@ -54,7 +75,7 @@ def bursty_requests(seed: int) -> list[TimedRequest]:
     return requests
 
 
-@pytest.mark.parametrize("config", POLICIES, ids=[f"{c.name}-{c.reservation}" for c in POLICIES])
+@pytest.mark.parametrize("config", POLICIES, ids=IDS)
 def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConfig) -> None:
     scheduler = build_scheduler(config)
     memory = scheduler.memory

@@ -107,6 +107,10 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
         ({"kv_window_share": 1.01}, "kv_window_share"),
         ({"kv_state_tokens": -1}, "kv_state_tokens"),
         ({"draft_rows": -1}, "draft_rows"),
+        ({"padding": "off"}, "padding"),
+        ({"watermark_alone": 0}, "watermark_alone"),
+        ({"decode_needs_free_block": None}, "decode_needs_free_block"),
+        ({"admit_after_preemption": "no"}, "admit_after_preemption"),
         ({"kv": "windowed", "prefix_cache": True}, "prefix_cache"),
     ],
 )

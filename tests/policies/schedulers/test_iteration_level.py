@@ -1,0 +1,66 @@
+"""Iteration-level scheduling under the rules of other servers, against a server in plain lists."""
+
+import random
+from typing import Any
+
+import pytest
+
+from policies.batch import BatchShape
+from policies.config import PolicyConfig
+from sim.core.simulate import simulate
+from tests.support.checked import CheckedScheduler
+from tests.support.plain_server import PlainServer, run_plainly
+from tests.support.random_runs import STEP_TIME
+from workloads.request import Request
+
+MAX_SEQS, BUDGET, WATERMARK = 12, 96, 0.03
+SIZES: dict[str, Any] = {"max_seqs": MAX_SEQS, "token_budget": BUDGET, "watermark": WATERMARK}
+RULES: dict[str, Any] = {
+    "watermark_rounding": "down",
+    "decode_needs_free_block": True,
+    "one_row_chunk": "prefill",
+}
+VERSION_0: dict[str, Any] = {"batching": "prefill-first", "budget_count": "padded", **RULES}
+SARATHI: dict[str, Any] = {"batching": "chunked", "admit_after_preemption": True, **RULES}
+
+
+def requests_of(seed: int) -> list[Request]:
+    """Return 60 requests that come faster than they are served."""
+    rng, now_s, requests = random.Random(seed), 0.0, []
+    longest = rng.choice([20, 60])
+    for number in range(60):
+        now_s += rng.expovariate(30.0)
+        lengths = rng.randint(1, longest), rng.randint(1, 80 - longest)
+        requests.append(Request(f"r{number}", now_s, *lengths))
+    return requests
+
+
+def step_s(entries: list[tuple[int, int, bool]]) -> float:
+    """Return how long the simulator's step takes that has these entries."""
+    contexts = [start + 1 for start, _, decodes in entries if decodes]
+    chunks = tuple((start, rows) for start, rows, decodes in entries if not decodes)
+    return float(
+        STEP_TIME.seconds(BatchShape(len(contexts), sum(contexts), len(contexts), chunks))[0]
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rules", [VERSION_0, SARATHI], ids=["version-0", "sarathi"])
+def test_every_step_is_that_of_a_server_in_plain_lists(rules: dict[str, Any], seed: int) -> None:
+    block_tokens, total_blocks = (4, 60) if seed % 2 else (16, 14)
+    config = PolicyConfig(
+        **rules, **SIZES, block_tokens=block_tokens, kv_tokens=block_tokens * total_blocks
+    )
+    requests = requests_of(seed)
+    server = PlainServer(
+        total_blocks, block_tokens, MAX_SEQS, BUDGET, int(WATERMARK * total_blocks),
+        chunks=config.batching == "chunked",
+    )  # fmt: skip
+    plain = run_plainly(server, requests, step_s)
+    run = simulate(requests, CheckedScheduler(config), STEP_TIME, keep_records=True)
+    decided = [sorted(entry[:3] for entry in record.entries) for record in run.records]
+    assert decided == plain.steps
+    frame = run.requests.set_index("request_id")
+    assert frame["preemptions"].sum() == plain.preemptions > 0
+    assert frame["first_token_s"].to_dict() == pytest.approx(plain.first_token_s, abs=1e-9)
+    assert frame["last_token_s"].to_dict() == pytest.approx(plain.last_token_s, abs=1e-9)

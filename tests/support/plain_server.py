@@ -1,0 +1,162 @@
+"""A server that decides request by request in plain lists, as other simulators do.
+
+It shares nothing with the policies: no lockstep, no runs of steps, no memory object. Its rules are
+those of vLLM before version 1 and of the simulator Vidur (Agrawal et al., MLSys 2024).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from workloads.request import Request
+
+Entry = tuple[str, int, int]
+"""(request id, first position, rows)."""
+
+
+@dataclass
+class Running:
+    """A request, what has been computed of it, and the blocks that it holds."""
+
+    request: Request
+    prompt_tokens: int
+    """Tokens to compute before the next one comes out; after a preemption all that there were."""
+    generated_tokens: int = 0
+    computed_tokens: int = 0
+    blocks: int = 0
+    preemptions: int = 0
+
+    @property
+    def decodes(self) -> bool:
+        """Whether its prompt is computed."""
+        return self.computed_tokens >= self.prompt_tokens
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last token is out."""
+        return self.generated_tokens >= self.request.output_tokens
+
+
+@dataclass
+class PlainServer:
+    """Blocks, slots and rows; ``chunks`` is chunked prefill, else prompts run whole and alone."""
+
+    total_blocks: int
+    block_tokens: int
+    max_seqs: int
+    token_budget: int
+    watermark_blocks: int
+    chunks: bool
+    waiting: list[Running] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+    """In the order of admission, which is that of arrival."""
+
+    def step(self) -> list[tuple[Running, int]]:
+        """Decide a step: requests with the rows that they compute."""
+        if self.chunks:
+            rows = self._decodes()
+            return self._prompts(rows)
+        return self._whole_prompts() or self._decodes()
+
+    def end(self, step: list[tuple[Running, int]]) -> list[Running]:
+        """Advance the requests of a step; return those that came to a token."""
+        sampled = []
+        for one, rows in step:
+            one.computed_tokens += rows
+            if one.computed_tokens >= one.prompt_tokens:
+                one.generated_tokens += 1
+                sampled.append(one)
+        self.running = [one for one in self.running if not one.ended]
+        return sampled
+
+    def _free(self) -> int:
+        return self.total_blocks - sum(one.blocks for one in self.running)
+
+    def _admits(self, one: Running) -> bool:
+        needed = -(-one.prompt_tokens // self.block_tokens)
+        if len(self.running) == self.max_seqs or self._free() - needed < self.watermark_blocks:
+            return False
+        one.blocks = needed
+        self.running.append(self.waiting.pop(0))
+        return True
+
+    def _whole_prompts(self) -> list[tuple[Running, int]]:
+        step: list[tuple[Running, int]] = []
+        longest = 0
+        while self.waiting:
+            one = self.waiting[0]
+            longest = max(longest, one.prompt_tokens)
+            if (len(step) + 1) * longest > self.token_budget or not self._admits(one):
+                break
+            step.append((one, one.prompt_tokens))
+        return step
+
+    def _decodes(self) -> list[tuple[Running, int]]:
+        """Let each decode in turn see a free block; without one, preempt the newest request."""
+        step: list[tuple[Running, int]] = []
+        for one in [one for one in self.running if one.decodes]:
+            while one in self.running and self._free() < 1:
+                self._preempt(self.running[-1])
+            if one in self.running:
+                one.blocks += one.computed_tokens == one.blocks * self.block_tokens
+                step.append((one, 1))
+        return step
+
+    def _preempt(self, one: Running) -> None:
+        self.running.remove(one)
+        one.prompt_tokens = one.request.prompt_tokens + one.generated_tokens
+        one.computed_tokens = one.blocks = 0
+        one.preemptions += 1
+        self.waiting.insert(0, one)
+
+    def _prompts(self, step: list[tuple[Running, int]]) -> list[tuple[Running, int]]:
+        left = self.token_budget - len(step)
+        for one in [one for one in self.running if not one.decodes]:
+            rows = min(one.prompt_tokens - one.computed_tokens, left)
+            if rows:
+                step.append((one, rows))
+                left -= rows
+        while self.waiting and left:
+            one = self.waiting[0]
+            if not self._admits(one):
+                break
+            rows = min(one.prompt_tokens, left)
+            step.append((one, rows))
+            left -= rows
+        return step
+
+
+@dataclass
+class PlainRun:
+    """Every step as it was decided, and the times of each request's first and last token."""
+
+    steps: list[list[Entry]] = field(default_factory=list)
+    first_token_s: dict[str, float] = field(default_factory=dict)
+    last_token_s: dict[str, float] = field(default_factory=dict)
+    preemptions: int = 0
+
+
+def run_plainly(
+    server: PlainServer,
+    requests: Sequence[Request],
+    step_s: Callable[[list[tuple[int, int, bool]]], float],
+) -> PlainRun:
+    """Run ``requests`` to the end; ``step_s`` times a step of (first position, rows, decode)."""
+    run, coming, now_s = PlainRun(), list(requests), 0.0
+    while True:
+        while coming and coming[0].arrival_s <= now_s:
+            asked = coming.pop(0)
+            server.waiting.append(Running(asked, asked.prompt_tokens))
+        step = server.step()
+        if not step:
+            if not coming:
+                return run
+            now_s = coming[0].arrival_s
+            continue
+        entries = [(one.request.request_id, one.computed_tokens, rows) for one, rows in step]
+        run.steps.append(sorted(entries))
+        now_s += step_s([(one.computed_tokens, rows, one.decodes) for one, rows in step])
+        for one in server.end(step):
+            run.first_token_s.setdefault(one.request.request_id, now_s)
+            run.last_token_s[one.request.request_id] = now_s
+            if one.ended:
+                run.preemptions += one.preemptions
