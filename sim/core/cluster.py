@@ -18,7 +18,7 @@ from sim.core.open_loop import send_at_stamps
 from sim.core.pools import Pool, RoutedReplicas, Share
 from sim.core.recorder import MOST_REPLICAS, Recorder
 from sim.core.replica import Listener, Replica
-from sim.core.simulate import finished_run, run_to_end
+from sim.core.simulate import finished_run, no_garbage_collection, run_to_end
 from sim.records.run import Run
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import StepNoise
@@ -79,7 +79,8 @@ def simulate_cluster(
     env, recorder = Environment(), recorder or Recorder()
     router_seed, decode_router_seed, *seeds = np.random.SeedSequence(seed).spawn(4)
     macro = macro and not recorder.keep_records
-    members = list(_members(env, recorder, pools, seeds, macro, build))
+    with no_garbage_collection():
+        members = list(_members(env, recorder, pools, seeds, macro, build))
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
     entrance = _behind(router, front, router_seed, share)
@@ -122,8 +123,9 @@ def _members(
     seed, draft_seed = seeds
     places = [pool for pool in pools for _ in range(pool.replicas)]
     for index, (pool, noise_seed) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        rng = np.random.default_rng(noise_seed)
-        noise = None if pool.noise is None else StepNoise(pool.noise, rng)
+        noise = None
+        if pool.noise is not None:
+            noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
         scheduler = build(pool.policies)
         verifier = None if pool.acceptance is None else Verifier(pool.acceptance, draft_seed)
         replica = Replica(

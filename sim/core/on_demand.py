@@ -3,6 +3,8 @@
 from collections.abc import Sequence as Listed
 from heapq import heapify, heappop, heappush, heapreplace
 
+from policies.protocols import Refusal
+from policies.sequence import Sequence
 from sim.core.environment import NEVER
 from sim.core.replica import Replica
 
@@ -16,12 +18,18 @@ class OnDemand:
     """
 
     def __init__(self, replicas: Listed[Replica]) -> None:
+        self.now = 0
+        """The tick of the request that comes."""
         self._replicas = replicas
         self._due: list[tuple[int, int]] = []
         """A heap of (tick of the next decision, place), once a router has read loads."""
         self._is_read = False
         for replica in replicas:
             replica.on_demand = True
+
+    def catch_up_now(self) -> None:
+        """Simulate all that happens on any replica before now."""
+        self.catch_up(self.now)
 
     def catch_up(self, tick: int) -> None:
         """Simulate all that happens on any replica before ``tick``."""
@@ -48,11 +56,18 @@ class OnDemand:
         for replica in self._replicas:
             replica.catch_up(tick)
 
-    def decided(self, place: int) -> None:
-        """Learn that a replica has another time of its next decision."""
-        tick = self._replicas[place].due
-        if self._is_read and tick < NEVER:
-            heappush(self._due, (tick, place))
+    def submit(self, place: int, seq: Sequence, horizon: int) -> Refusal | None:
+        """Submit a sequence to a replica now; before ``horizon`` nothing else comes."""
+        replica = self._replicas[place]
+        due = replica.due
+        if due < self.now:
+            replica.catch_up(self.now)
+        refusal = replica.submit_at(seq, self.now)
+        if self._is_read:
+            replica.catch_up(horizon)  # soon needed, and its data are at hand now
+            if replica.due != due and replica.due < NEVER:
+                heappush(self._due, (replica.due, place))
+        return refusal
 
     def finish(self) -> None:
         """Simulate every replica to its end."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
+from sim.core.environment import NEVER
 from sim.core.recorder import Recorder
+from sim.step_times.step_time import ApiLatency
 from sim.ticks import to_ticks
 from workloads.request import Request
 
-ReceiveAt = Callable[[int, Request, int], None]
-"""Receives, at a tick, a request and its row in the recorder."""
+ReceiveAt = Callable[[int, int, Request, int], None]
+"""Receives, at a tick before that of the next request, a request and its row in the recorder."""
 
 
 def send_at_stamps(
@@ -17,13 +19,22 @@ def send_at_stamps(
     on_arrival: Callable[[int], None] | None = None,
 ) -> None:
     """Send ``requests``, which are in order of arrival, through one API process, in this order."""
-    api, now = recorder.api, 0
-    for request in requests:
+    coming, api = iter(requests), recorder.api
+    request = next(coming, None)
+    now = 0 if request is None else _received_tick(request, api, 0)
+    while request is not None:
+        following = next(coming, None)
+        then = NEVER if following is None else _received_tick(following, api, now)
         row = recorder.scheduled(request, request.arrival_s)
-        received_s = request.arrival_s
-        if api is not None:
-            received_s += api.request_in_s(request.prompt_tokens)
-        now = max(now, to_ticks(received_s))
-        receive_at(now, request, row)
+        receive_at(now, then, request, row)
         if on_arrival and row % 1000 == 999:
             on_arrival(row + 1)
+        request, now = following, then
+
+
+def _received_tick(request: Request, api: ApiLatency | None, now: int) -> int:
+    """Return when the servers have a request that comes after ``now``."""
+    received_s = request.arrival_s
+    if api is not None:
+        received_s += api.request_in_s(request.prompt_tokens)
+    return max(now, to_ticks(received_s))

@@ -79,7 +79,6 @@ class RoutedReplicas:
         self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
         self._places = range(len(self.replicas))
         self._on_demand: OnDemand | None = None
-        self._now = 0
         for place, replica in enumerate(self.replicas):
             replica.listeners.append(partial(self._ended, place))
 
@@ -91,7 +90,7 @@ class RoutedReplicas:
     def run_on_demand(self) -> OnDemand:
         """Let replicas from which nothing follows run ahead on their own; return what runs them."""
         on_demand = self._on_demand = OnDemand(self.replicas)
-        self.replica_loads.before_report = lambda: on_demand.catch_up(self._now)
+        self.replica_loads.before_report = on_demand.catch_up_now
         return on_demand
 
     def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
@@ -99,26 +98,30 @@ class RoutedReplicas:
 
         Raises ``PolicyError`` if there is no such replica.
         """
-        self.receive_at(self.env.now, request, row, enter)
+        now = self.env.now
+        self.receive_at(now, now, request, row, enter)
 
-    def receive_at(self, now: int, request: Request, row: int, enter: Enter | None = None) -> None:
-        """Do the same at the tick ``now``, which is that of the clock where there are events."""
-        self._now, now_s = now, now * SECONDS_PER_TICK
+    def receive_at(
+        self, now: int, horizon: int, request: Request, row: int, enter: Enter | None = None
+    ) -> None:
+        """Do the same at the tick ``now``; nothing else comes before ``horizon``."""
+        now_s, on_demand = now * SECONDS_PER_TICK, self._on_demand
+        if on_demand is not None:
+            on_demand.now = now
         place = self._choose(request, now_s)
-        replica, on_demand = self.replicas[place], self._on_demand
+        replica = self.replicas[place]
         if self.share is not None and replica.index not in self.share.replicas:
             self.share.elsewhere(row)
             return
-        due = replica.due
-        if due < now and on_demand is not None:
-            replica.catch_up(now)
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self.recorder.arrived)(seq, replica.index)
         self.replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
-        if refusal := replica.submit_at(seq, now):
+        if on_demand is not None:
+            refusal = on_demand.submit(place, seq, horizon)
+        else:
+            refusal = replica.submit_at(seq, now)
+        if refusal:
             self._refused(replica, seq, refusal, now_s)
-        if on_demand is not None and replica.due != due:
-            on_demand.decided(place)
 
     def _refused(self, replica: Replica, seq: Sequence, refusal: Refusal, now_s: float) -> None:
         self.recorder.refused(seq, refusal)

@@ -70,20 +70,16 @@ class Replica:
         self._may_be_cut = False
         self._idle_before = True
         self._wakes_in_vain = 0
-        self._due = NEVER
+        self.due = NEVER
+        """The tick of the next decision if nothing arrives."""
         self._alarm = Alarm(self.env, self._on_alarm)
         self.timer_tick = NEVER
         """When the scheduler wants to decide although nothing arrives."""
 
-    @property
-    def due(self) -> int:
-        """Return the tick of the next decision if nothing arrives."""
-        return self._due
-
     def catch_up(self, tick: int) -> None:
         """Simulate, on demand, all that happens before ``tick``."""
-        while self._due < tick:
-            self._go_on(self._due, tick)
+        while self.due < tick:
+            self._go_on(self.due, tick)
 
     def submit(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
@@ -95,8 +91,8 @@ class Replica:
         That is the tick of the next arrival.
         """
         refusal = self.submit_at(seq, now)
-        if self._due < horizon:
-            self._go_on(self._due, horizon)
+        if self.due < horizon:
+            self._go_on(self.due, horizon)
         return refusal
 
     def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
@@ -115,7 +111,7 @@ class Replica:
 
     def _decide_at(self, tick: int) -> None:
         """Decide at ``tick`` and not before; alone or on demand, without an alarm."""
-        self._due = tick
+        self.due = tick
         if not self.alone and not self.on_demand:
             self._set_alarm(tick)
 
@@ -130,8 +126,8 @@ class Replica:
             if alarm is self._alarm:
                 self.timer_tick = NEVER
             horizon = self.env.next_tick()
-            if self._due < horizon:  # else what comes next goes on from there
-                self._go_on(self._due, horizon)
+            if self.due < horizon:  # else what comes next goes on from there
+                self._go_on(self.due, horizon)
         elif alarm is self._alarm:  # else it was replaced
             self._go_on(self.env.now, 0)
 
@@ -209,7 +205,7 @@ class Replica:
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
-        self._due = NEVER
+        self.due = NEVER
         wake_s = self.scheduler.wake_s()
         running, waiting, _ = self.scheduler.load()
         if wake_s is None:
@@ -219,9 +215,9 @@ class Replica:
         self._wakes_in_vain += 1
         if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
-        self._due = self.timer_tick = max(now, -int(-wake_s // SECONDS_PER_TICK))
+        self.due = self.timer_tick = max(now, -int(-wake_s // SECONDS_PER_TICK))
         if not self.on_demand:
-            self._set_alarm(self._due)
+            self._set_alarm(self.due)
 
     def _tell_finished(self, finished: list[Sequence], now_s: float) -> None:
         self.told_s = now_s

@@ -63,7 +63,7 @@ def simulate(
 
 def run_to_end(run: Callable[[], None]) -> float:
     """Run a simulation to its end; return the wall-clock seconds that took."""
-    with _no_garbage_collection():
+    with no_garbage_collection():
         started_s = time.perf_counter()
         run()
         return time.perf_counter() - started_s
@@ -166,7 +166,7 @@ class _Arrivals:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Turn it off: a simulation makes no reference cycles, but many objects that live long."""
     enabled = gc.isenabled()
     gc.disable()

@@ -250,7 +250,10 @@ def is_outside(run: Run) -> bool:
 
 
 def sources(scenario: Scenario) -> list[Source]:
-    """Return the provenance of the step times of each replica."""
+    """Return the provenance of the step times of each replica, one for all of a pool."""
     layout = build_scheduler(scenario.policies).memory.layout
-    servers = scenario.servers()
-    return [s.source(layout) if isinstance(s, Sourced) else Formula() for s in servers]
+    by_profile = {
+        id(profile): profile.source(layout) if isinstance(profile, Sourced) else Formula()
+        for profile in scenario.profiles
+    }
+    return [by_profile[id(server)] for server in scenario.servers()]

@@ -133,25 +133,36 @@ class RunProvenance:
 class ProvenanceSum:
     """The provenance of steps that are added piece by piece.
 
-    Entry i of ``sources`` is that of replica i.
+    Entry i of ``sources`` is that of replica i; replicas of one source are judged together.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
+        self._sources = {id(source): source for source in sources}
+        self._source_of_replica = np.array([id(source) for source in sources])
         self._busy_s: dict[Provenance, float] = {}
         self._farthest: dict[tuple[str, str], Excess] = {}
 
     def add(self, steps: pd.DataFrame) -> None:
         """Add rows of ``Run.steps``."""
-        busy_s, farthest = self._busy_s, self._farthest
-        for replica in steps["replica"].unique().tolist():
-            rows, source = steps[steps["replica"] == replica], self._sources[replica]
-            lasted_s = (rows["end_s"] - rows["start_s"]).to_numpy(float)
-            for kind, parts in source.row_shares(rows).items():
-                busy_s[kind] = busy_s.get(kind, 0.0) + float(parts @ lasted_s)
-            for excess in source.excesses(rows):
+        farthest = self._farthest
+        owners = self._source_of_replica[steps["replica"].to_numpy()]
+        for owner, source in self._sources.items():
+            for excess in source.excesses(steps[owners == owner]):
                 key = excess.profile, excess.feature
                 farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
+        self._add_busy(steps)
+
+    def _add_busy(self, steps: pd.DataFrame) -> None:
+        """Add the busy time, replica by replica."""
+        ordered = steps.sort_values("replica", kind="stable")
+        shares = {owner: source.row_shares(ordered) for owner, source in self._sources.items()}
+        lasted_s = (ordered["end_s"] - ordered["start_s"]).to_numpy(float)
+        numbers, busy_s = ordered["replica"].to_numpy(), self._busy_s
+        for replica in steps["replica"].unique().tolist():
+            begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
+            for kind, parts in shares[int(self._source_of_replica[replica])].items():
+                spent_s = float(parts[begin:end] @ lasted_s[begin:end])
+                busy_s[kind] = busy_s.get(kind, 0.0) + spent_s
 
     def provenance(self) -> RunProvenance:
         """Return the provenance of all that was added."""
