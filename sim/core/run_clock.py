@@ -157,23 +157,29 @@ class SampledClock:
         self._model = model
         self._shape_of = shape_for(model)
         self._noise = noise
-        self._ends = np.zeros(0, np.int64)
+        self._ends: list[int] = []
 
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
         durations_s = self._model.seconds(self._shape_of(batch), steps)
+        if steps == 1:  # as below, without arrays
+            duration_s = float(durations_s[0])
+            if self._noise is not None:
+                duration_s *= self._noise.factor(index)
+            self._ends = [round(duration_s / UNIT_S)]
+            return self._ends[0] << UNIT_BITS
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
         units = np.rint(durations_s / UNIT_S)
         exact = units.astype(np.int64 if units.sum() < _MOST_UNITS else object)
-        self._ends = np.cumsum(exact)
-        return int(self._ends[-1]) << UNIT_BITS
+        self._ends = np.cumsum(exact).tolist()
+        return self._ends[-1] << UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""
         units = -(-ticks >> UNIT_BITS)
-        place = min(int(np.searchsorted(self._ends, units)), len(self._ends) - 1)
-        return place + 1, int(self._ends[place]) << UNIT_BITS
+        place = min(bisect_left(self._ends, units), len(self._ends) - 1)
+        return place + 1, self._ends[place] << UNIT_BITS
 
 
 def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:

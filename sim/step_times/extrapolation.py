@@ -14,6 +14,7 @@ import numpy as np
 from policies.batch import BatchShape
 from sim.step_times.provenance import MeasuredRange
 from sim.step_times.step_time import (
+    UNIT_S,
     FloatArray,
     LinearStepTime,
     Remembered,
@@ -55,6 +56,8 @@ class ExtrapolatedStepTime:
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
+        if steps == 1:
+            return np.array([self._step_s(shape)])
         lasted_s = self._model.seconds(shape, steps)
         beyond_s = self._beyond_s(shape)
         context, growing = shape.decode_context_tokens, shape.decode_growing
@@ -65,6 +68,16 @@ class ExtrapolatedStepTime:
         past_s = beyond_s + self._context_s * past
         if self._batch_s:
             past_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
+        return lasted_s + self._more * past_s
+
+    def _step_s(self, shape: BatchShape) -> float:
+        """Return the duration of a step: as ``seconds``, to the last bit, without arrays."""
+        lasted_s = self._model.affine(shape)[0] * UNIT_S
+        past = max(0.0, shape.decode_context_tokens - self._largest.decode_context_tokens)
+        past_s = self._beyond_s(shape) + self._context_s * past
+        if self._batch_s:
+            beyond = max(0.0, float(batch_pairs(shape)) - self._largest.batch_pairs)
+            past_s += self._batch_s * beyond
         return lasted_s + self._more * past_s
 
     def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:

@@ -19,9 +19,10 @@ Every part grows with its feature, so the model is monotone, also in extrapolati
 import math
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import ldexp
 from typing import ClassVar, TypeVar
 
@@ -138,6 +139,9 @@ class LinearStepTime(AffineStepTime):
         self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
         self._context, self._pairs, self._prefill_context, self._batch = units[3 + len(knots) :]
         self._swap = to_units(swap_s)
+        lengths = (end - start for start, end in pairwise(knots))
+        segments = (length * slope for length, slope in zip(lengths, self._rows, strict=False))
+        self._rows_to_knots = list(accumulate(segments, initial=0))
         self._rows_units = Remembered(self._of_rows)
         self.decodes = Remembered(self._of_decodes)
 
@@ -197,8 +201,10 @@ class LinearStepTime(AffineStepTime):
         return constant, self._context + self._batch * decodes
 
     def _of_rows(self, rows: int) -> int:
-        segments = zip(self.knots, (*self.knots[1:], rows), self._rows, strict=True)
-        return sum(max(0, min(rows, end) - start) * slope for start, end, slope in segments)
+        place = bisect_right(self.knots, rows) - 1
+        if place < 0:
+            return 0
+        return self._rows_to_knots[place] + (rows - self.knots[place]) * self._rows[place]
 
 
 Key = TypeVar("Key")
@@ -292,6 +298,11 @@ class StepNoise:
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
         return np.diff(sums[start : start + steps + 1]) / (1 << UNIT_BITS)
+
+    def factor(self, step: int) -> float:
+        """Return the factor of one step; ``step`` must not decrease between calls."""
+        offset, sums, _ = self.draw(step, 1)
+        return (sums[step - offset + 1] - sums[step - offset]) / (1 << UNIT_BITS)
 
     def draw(self, first_step: int, steps: int) -> tuple[int, list[int], list[int]]:
         """Return (offset, sums of factor, sums of factor * step) for ``steps`` steps.
