@@ -29,6 +29,7 @@ COMPILED = (
 INTERPRETED = {
     "policies/config.py": "is read when a server is built, and asked for its fields",
     "policies/invariants.py": "checks users' plug-ins, whatever they hand it",
+    "policies/kv/windowed.py": "counts numbers and arrays of them by the same functions",
     "policies/old_methods.py": "changes users' classes",
     "policies/presets.py": "is read once",
     "policies/protocols.py": "holds interfaces, which plug-ins are compared with",

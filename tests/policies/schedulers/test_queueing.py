@@ -7,7 +7,7 @@ from policies.kv.paged import PagedKV
 from policies.protocols import Refusal
 from policies.schedulers.fair_share import FairShare
 from policies.schedulers.queueing import AdmissionQueue, has_stable_head, queue_in_order
-from policies.sequence import Sequence
+from policies.sequence import SampleGroup, Sequence
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import ORDERS, popped, queue_of
 
@@ -66,7 +66,7 @@ def test_a_request_is_late_when_it_waited_longer_than_its_limit(
 
 def has_run(field: str) -> Sequence:
     seq = sequence("ran", arrival_s=-99.0)
-    setattr(seq, field, 1)
+    setattr(seq, field, SampleGroup(seq) if field == "group" else 1)
     return seq
 
 
