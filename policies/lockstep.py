@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from policies.capped_contexts import CappedContexts
-from policies.sequence import Sequence
+from policies.sequence import DecodeGroup, Sequence
 from workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Lockstep:
+class Lockstep(DecodeGroup):
     """Sequences of which each step yields one token; ``steps`` counts the steps so far.
 
     ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
@@ -23,15 +23,12 @@ class Lockstep:
     """
 
     __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_past_ends",
-                 "_places", "context_tokens", "granted_step", "size", "steps",
-                 "stopped")  # fmt: skip
+                 "_places", "context_tokens", "size")  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
+        super().__init__()
         self.size = 0
-        self.steps = 0
-        self.granted_step = 0
         self.context_tokens = 0
-        self.stopped: list[Sequence] = []
         self._block = block_tokens
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
         self._joins = 0

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from policies.config import PolicyConfig
     from policies.protocols import KVMemory, Scheduler
     from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-    from policies.routers.routing import Router
+    from policies.routers.router import Router
 
 MEMORIES: "Registry[KVMemory]" = Registry(
     "kv",
@@ -28,7 +28,7 @@ MEMORIES: "Registry[KVMemory]" = Registry(
 ROUTERS: "Registry[Router]" = Registry(
     "router",
     "router",
-    "policies.routers.routing:Router",
+    "policies.routers.router:Router",
     "loads, config, rng",
     {
         "round-robin": "policies.routers.routing:RoundRobin",

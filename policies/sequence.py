@@ -1,22 +1,26 @@
 """A request inside the server: how far it has been computed and which KV memory it holds."""
 
 from math import inf
-from typing import Protocol
 
 from policies.block_keys import BlockKey, Keys
 from policies.prefix.prefix_run import PrefixRun
+from workloads.native_class import mypyc_attr
 
 
-class DecodeGroup(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DecodeGroup:
     """Decodes that advance together, as a member sees them (``policies.lockstep.Lockstep``).
 
     ``steps`` counts the steps so far, up to ``granted_step`` there is KV memory, ``stopped``
     collects members that an engine ends early.
     """
 
-    steps: int
-    granted_step: int
-    stopped: "list[Sequence]"
+    __slots__ = ("granted_step", "steps", "stopped")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.granted_step = 0
+        self.stopped: list[Sequence] = []
 
 
 class SampleGroup:

@@ -8,7 +8,7 @@ get numbers when a table needs them.
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappush
 
-from policies.prefix.eviction import EvictionRank
+from policies.prefix.eviction_rank import EvictionRank
 from policies.prefix.prefix_run import PrefixRun
 from policies.sequence import Sequence
 

@@ -11,9 +11,11 @@ import numpy as np
 from policies.routers.least_loaded import LeastLoaded, LoadRange
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import RouterBase
+from workloads.native_class import mypyc_attr
 from workloads.request import Request
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefixAffinity(RouterBase):
     """By the longest known prefix; by least load where little is known or balance is lost."""
 

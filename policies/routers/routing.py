@@ -8,25 +8,17 @@ session affinity and the index of prefix affinity need no report and are exact.
 
 from hashlib import blake2b
 from struct import Struct
-from typing import Protocol
 
 import numpy as np
 
 from policies.routers.least_loaded import LeastLoaded
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from policies.routers.router import Router as Router
+from workloads.native_class import mypyc_attr
 from workloads.request import Request
 
 
-class Router(Protocol):
-    """Sends requests to replicas. Built as ``MyRouter(loads, config, rng)``."""
-
-    def choose(self, request: Request, now_s: float) -> int:
-        """Return the place of the replica that gets the request, from 0 to ``len(loads) - 1``.
-
-        ``request.output_tokens`` is what the client declared, not what will come.
-        """
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RouterBase:
     """A router that keeps what it is built from."""
 
@@ -35,6 +27,7 @@ class RouterBase:
         self._count = len(loads)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RoundRobin(RouterBase):
     """One after the other."""
 
@@ -46,6 +39,7 @@ class RoundRobin(RouterBase):
         return place
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RandomChoice(RouterBase):
     """Each with the same chance."""
 
@@ -54,6 +48,7 @@ class RandomChoice(RouterBase):
         return int(self._rng.integers(self._count))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LeastOutstanding(RouterBase):
     """The fewest requests that are not answered yet, for the replica's speed."""
 
@@ -66,6 +61,7 @@ class LeastOutstanding(RouterBase):
         return self._least.choose(now_s, 1)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LeastTokens(RouterBase):
     """The fewest outstanding tokens, prompts and declared outputs, for the replica's speed."""
 
@@ -78,6 +74,7 @@ class LeastTokens(RouterBase):
         return self._least.choose(now_s, request.total_tokens)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PowerOfTwo(RouterBase):
     """The less busy of two at random, the first of them if equal.
 
@@ -96,6 +93,7 @@ class PowerOfTwo(RouterBase):
         )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SessionAffinity(RouterBase):
     """All requests of a session (else of a tenant) to one replica, by jump consistent hashing.
 

@@ -10,7 +10,7 @@ from policies.block_keys import BlockKeys, PrefixKeys
 from policies.config import PolicyConfig, require
 from policies.protocols import KVMemory, Refusal
 from policies.routers.replica_loads import ReplicaLoads
-from policies.routers.routing import Router
+from policies.routers.router import Router
 from policies.sequence import Sequence
 from sim.core.on_demand import OnDemand
 from sim.core.replica import Listener, Replica

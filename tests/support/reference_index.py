@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from policies.block_keys import BlockKey
-from policies.prefix.eviction import EvictionRank
+from policies.prefix.eviction_rank import EvictionRank
 from policies.prefix.prefix_run import PrefixRun
 from policies.sequence import Sequence
 

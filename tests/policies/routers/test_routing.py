@@ -11,7 +11,7 @@ from scipy.stats import binom, chisquare
 
 from policies.registry import ROUTERS, build_router
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import Router
+from policies.routers.router import Router
 from tests.support.call_counts import calls_of
 from tests.support.checked import request
 from workloads.errors import PolicyError
