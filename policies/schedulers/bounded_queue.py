@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policies.schedulers.waiting_queue import DiscardingQueue, WaitingQueue
+from policies.schedulers.queue_protocol import DiscardingQueue, WaitingQueue
 from policies.sequence import Sequence
 
 

@@ -7,6 +7,7 @@ from policies.protocols import KVMemory, Refusal
 from policies.schedulers.bounded_queue import BoundedQueue, has_run
 from policies.schedulers.fair_share import FairShare
 from policies.schedulers.longest_prefix import LongestPrefixFirst
+from policies.schedulers.queue_protocol import WaitingQueue as WaitingQueue
 from policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
 from policies.schedulers.waiting_queue import (
     EarliestDeadlineFirst,
@@ -14,7 +15,6 @@ from policies.schedulers.waiting_queue import (
     ShortestJobFirst,
 )
 from policies.schedulers.waiting_queue import RankedQueue as RankedQueue
-from policies.schedulers.waiting_queue import WaitingQueue as WaitingQueue
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
