@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from policies.schedulers.queue_protocol import WaitingQueue
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
