@@ -61,6 +61,8 @@ class Recorder:
         """Rows that are no longer here: ``sim.core.flushing_recorder``."""
         self.settle: Callable[[int], None] | None = None
         """Simulates what happens before a tick, where replicas are simulated late."""
+        self.last_event_s = 0.0
+        """When the last arrival or timer of a server alone was, once its simulation has ended."""
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
             self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent

@@ -58,7 +58,9 @@ def simulate(
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
     _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
-    return finished_run(recorder, run_to_end(env.run))
+    wall_s = run_to_end(env.run)
+    recorder.last_event_s = env.now * SECONDS_PER_TICK
+    return finished_run(recorder, wall_s)
 
 
 def run_to_end(run: Callable[[], None]) -> float:

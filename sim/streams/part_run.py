@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from sim.experiments.scenario import Scenario
-from sim.step_times.step_time import ApiLatency
 from sim.streams.partition import Part
 from sim.streams.streamed_run import simulate_rows
 from sim.streams.table_sink import Spool, TableSink
@@ -42,9 +42,9 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
     """Simulate a part and spool its rows."""
     spool = Spool(part_folder(run.spool, part))
     sink = TableSink(spool.write)
-    arrivals = _Watched(run.trace.requests(part.first, part.last), run.scenario.profile.api.model())
+    arrivals = _Watched(run.trace.requests(part.first, part.last))
     try:
-        simulate_rows(
+        last_event_s = simulate_rows(
             arrivals,
             run.scenario,
             sink,
@@ -55,23 +55,17 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
         )
     finally:
         spool.close()
-    return PartDone(arrivals.first_s, max(sink.latest_end_s, arrivals.latest_received_s))
+    return PartDone(arrivals.first_s, max(sink.latest_end_s, last_event_s))
 
 
 class _Watched:
-    """Requests on their way, and when the server has received the last of them."""
+    """Requests on their way, and when the first of them arrives."""
 
-    def __init__(self, requests: Iterator[Request], api: ApiLatency) -> None:
-        self._requests, self._api = requests, api
+    def __init__(self, requests: Iterator[Request]) -> None:
+        self._requests = requests
         self.first_s = float("inf")
-        self.latest_received_s = float("-inf")
 
     def __iter__(self) -> Iterator[Request]:
-        api = self._api
-        for request in self._requests:
-            if self.first_s > request.arrival_s:
-                self.first_s = request.arrival_s
-            received_s = request.arrival_s + api.request_in_s(request.prompt_tokens)
-            if received_s > self.latest_received_s:
-                self.latest_received_s = received_s
-            yield request
+        first = next(self._requests)
+        self.first_s = first.arrival_s
+        return chain([first], self._requests)

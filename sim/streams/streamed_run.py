@@ -32,11 +32,11 @@ def simulate_rows(
     first_row: int = 0,
     replicas: frozenset[int] | None = None,
     on_arrival: Callable[[int], None] | None = None,
-) -> None:
+) -> float:
     """Simulate as ``sim.experiments.predict.run_once`` does; the rows go to ``sink``.
 
     The first request has the row ``first_row``; of a cluster only the ``replicas`` are simulated
-    (None: all).
+    (None: all). Return when a server alone had its last arrival or timer.
     """
     recorder = FlushingRecorder(sink, scenario.profile.api.model(), first_row)
     replicate(
@@ -48,6 +48,7 @@ def simulate_rows(
         share=None if replicas is None else Share(replicas, recorder.elsewhere),
         on_arrival=on_arrival,
     )
+    return recorder.last_event_s
 
 
 def run_tables(scenario: Scenario, folder: Path | None, slo: SLO | None = None) -> RunTables:

@@ -95,6 +95,24 @@ def test_a_server_that_is_never_empty_is_simulated_as_one_again(
     assert last == Part(0, 400)
 
 
+def test_a_server_that_waits_for_more_is_not_empty(tmp_path: Path) -> None:
+    """No step runs while a static batch fills, and a request that is given up has none at all."""
+    requests = [Request(f"r{n}", 0.15 * n, 5, 1) for n in range(9)]
+    config = replace(
+        WITHOUT_NOISE.policy_config(),
+        batching="static",
+        max_seqs=2,
+        wait_limit_s=0.5,
+        shed_ttft_s=0.2,
+    )
+    scenario = Scenario(config, WITHOUT_NOISE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 1)
+        trace = written(requests, tmp_path)
+        one = streamed(trace, scenario, tmp_path / "one")
+        assert divided(trace, scenario, tmp_path / "parts", 9) == one
+
+
 @pytest.mark.slow
 def test_parts_on_two_processes_change_no_byte(tmp_path: Path) -> None:
     trace = written(spread(1.0), tmp_path)
