@@ -87,7 +87,7 @@ def _simulate(
             DividedRun(trace, scenario, seed, macro, spool),
             tables,
             parts=stream.partitions,
-            processes=stream.workers,
+            simulated=stream.simulated,
             on_arrival=advance,
         )
 

@@ -57,9 +57,9 @@ def simulate(
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
-    _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
+    arrivals = _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
     wall_s = run_to_end(env.run)
-    recorder.last_event_s = env.now * SECONDS_PER_TICK
+    recorder.last_event_s = max(env.now, arrivals.last_tick) * SECONDS_PER_TICK
     return finished_run(recorder, wall_s)
 
 
@@ -127,6 +127,8 @@ class _Arrivals:
 
     def __post_init__(self) -> None:
         self._alarm = Alarm(self.env, self._arrive, urgent=True)
+        self.last_tick = 0
+        """When the last request arrived, once it has."""
         self._request = next(self.requests, None)
         if self._request is not None:
             self._tick = max(self.env.now, to_ticks(self._received_s(self._request)))
@@ -139,7 +141,9 @@ class _Arrivals:
         while request is not None:
             following = next(self.requests, None)
             then = NEVER
-            if following is not None:
+            if following is None:
+                self.last_tick = now
+            else:
                 received_s = following.arrival_s
                 if has_api:
                     received_s = self._received_s(following)

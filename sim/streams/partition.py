@@ -33,6 +33,12 @@ class Part:
     last: int
     replicas: frozenset[int] | None = None
 
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        share = "" if self.replicas is None else f", replicas from {min(self.replicas)} on"
+        return f"part of the requests {self.first:,} to {self.last:,}{share}"
+
 
 def has_one_server(scenario: Scenario) -> bool:
     """Return whether a scenario is cut by time; a cluster is cut by replicas."""

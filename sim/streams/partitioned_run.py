@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from sim.experiments.parallel_map import map_on_processes, map_on_ray
 from sim.streams.merged_parts import merged
-from sim.streams.part_run import DividedRun, PartDone, part_folder, simulate_part
+from sim.streams.part_run import DividedRun, PartDone, part_folder
 from sim.streams.partition import Part, joined, parts_of, require_partitionable
 from sim.streams.row_groups import SCHEMAS
 from sim.streams.run_tables import RunTables
 
 Advance = Callable[[int], None]
+Simulated = Callable[[DividedRun, Sequence[Part]], Iterator[tuple[int, PartDone]]]
+"""Simulates parts (``sim.streams.part_run``); yields the place and the end of each."""
 
 
 def run_partitioned(
@@ -21,10 +22,10 @@ def run_partitioned(
     tables: RunTables,
     *,
     parts: int,
-    processes: int | None,
+    simulated: Simulated,
     on_arrival: Advance,
 ) -> float:
-    """Simulate in up to ``parts`` parts, on so many processes (None: on Ray); remove the spool.
+    """Simulate in up to ``parts`` parts, as ``simulated`` maps them; remove the spool.
 
     Return the seconds that took. Raises ``PolicyError`` where the run cannot be divided.
     """
@@ -33,7 +34,7 @@ def run_partitioned(
     try:
         cuts = run.trace.found.quiet.cuts(parts)
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)
-        done = _simulated(run, planned, processes, on_arrival)
+        done = _right_parts(run, planned, simulated, on_arrival)
         folders = [part_folder(run.spool, part) for part in done]
         for name in SCHEMAS:
             for table in merged(folders, name):
@@ -43,8 +44,8 @@ def run_partitioned(
     return time.perf_counter() - started_s
 
 
-def _simulated(
-    run: DividedRun, parts: Sequence[Part], processes: int | None, on_arrival: Advance
+def _right_parts(
+    run: DividedRun, parts: Sequence[Part], simulated: Simulated, on_arrival: Advance
 ) -> list[Part]:
     """Simulate the parts; those between which the server was not empty once more, as one.
 
@@ -52,7 +53,7 @@ def _simulated(
     """
     ended: dict[Part, PartDone] = {}
     while waiting := [part for part in parts if part not in ended]:
-        for place, done in _mapped(run, waiting, processes):
+        for place, done in simulated(run, waiting):
             ended[waiting[place]] = done
             on_arrival(len(run.trace) * sum(part in ended for part in parts) // len(parts))
         was_empty = [
@@ -64,11 +65,3 @@ def _simulated(
             shutil.rmtree(part_folder(run.spool, part), ignore_errors=True)
         parts = [replace(group[0], last=group[-1].last) for group in groups]
     return list(parts)
-
-
-def _mapped(
-    run: DividedRun, parts: Sequence[Part], processes: int | None
-) -> Iterator[tuple[int, PartDone]]:
-    if processes is None:
-        return map_on_ray(simulate_part, run, parts)
-    return map_on_processes(simulate_part, run, parts, processes)

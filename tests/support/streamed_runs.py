@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from app.scenario.streams.stream_options import StreamOptions
 from policies.config import PolicyConfig
 from sim.core import flushing_recorder
 from sim.experiments.scenario import ClusterConfig, Scenario
@@ -17,7 +18,7 @@ from sim.step_times.profile import load_profile
 from sim.streams import row_groups
 from sim.streams.part_run import DividedRun
 from sim.streams.partition import BLIND_ROUTERS
-from sim.streams.partitioned_run import run_partitioned
+from sim.streams.partitioned_run import Simulated, run_partitioned
 from sim.streams.streamed_run import run_streamed, run_tables
 from tests.support.random_runs import policies, workloads
 from workloads.native import write_trace
@@ -27,6 +28,7 @@ from workloads.streams.trace_file import TraceFile
 from workloads.trace import Trace
 
 WITHOUT_NOISE, NOISY = load_profile("llama-3-8b-h100"), load_profile("base-cpu")
+HERE = StreamOptions(processes=1).simulated
 BATCHINGS = ("static", "continuous", "chunked", "prefill-first", "insertion")
 
 clusters = st.builds(
@@ -79,14 +81,18 @@ def streamed(trace: StreamedTrace, scenario: Scenario, folder: Path) -> dict[str
 
 
 def divided(
-    trace: StreamedTrace, scenario: Scenario, folder: Path, parts: int, processes: int | None = 1
+    trace: StreamedTrace,
+    scenario: Scenario,
+    folder: Path,
+    parts: int,
+    simulated: Simulated = HERE,
 ) -> dict[str, bytes]:
     """Run in parts; return what is in the run folder."""
     spool = folder / "spool"
     spool.mkdir(parents=True)
     tables = run_tables(scenario, folder)
     run = DividedRun(trace, scenario, 3, True, spool)
-    run_partitioned(run, tables, parts=parts, processes=processes, on_arrival=lambda _: None)
+    run_partitioned(run, tables, parts=parts, simulated=simulated, on_arrival=lambda _: None)
     tables.save(tables.summary(0.0), {}, {})
     return contents(folder)
 

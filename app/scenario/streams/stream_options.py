@@ -1,6 +1,7 @@
 """Options of a trace that is too long for the memory: read as it is simulated, in parts."""
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -11,6 +12,8 @@ from app.scenario.trace_options import TraceOptions
 from workloads.errors import ServetwinError, TraceError
 
 if TYPE_CHECKING:
+    from sim.streams.part_run import DividedRun, PartDone
+    from sim.streams.partition import Part
     from workloads.streams.streamed_trace import StreamedTrace
 
 _READ_WHOLE = ("spread_ties", "prompt_scale", "output_scale", "tokenizer", "estimate_cv")
@@ -28,21 +31,31 @@ class StreamOptions:
     """Simulate a stream in up to so many parts, cut by time or by replicas."""
     processes: Annotated[int | None, Option(min=1, max=512)] = None
     """Parts side by side; else one per core."""
-    ray: Annotated[bool, Option("--ray")] = False
-    """Simulate the parts on a Ray cluster (needs ray)."""
+    ray: Annotated[str | None, Option(metavar="[HOST:PORT]")] = None
+    """On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this machine."""
 
     @property
     def wanted(self) -> bool:
         """Whether the trace is to be streamed. Raises ``ServetwinError`` for half of a choice."""
         for name in ("processes", "ray"):
-            if getattr(self, name) and self.partitions is None:
+            if getattr(self, name) is not None and self.partitions is None:
                 raise ServetwinError(f"--{name}: is for the parts of a stream; give --partitions")
         return self.stream or self.partitions is not None
 
-    @property
-    def workers(self) -> int | None:
-        """The number of processes; None on Ray."""
-        return None if self.ray else self.processes or os.cpu_count() or 1
+    def simulated(
+        self, run: "DividedRun", parts: "Sequence[Part]"
+    ) -> "Iterator[tuple[int, PartDone]]":
+        """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
+        from sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from sim.streams.part_run import simulate_part
+
+        def called(place: int) -> str:
+            return parts[place].name
+
+        if self.ray is not None:
+            return map_on_ray(simulate_part, run, parts, self.ray or None, called)
+        workers = self.processes or os.cpu_count() or 1
+        return map_on_processes(simulate_part, run, parts, workers, called)
 
     def open(self, options: TraceOptions, closed_loop: bool | None) -> "StreamedTrace":
         """Read the trace once. Raises ``TraceError`` for what a stream cannot do."""

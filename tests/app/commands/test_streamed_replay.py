@@ -108,6 +108,10 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
         (["--stream", "--rate", "1", "--rate-scale", "2"], "exclude each other"),
         (["--processes", "2"], "--processes: is for the parts of a stream; give --partitions"),
         (["--ray"], "--ray: is for the parts of a stream; give --partitions"),
+        (
+            [*H100, "--partitions", "2", "--ray", "127.0.0.1:9"],
+            "--ray: no Ray cluster answers at 127.0.0.1:9",
+        ),
         (["--partitions", "2"], "--partitions: profile: base-cpu has noise"),
         (
             ["--partitions", "2", "--replicas", "3", "--router", "least-tokens"],

@@ -1,5 +1,9 @@
 """A run in parts has the bytes of the run in one process."""
 
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.scenario.streams.stream_options import StreamOptions
 from policies.config import PolicyConfig
+from sim.experiments.parallel_map import map_on_processes
 from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.streams import partitioned_run
+from sim.step_times.profile import ApiLatencyFit
 from sim.streams.part_run import DividedRun, PartDone, simulate_part
 from sim.streams.partition import Part
 from tests.support.streamed_runs import (
@@ -68,29 +74,28 @@ def spread(gap_s: float, count: int = 400) -> list[Request]:
     return [Request(f"r{n}", n * gap_s, 100, 20) for n in range(count)]
 
 
-def simulated_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gap_s: float) -> list[Part]:
-    simulated: list[Part] = []
+def simulated_parts(tmp_path: Path, gap_s: float) -> list[Part]:
+    begun: list[Part] = []
 
-    def watched(run: DividedRun, part: Part) -> PartDone:
-        simulated.append(part)
-        return simulate_part(run, part)
+    def simulated(run: DividedRun, parts: Sequence[Part]) -> Iterator[tuple[int, PartDone]]:
+        begun.extend(parts)
+        return ((place, simulate_part(run, part)) for place, part in enumerate(parts))
 
-    monkeypatch.setattr(partitioned_run, "simulate_part", watched)
     trace = written(spread(gap_s), tmp_path)
     scenario = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
     one = streamed(trace, scenario, tmp_path / "one")
-    assert divided(trace, scenario, tmp_path / "parts", 4) == one
-    return simulated
+    assert divided(trace, scenario, tmp_path / "parts", 4, simulated) == one
+    return begun
 
 
-def test_an_idle_server_is_cut_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert len(simulated_parts(monkeypatch, tmp_path, gap_s=5.0)) == 4
+def test_an_idle_server_is_cut_everywhere(tmp_path: Path) -> None:
+    assert len(simulated_parts(tmp_path, gap_s=5.0)) == 4
 
 
 def test_a_server_that_is_never_empty_is_simulated_as_one_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    *first, last = simulated_parts(monkeypatch, tmp_path, gap_s=0.01)
+    *first, last = simulated_parts(tmp_path, gap_s=0.01)
     assert len(first) == 4
     assert last == Part(0, 400)
 
@@ -113,9 +118,51 @@ def test_a_server_that_waits_for_more_is_not_empty(tmp_path: Path) -> None:
         assert divided(trace, scenario, tmp_path / "parts", 9) == one
 
 
+def test_a_request_that_is_still_on_its_way_delays_the_next(tmp_path: Path) -> None:
+    """One API process reads requests in their order, also those that are refused then."""
+    long = WITHOUT_NOISE.policy_config().max_model_len + 1
+    requests = [
+        Request(f"r{pair}-{n}", 0.04 * pair + 0.01 * n, (9, long)[n], 1)
+        for pair in range(4)
+        for n in range(2)
+    ]
+    api = ApiLatencyFit(request_per_token_s=1e-5)
+    scenario = Scenario(
+        WITHOUT_NOISE.policy_config(), WITHOUT_NOISE.model_copy(update={"api": api})
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 1)
+        trace = written(requests, tmp_path)
+        one = streamed(trace, scenario, tmp_path / "one")
+        assert divided(trace, scenario, tmp_path / "parts", 4) == one
+
+
 @pytest.mark.slow
 def test_parts_on_two_processes_change_no_byte(tmp_path: Path) -> None:
     trace = written(spread(1.0), tmp_path)
     scenario = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
     one = streamed(trace, scenario, tmp_path / "one")
-    assert divided(trace, scenario, tmp_path / "parts", 4, processes=2) == one
+    on_two = StreamOptions(processes=2).simulated
+    assert divided(trace, scenario, tmp_path / "parts", 4, on_two) == one
+
+
+@pytest.mark.slow
+def test_a_part_whose_process_is_killed_is_simulated_once_more(tmp_path: Path) -> None:
+    trace = written(spread(1.0), tmp_path)
+    scenario = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
+    one = streamed(trace, scenario, tmp_path / "one")
+
+    def simulated(run: DividedRun, parts: Sequence[Part]) -> Iterator[tuple[int, PartDone]]:
+        return map_on_processes(killed_once, run, parts, 2)
+
+    assert divided(trace, scenario, tmp_path / "parts", 4, simulated) == one
+    assert (tmp_path / "killed").exists()
+
+
+def killed_once(run: DividedRun, part: Part) -> PartDone:
+    """Simulate a part; the first to do so dies with its rows half written."""
+    done = simulate_part(run, part)
+    with suppress(FileExistsError):
+        (run.trace.file.path.parent / "killed").touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
