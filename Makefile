@@ -63,7 +63,8 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py \
-		tests/benchmarks/bench_clusters.py tests/benchmarks/bench_loadtest.py
+		tests/benchmarks/bench_clusters.py tests/benchmarks/bench_queues.py \
+		tests/benchmarks/bench_loadtest.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

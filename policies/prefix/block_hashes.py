@@ -77,15 +77,18 @@ class BlockHashes(RunIndex):
 
     def evict(self, blocks: int) -> list[int]:
         """Forget so many idle blocks; return those with numbers."""
+        self._matched = None
         numbers: list[int] = []
         left = blocks
         while left:
             rank, run = self._idle[0]
             if run.rank != rank:
                 heappop(self._idle)
-            elif run.size <= left:
+                continue
+            size = run.end - run.start
+            if size <= left:
                 heappop(self._idle)
-                left -= run.size
+                left -= size
                 numbers += reversed(run.blocks)
                 self._forget(run)
             else:

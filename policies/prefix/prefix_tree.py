@@ -51,19 +51,23 @@ class PrefixTree(RunIndex):
         """Forget so many idle blocks, leaves from their ends; return those with numbers."""
         numbers: list[int] = []
         left = blocks
+        self._matched = None
         while left:
             rank, run = self._idle[0]
             if run.rank != rank or run.children:
                 heappop(self._idle)
                 continue
-            rest = max(0, run.size - left)
-            left -= run.size - rest
-            run.end = run.start + rest
-            numbers += reversed(run.blocks[rest:])
-            del run.blocks[rest:]
-            if not rest:
+            rest = run.end - run.start - left
+            if rest <= 0:
+                left, rest = -rest, 0
                 heappop(self._idle)
                 self._remove(run)
+            else:
+                left = 0
+            run.end = run.start + rest
+            if run.blocks:
+                numbers += reversed(run.blocks[rest:])
+                del run.blocks[rest:]
         self.idle_blocks -= blocks
         return numbers
 

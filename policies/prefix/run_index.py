@@ -28,6 +28,9 @@ class RunIndex:
         self._roots: dict[int, PrefixRun] = {}  # by blocks per key
         self._idle: list[tuple[tuple[float, int], PrefixRun]] = []  # heap, stale entries included
         self._idle_runs = 0
+        self._matched: tuple[Sequence, int] | None = None
+        """For what ``_path`` is known: a sequence, and how many blocks were sought at most."""
+        self._path: tuple[list[PrefixRun], int] = ([], 0)
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
@@ -42,7 +45,7 @@ class RunIndex:
         """Hold what ``find`` finds."""
         path, end = self._match(seq, limit)
         if path and path[-1].end > end:
-            path[-1] = self._split(path[-1], end)
+            path = [*path[:-1], self._split(path[-1], end)]
         for run in path:
             self._hold(run)
         seq.prefix = path[-1] if path else None
@@ -76,7 +79,13 @@ class RunIndex:
         return root
 
     def _match(self, seq: Sequence, limit: int) -> tuple[list[PrefixRun], int]:
-        """Runs with the prompt's first blocks, and how many blocks they share with it."""
+        """Runs with the prompt's first blocks, and how many blocks they share with it.
+
+        Admission asks several times in a row: the answer holds until the tree changes.
+        """
+        if self._matched is not None and self._matched[0] is seq and self._matched[1] == limit:
+            return self._path
+        self._matched = seq, limit
         keys, size = seq.block_keys, seq.key_blocks
         limit = min(limit, len(keys) * size)
         path: list[PrefixRun] = []
@@ -89,14 +98,16 @@ class RunIndex:
             run = child
             end = min(run.reach(keys), limit)
             path.append(run)
-        return path, end
+        self._path = path, end
+        return self._path
 
     def _hold(self, run: PrefixRun) -> None:
         if run.rank is not None:
+            size = run.end - run.start
             run.rank = None
             self._idle_runs -= 1
-            self.idle_blocks -= run.size
-            self.held_blocks += run.size
+            self.idle_blocks -= size
+            self.held_blocks += size
         run.holders += 1
         run.uses += 1
 
@@ -105,14 +116,16 @@ class RunIndex:
         run.holders -= 1
         if run.holders:
             return False
+        size = run.end - run.start
         run.rank = self._rank.of(run.uses, run.born, moments)
-        self.idle_blocks += run.size
-        self.held_blocks -= run.size
+        self.idle_blocks += size
+        self.held_blocks -= size
         self._idle_runs += 1
         return True
 
     def _split(self, run: PrefixRun, place: int) -> PrefixRun:
         """Cut a run in two at ``place``; the head is new, the tail stays what it was."""
+        self._matched = None
         parent, size = run.parent, run.key_blocks
         assert parent is not None
         cut = place - run.start
@@ -127,12 +140,14 @@ class RunIndex:
 
     def _lengthen(self, run: PrefixRun, seq: Sequence, end: int) -> None:
         """Let a run that ``seq`` alone holds go on to ``end``."""
+        self._matched = None
         run.blocks += seq.blocks[run.end : end]
         self.held_blocks += end - run.end
         run.end = end
 
     def _adopt(self, run: PrefixRun, seq: Sequence) -> None:
         """Let ``seq`` be the first holder of a run that it has just computed."""
+        self._matched = None
         run.blocks = seq.blocks[run.start : run.end]
         run.holders = run.uses = 1
         self.held_blocks += run.size

@@ -18,6 +18,7 @@ from policies.config import PolicyConfig, QueueOrder
 from policies.kv.paged import PagedKV
 from policies.schedulers.queueing import queue_in_order
 from policies.sequence import Sequence
+from tests.support.counted_lines import lines_run
 from tests.support.reference_queue import ReferenceQueue
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import ORDERS, popped, pushed, queue_of
@@ -142,3 +143,22 @@ class Twins(RuleBasedStateMachine):
 def test_every_order_decides_as_a_plain_list(order: QueueOrder) -> None:
     machine: Any = type(f"Twins_{order}", (Twins,), {"order": order})
     run_state_machine_as_test(machine, settings=settings(stateful_step_count=60))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_to_come_back_into_the_middle_costs_no_scan(order: QueueOrder) -> None:
+    lines = []
+    for waiting in (300, 3_000):
+        queue = queue_of(order)
+        for number in range(waiting):
+            queue.push(numbered(2 * number))
+        back = [numbered(2 * (waiting // 2 + place) + 1) for place in range(20)]
+        lines.append(lines_run(lambda queue=queue, back=back: [*map(queue.push, back)]))  # type: ignore[misc]
+        assert queue.size == waiting + 20
+    assert lines[1] <= 1.2 * lines[0]
+
+
+def numbered(number: int) -> Sequence:
+    seq = sequence(str(number))
+    seq.arrival_number = number
+    return seq
