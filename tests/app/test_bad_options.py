@@ -37,7 +37,7 @@ SAYS: list[tuple[Sequence[object], str]] = [
     (("replay", SAMPLE, "--max-bad-rows", -1), "--max-bad-rows: -1 is impossible; give at least 0"),
     (("replay", SAMPLE, "--prefill-decode", 0, 0), "--prefill-decode: wants servers of each kind"),
     (("replay", SAMPLE, "--replicas", "100000000"), "replicas: 100000000 is not possible"),
-    (("replay", SAMPLE, "--replicas", 1_000_001), "replicas: 1000001 is not possible"),
+    (("replay", SAMPLE, "--replicas", 100_001), "replicas: 100001 is not possible"),
     (("replay", SAMPLE, "--prefill-decode", 2_000_000, 1), "prefill_replicas: 2000000 is not"),
     (("replay", SAMPLE, "--set", "max_seqs=" + "9" * 30), "max_seqs"),
     (("replay", SAMPLE, "--replications", 10**9), "--replications"),

@@ -326,6 +326,15 @@ def test_more_replicas_than_a_run_can_number_are_refused_before_one_is_built() -
         simulate_cluster([], [Pool(SMALL, ONE_SECOND, 1 << 31), Pool(SMALL, ONE_SECOND)])
 
 
+@pytest.mark.slow
+def test_more_replicas_than_16_bits_number_have_their_numbers() -> None:
+    replicas = (1 << 15) + 8
+    requests = [request(str(i), 0.01 * i) for i in range(replicas)]
+    run = simulate_cluster(requests, [Pool(SMALL, EQUAL_STEPS, replicas)])
+    assert run.requests["replica"].tolist() == list(range(replicas))
+    assert set(run.steps["replica"]) == set(range(replicas))
+
+
 def test_impossible_pools_and_links_are_named() -> None:
     with pytest.raises(PolicyError, match=r"^replicas: 0 "):
         Pool(SMALL, ONE_SECOND, 0)
