@@ -67,8 +67,8 @@ class TraceOptions(TraceShape):
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
-        from workloads.first_requests import read_first
         from workloads.reading import SESSION_RATE_PER_S
+        from workloads.streams.first_requests import read_first
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")

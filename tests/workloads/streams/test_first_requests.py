@@ -7,9 +7,9 @@ import pytest
 
 from app.scenario.trace_options import TraceOptions
 from tests.support.trace_rows import Write
-from workloads import first_requests
 from workloads.errors import TraceError
-from workloads.first_requests import read_first
+from workloads.streams import first_requests
+from workloads.streams.first_requests import read_first
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
