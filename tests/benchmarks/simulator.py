@@ -26,8 +26,9 @@ from sim.experiments.predict import run_once
 from sim.experiments.scenario import Scenario
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.acceptance import Acceptance, Chain
 from sim.step_times.profile import load_profile
-from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.deployment import Deployment, Drafting, Kernels
 from sim.step_times.roofline.server import RooflineServer
 from tests.support.paths import TRACES
 from workloads.generators.arrivals import PoissonArrivals
@@ -44,6 +45,7 @@ PROFILE = load_profile("llama-3-8b-h100")
 LONGEST = 1 << 17
 BARE_EVENTS = 200_000
 PAIRS = 5
+DEFAULT_KERNELS = Kernels()
 LENGTHS = IndependentLengths(
     LognormalTokens.from_mean(496, 0.8, max_tokens=4096),
     LognormalTokens.from_mean(198, 0.6, max_tokens=4096),
@@ -86,11 +88,34 @@ def mooncake() -> Case:
     return Case.of(read_trace(MOONCAKE), prefix_cache=True)
 
 
-def roofline(rate_per_s: float) -> Case:
-    """``poisson`` on the same model and device by their data sheets, under the same policies."""
+def roofline(
+    rate_per_s: float,
+    model: str = "llama-3-8b",
+    kernels: Kernels = DEFAULT_KERNELS,
+    *,
+    drafting: Drafting | None = None,
+    acceptance: Acceptance | None = None,
+) -> Case:
+    """``poisson`` on a device by its data sheet, under the policies of the profile.
+
+    By default it is the model and the device of the profile.
+    """
     case = poisson(20_000, rate_per_s)
-    server = RooflineServer(Deployment(find_model("llama-3-8b"), find_hardware("h100")))
-    return replace(case, scenario=replace(case.scenario, profile=server))
+    deployment = Deployment(
+        find_model(model), find_hardware("h100"), kernels=kernels, drafting=drafting
+    )
+    server = RooflineServer(deployment, acceptance=acceptance)
+    policies = case.scenario.policies
+    if acceptance is not None:
+        rows = acceptance.rows - 1
+        policies = replace(policies, batching="speculative", draft_rows=rows)
+    return replace(case, scenario=replace(case.scenario, profile=server, policies=policies))
+
+
+def speculative(rate_per_s: float) -> Case:
+    """Four tokens from a small model of the same device, 80 % of them accepted."""
+    drafting = Drafting(find_model("llama-68m"), step_rows=(1, 1, 1, 1))
+    return roofline(rate_per_s, drafting=drafting, acceptance=Chain(0.8, 4))
 
 
 CASES: dict[str, tuple[Callable[[], Case], Path | None]] = {
@@ -100,6 +125,9 @@ CASES: dict[str, tuple[Callable[[], Case], Path | None]] = {
     "Mooncake, prefix cache": (mooncake, MOONCAKE),
     "roofline, Poisson 20/s": (lambda: roofline(20.0), None),
     "roofline, Poisson 4/s": (lambda: roofline(4.0), None),
+    "window, Poisson 20/s": (lambda: roofline(20.0, "mistral-7b"), None),
+    "split, Poisson 20/s": (lambda: roofline(20.0, kernels=Kernels(occupancy="split")), None),
+    "drafts, Poisson 4/s": (lambda: speculative(4.0), None),
 }
 """How to make each case, and the public trace it needs."""
 
