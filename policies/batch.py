@@ -31,6 +31,11 @@ class ScheduledSequence(NamedTuple):
         return self.tokens + self.padding
 
 
+def verification(seq: Sequence, rows: int) -> ScheduledSequence:
+    """Return the pass of a decode that computes its own row and drafts, ``rows`` together."""
+    return _new(ScheduledSequence, (seq, seq.base_computed_tokens, rows, True, 0))
+
+
 class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence as Listed
 from contextlib import contextmanager
 from dataclasses import replace
 
-from policies.batch import Batch, ScheduledSequence
+from policies.batch import Batch, verification
 from policies.config import PolicyConfig
 from policies.lockstep import Lockstep
 from policies.protocols import KVMemory, Refusal
@@ -54,7 +54,7 @@ class SpeculativeBatching(ContinuousBatching):
         batch = super().schedule(now_s)
         if batch is not None and self._drafts:
             rows = 1 + self._drafts
-            passes = [ScheduledSequence(s, s.computed_tokens, rows, True) for s in self._decodes]
+            passes = [verification(seq, rows) for seq in self._decodes]
             batch.chunks = [*passes, *batch.chunks]
             batch.drafted = len(passes)
             batch.lockstep = None
@@ -119,11 +119,13 @@ class Drafting(Lockstep):
 
     def advance(self, steps: int) -> list[Sequence]:
         """Record one pass; take out and return the members that ended."""
-        for seq, emitted in zip(self, self.emitted, strict=True):
+        ended = []
+        for seq, emitted in zip(self._members, self.emitted, strict=True):
             tokens = min(emitted, seq.max_tokens - seq.base_generated_tokens)
-            seq.base_generated_tokens += tokens
             seq.base_computed_tokens += tokens
-        ended = [seq for seq in self if seq.finished]
+            seq.base_generated_tokens = generated = seq.base_generated_tokens + tokens
+            if seq.stopped or generated >= seq.max_tokens:
+                ended.append(seq)
         for seq in ended:
             self.leave(seq)
         return ended
@@ -141,6 +143,8 @@ def _check_emitted(batch: Batch) -> None:
             "tokens came out; the step loop must set batch.emitted (in a simulation, a "
             "sim.step_times.acceptance.Verifier)"
         )
+    if min(emitted) >= 0 and max(emitted) <= drafted[0].rows:  # all have as many
+        return
     for entry, tokens in zip(drafted, emitted, strict=True):
         if not 0 <= tokens <= entry.rows:
             raise PolicyError(

@@ -29,6 +29,9 @@ from policies.sequence import Sequence
 from sim.step_times.step_time import FloatArray
 from workloads.errors import PolicyError
 
+_DRAWS = 64
+"""Passes of an answer that are drawn together."""
+
 
 class Acceptance(Protocol):
     """The distribution of the tokens that come out of a pass."""
@@ -82,7 +85,8 @@ class OrderedAcceptance(Acceptance):
         """Yield independent draws of ``distribution``."""
         ascending = [-probability for probability in self.reach]
         while True:
-            yield 1 + bisect_left(ascending, -rng.random())
+            for draw in rng.random(_DRAWS).tolist():  # the same as one after the other
+                yield 1 + bisect_left(ascending, -draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,7 @@ class Verifier:
         if stream is None:
             stream = self._streams[seq] = self._acceptance.emissions(self._generator(seq))
         tokens = next(stream)
-        if seq.generated_tokens + tokens >= seq.max_tokens:
+        if seq.base_generated_tokens + tokens >= seq.max_tokens:
             del self._streams[seq]
         return tokens
 

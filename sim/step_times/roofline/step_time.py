@@ -71,13 +71,19 @@ class RooflineStepTime(AffineStepTime):
     def _chunks_units(self, shape: BatchShape) -> int:
         """Return the units of a step with chunks, the context of its decodes left out."""
         decodes, _, _, chunks, _, drafted, _, _ = shape
-        rows = decodes + sum(n for _, n in chunks)
-        logits = decodes + len(chunks) - drafted + sum(n for _, n in chunks[:drafted])
-        units = self._rows[rows, logits, len(chunks) > drafted] if rows else 0
-        attention = sum(self._chunks[chunk] for chunk in chunks[drafted:])
+        prompts, attention, verified = chunks, 0, 0
         if drafted:
+            prompts = chunks[drafted:]
             together = drafted if self._crowding_matters else 1
-            attention += sum(self._verifications[*chunk, together] for chunk in chunks[:drafted])
+            for start, n in chunks[:drafted]:
+                verified += n
+                attention += self._verifications[start, n, together]
+        logits = decodes + verified + len(prompts)
+        rows = decodes + verified
+        for chunk in prompts:
+            rows += chunk[1]
+            attention += self._chunks[chunk]
+        units = self._rows[rows, logits, bool(prompts)] if rows else 0
         if self._is_spread:
             attention = round(
                 attention * self.cost.pieces.share(shape.sequences, len(chunks) > drafted)
@@ -108,6 +114,7 @@ class _Drafts:
     def __init__(self, deployment: Deployment, drafting: Drafting) -> None:
         self._drafting = drafting
         self._model = _draft_model(deployment, drafting)
+        self._drafted = Remembered(self._of_drafted)
 
     def beside(self, units: int, shape: BatchShape) -> int:
         """Return the units of a step whose target takes ``units``: the sum, or the longer part."""
@@ -128,21 +135,32 @@ class _Drafts:
         return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
 
     def _drafting_units(self, shape: BatchShape) -> int:
-        starts = [start for start, _ in shape.prefill_chunks[: shape.drafted_chunks]]
-        if not starts:
+        drafted = shape.drafted_chunks
+        if not drafted:
             return 0
-        per_token = self._model.decodes[len(starts)][1]
-        return sum(
-            self._model.decodes[len(starts) * rows][0] + per_token * self._seen(starts, step)
-            for step, rows in enumerate(self._drafting.step_rows)
-        )
+        starts = [start for start, _ in shape.prefill_chunks[:drafted]]
+        units, per_token = self._drafted[drafted]
+        if self._drafting.context_tokens is None:
+            seen = len(self._drafting.step_rows) * sum(starts)
+        else:
+            seen = self._seen_within(self._drafting.context_tokens, starts)
+        return units + per_token * seen
 
-    def _seen(self, starts: list[int], step: int) -> int:
-        """Return the tokens that a drafting step attends to, its own included."""
-        limit = self._drafting.context_tokens
-        if limit is None:
-            return sum(starts) + len(starts) * (1 + step)
-        return sum(min(start + 1 + step, limit) for start in starts)
+    def _of_drafted(self, drafted: int) -> tuple[int, int]:
+        """Return the units of drafting for so many decodes: apart from contexts, per token seen.
+
+        Where nothing limits what drafting reads, the tokens that it drafts itself are apart too.
+        """
+        per_token, steps = self._model.decodes[drafted][1], self._drafting.step_rows
+        units = sum(self._model.decodes[drafted * rows][0] for rows in steps)
+        if self._drafting.context_tokens is None:
+            units += per_token * drafted * sum(range(1, len(steps) + 1))
+        return units, per_token
+
+    def _seen_within(self, limit: int, starts: list[int]) -> int:
+        """Return the tokens that all drafting steps attend to, at most ``limit`` each."""
+        steps = range(len(self._drafting.step_rows))
+        return sum(min(start + 1 + step, limit) for step in steps for start in starts)
 
 
 def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
