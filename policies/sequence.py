@@ -64,14 +64,13 @@ class Sequence:
         max_tokens: int,
         block_keys: Keys = (),
         priority: int = 0,
-        *,
-        key_blocks: int = 1,
         number: int = 0,
-        names_answer: bool = False,
         samples: int = 1,
         tenant: str | None = None,
         estimated_tokens: int | None = None,
         deadline_s: float = inf,
+        key_blocks: int = 1,
+        names_answer: bool = False,
     ) -> None:
         self.request_id = request_id
         self.arrival_s = arrival_s

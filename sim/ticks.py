@@ -8,9 +8,9 @@ from math import ldexp
 
 TICK_BITS = 64
 SECONDS_PER_TICK = ldexp(1.0, -TICK_BITS)
-TICKS_PER_S = ldexp(1.0, TICK_BITS)
+_TICKS_PER_S = ldexp(1.0, TICK_BITS)
 
 
 def to_ticks(seconds: float) -> int:
     """Return the last tick at or before ``seconds`` (>= 0)."""
-    return int(seconds * TICKS_PER_S)
+    return int(seconds * _TICKS_PER_S)

@@ -29,7 +29,6 @@ class SchedulerBase(AdmissionQueue):
         self._one_row_prefills = config.one_row_chunk == "prefill"
         self._prefilling: list[Sequence] = []
         self._decodes = Lockstep(memory.block_tokens)
-        self._free_tokens = memory.free_tokens
 
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:
         """Return the empty waiting queue; a subclass may have another order."""
@@ -38,7 +37,7 @@ class SchedulerBase(AdmissionQueue):
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""
         running = self._decodes.size + len(self._prefilling)
-        return running, self._waiting.size, self._free_tokens()
+        return running, self._waiting.size, self.memory.free_tokens()
 
     def holders(self) -> list[Sequence]:
         """Return all sequences that hold KV memory, in order of admission."""

@@ -133,14 +133,12 @@ class Replica:
 
     def _go_on(self, now: int, horizon: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
-        scheduler, begin, macro = self.scheduler, self._clock.begin, self.macro
-        schedule, repeatable_steps = scheduler.schedule, scheduler.repeatable_steps
-        load, plan = scheduler.load, self._plan
+        scheduler, clock, plan = self.scheduler, self._clock, self._plan
         while True:
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
                 self._end(plan, now_s)
-            batch = schedule(now_s)
+            batch = scheduler.schedule(now_s)
             if scheduler.dropped:
                 self._tell_dropped(scheduler.dropped, now_s)
             if batch is None:
@@ -149,10 +147,10 @@ class Replica:
                 return
             if batch.preempted or batch.resumed:
                 self.recorder.moved(batch, now_s)
-            steps = repeatable_steps(batch) if macro else 1
+            steps = scheduler.repeatable_steps(batch) if self.macro else 1
             totals = batch.totals() if batch.chunks else None
-            end = now + begin(batch, totals, steps, self._steps)
-            plan = (batch, totals, steps, now, now_s, load())
+            end = now + clock.begin(batch, totals, steps, self._steps)
+            plan = (batch, totals, steps, now, now_s, scheduler.load())
             if self._keeps_more:
                 self._note(plan, end - now)
             if end >= horizon:

@@ -47,14 +47,14 @@ class AffineClock:
 
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        group, swapped = batch.lockstep, batch.swapped_tokens
+        group, swapped, of_totals = batch.lockstep, batch.swapped_tokens, self._of_totals
         if totals is None and group is not None and not swapped:  # as ``affine``, without a shape
             decodes = group.size
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
             slope *= decodes
-        elif totals is not None and self._of_totals is not None and not batch.drafted:
-            first, slope = self._of_totals(totals, swapped)
+        elif totals is not None and of_totals is not None and not batch.drafted:
+            first, slope = of_totals(totals, swapped)
         else:
             first, slope = self._affine(self._shape_of(batch))
         self._first, self._slope = first, slope

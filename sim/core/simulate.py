@@ -17,7 +17,7 @@ from sim.core.replica import Replica
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK, TICKS_PER_S, to_ticks
+from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.request import Request
 
 NO_LATENCY = ApiLatency()
@@ -92,16 +92,17 @@ def as_sequence(
     request: Request, arrival_s: float, keys: BlockKeys | None, number: int = 0
 ) -> Sequence:
     """Return the sequence that a server makes of a request; it ends at its declared limit."""
-    seq = Sequence(
+    seq = Sequence(  # names of arguments would double its cost
         request.request_id,
         arrival_s,
         request.prompt_tokens,
         request.output_tokens,
-        priority=request.priority,
-        number=number,
-        samples=request.samples,
-        tenant=request.tenant,
-        estimated_tokens=request.estimated_output_tokens,
+        (),
+        request.priority,
+        number,
+        request.samples,
+        request.tenant,
+        request.estimated_output_tokens,
     )
     if keys is not None:
         seq.block_keys, seq.key_blocks = keys.of(request)
@@ -136,34 +137,34 @@ class _Arrivals:
 
     def _arrive(self, _: Event) -> None:
         """Submit the requests up to the next timer of the replica."""
-        request, now, replica, keys = self._request, self._tick, self.replica, self.keys
-        recorder, has_api = self.recorder, self.recorder.api is not None
-        while request is not None:
-            following = next(self.requests, None)
-            then = NEVER
+        now = self._tick
+        while True:
+            following, then = next(self.requests, None), NEVER
             if following is None:
                 self.last_tick = now
             else:
-                received_s = following.arrival_s
-                if has_api:
-                    received_s = self._received_s(following)
-                then = int(received_s * TICKS_PER_S)
-                if then < now:
-                    then = now
-            number = recorder.scheduled(request, request.arrival_s)
-            seq = as_sequence(request, now * SECONDS_PER_TICK, keys, number)
-            if has_api:
-                recorder.arrived(seq, replica.index)
-            if refusal := replica.submit_alone(seq, now, then):
-                recorder.refused(seq, refusal)
-            if self.on_arrival and number % 1000 == 999:
-                self.on_arrival(number + 1)
-            request, now = following, then
-            if replica.timer_tick < now:
-                break
-        if request is not None:
-            self._request, self._tick = request, now
-            self._alarm.set(now)
+                then = max(now, to_ticks(self._received_s(following)))
+            self._submit(now, then)
+            self._request, self._tick = following, then
+            if following is None:
+                return
+            now = then
+            if self.replica.timer_tick < now:
+                self._alarm.set(now)
+                return
+
+    def _submit(self, now: int, then: int) -> None:
+        """Submit the request that is due ``now``; the next one comes ``then``."""
+        request, recorder = self._request, self.recorder
+        assert request is not None
+        number = recorder.scheduled(request, request.arrival_s)
+        seq = as_sequence(request, now * SECONDS_PER_TICK, self.keys, number)
+        if recorder.api is not None:
+            recorder.arrived(seq, self.replica.index)
+        if refusal := self.replica.submit_alone(seq, now, then):
+            recorder.refused(seq, refusal)
+        if self.on_arrival and number % 1000 == 999:
+            self.on_arrival(number + 1)
 
     def _received_s(self, request: Request) -> float:
         """Return when the scheduler has a request."""
