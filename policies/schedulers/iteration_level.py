@@ -20,7 +20,6 @@ class IterationBatching(MacroSteps):
         super().__init__(memory, config)
         self._token_budget = config.token_budget
         self._rows_per_decode = 1
-        self._sheds = config.shed_ttft_s is not None
         self._shares = memory.shares_prefixes
         self._chunk_memory: ChunkMemory | None = None
         if config.prompt_blocks == "chunk" and not self._reserves_all:
@@ -47,7 +46,7 @@ class IterationBatching(MacroSteps):
             joining = joining or self._admits_after_preemption
         if joining:
             self._add_prompts(batch, now_s)
-            self._head_changed = self._bounded and self.enforce_limit()
+            self._head_changed = self._limited is not None and self.enforce_limit()
         return batch if decodes.size or batch.chunks else None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -138,7 +137,7 @@ class IterationBatching(MacroSteps):
             needed = min(needed, cached_tokens + left)
         if not memory.reserve(seq, needed):
             return False
-        if self._sheds and self.is_late(seq, now_s):
+        if self._shed_ttft_s is not None and self.is_late(seq, now_s):
             memory.release(seq)
         else:
             if cached_tokens:

@@ -22,7 +22,6 @@ class MacroSteps(PreemptiveScheduler):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._bounded = config.queue_limit is not None
         self._in_order = type(order_of(self._waiting)) is ArrivalOrder
         self._head_may_change = not has_stable_head(self._waiting)
         self._head_changed = False
@@ -51,7 +50,7 @@ class MacroSteps(PreemptiveScheduler):
 
     def arrival_may_change_batch(self) -> bool:
         """Return whether a slot is free and an arrival could be next, or the queue is full."""
-        if self._bounded and self.is_full():
+        if self._limited is not None and self.is_full():
             return True
         if self._in_order and self._waiting.size:
             return False
@@ -59,6 +58,6 @@ class MacroSteps(PreemptiveScheduler):
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, is next and has a slot, or is one too many."""
-        if self._bounded and self.over_limit():
+        if self._limited is not None and self.over_limit():
             return True
         return self._has_slot() and self._waiting.head() is seq
