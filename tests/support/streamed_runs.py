@@ -71,11 +71,13 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
-def streamed(trace: StreamedTrace, scenario: Scenario, folder: Path) -> dict[str, bytes]:
+def streamed(
+    trace: StreamedTrace, scenario: Scenario, folder: Path, macro: bool = True
+) -> dict[str, bytes]:
     """Run in one process; return what is in the run folder."""
     folder.mkdir()
     tables = run_tables(scenario, folder)
-    run_streamed(trace, scenario, tables, seed=3)
+    run_streamed(trace, scenario, tables, seed=3, macro=macro)
     tables.save(tables.summary(0.0), {}, {})
     return contents(folder)
 
@@ -86,12 +88,13 @@ def divided(
     folder: Path,
     parts: int,
     simulated: Simulated = HERE,
+    macro: bool = True,
 ) -> dict[str, bytes]:
     """Run in parts; return what is in the run folder."""
     spool = folder / "spool"
     spool.mkdir(parents=True)
     tables = run_tables(scenario, folder)
-    run = DividedRun(trace, scenario, 3, True, spool)
+    run = DividedRun(trace, scenario, 3, macro, spool)
     run_partitioned(run, tables, parts=parts, simulated=simulated, on_arrival=lambda _: None)
     tables.save(tables.summary(0.0), {}, {})
     return contents(folder)

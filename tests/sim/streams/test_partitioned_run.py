@@ -32,27 +32,29 @@ from tests.support.streamed_runs import (
 from workloads.request import Request
 
 
-@given(traces(), configs(), st.integers(1, 9))
+@given(traces(), configs(), st.integers(1, 9), st.booleans())
 def test_parts_cut_by_time_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,
     requests: list[Request],
     config: PolicyConfig,
     parts: int,
+    macro: bool,
 ) -> None:
     order = "fcfs" if config.queue_order == "fair" else config.queue_order
     config = replace(config, prefix_cache=False, host_cache_tokens=0, queue_order=order)
-    same_bytes(tmp_path_factory, requests, Scenario(config, WITHOUT_NOISE), parts)
+    same_bytes(tmp_path_factory, requests, Scenario(config, WITHOUT_NOISE), parts, macro)
 
 
-@given(traces(), configs(), clusters, st.integers(1, 6))
+@given(traces(), configs(), clusters, st.integers(1, 6), st.booleans())
 def test_parts_of_replicas_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,
     requests: list[Request],
     config: PolicyConfig,
     cluster: ClusterConfig,
     parts: int,
+    macro: bool,
 ) -> None:
-    same_bytes(tmp_path_factory, requests, Scenario(config, NOISY, cluster), parts)
+    same_bytes(tmp_path_factory, requests, Scenario(config, NOISY, cluster), parts, macro)
 
 
 def same_bytes(
@@ -60,14 +62,14 @@ def same_bytes(
     requests: list[Request],
     scenario: Scenario,
     parts: int,
+    macro: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    trace = written(requests, folder)
     with small_pieces(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 4)
         trace = written(requests, folder)
-        one = streamed(trace, scenario, folder / "one")
-        assert divided(trace, scenario, folder / "parts", parts) == one
+        one = streamed(trace, scenario, folder / "one", macro)
+        assert divided(trace, scenario, folder / "parts", parts, macro=macro) == one
 
 
 def spread(gap_s: float, count: int = 400) -> list[Request]:

@@ -44,19 +44,20 @@ def any_router() -> st.SearchStrategy[ClusterConfig]:
     return st.one_of(st.just(ClusterConfig()), clusters, loaded)
 
 
-@given(traces(), configs(), any_router(), st.sampled_from([NOISY, WITHOUT_NOISE]))
+@given(traces(), configs(), any_router(), st.sampled_from([NOISY, WITHOUT_NOISE]), st.booleans())
 def test_rows_are_those_of_a_run_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
     requests: list[Request],
     config: PolicyConfig,
     cluster: ClusterConfig,
     profile: Profile,
+    macro: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     scenario = Scenario(config, profile, cluster)
-    whole = run_once(Trace(tuple(requests), "made"), open_loop(scenario), seed=3)
+    whole = run_once(Trace(tuple(requests), "made"), open_loop(scenario), seed=3, macro=macro)
     with small_pieces():
-        files = streamed(written(requests, folder), scenario, folder / "out")
+        files = streamed(written(requests, folder), scenario, folder / "out", macro)
     pd.testing.assert_frame_equal(frame(files, "requests"), whole.requests)
     pd.testing.assert_frame_equal(
         frame(files, "steps"), in_order(whole.steps, "end_s", "replica"), check_exact=True
