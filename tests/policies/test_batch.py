@@ -1,5 +1,8 @@
 """The shape of a batch: what a step-time model may know of it."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
 from policies.lockstep import Lockstep
 from tests.support.scheduler_steps import sequence
@@ -66,3 +69,44 @@ def test_a_row_of_a_prompt_may_be_a_prefill_chunk_but_a_dead_row_is_none() -> No
     assert batch.shape() == BatchShape(2, 6 + 9, 1, ((3, 1),))
     assert batch.decode_contexts() == (6, 9)
     assert batch.longest_context() == 6
+
+
+@given(
+    st.lists(st.integers(1, 300), max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 90), st.integers(0, 9), st.integers(0, 1)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_the_totals_are_the_sums_of_the_shape(
+    contexts: list[int], parts: list[tuple[int, int, int]], one_row_prefills: bool
+) -> None:
+    seq = sequence("p", 100)
+    chunks = [
+        ScheduledSequence(seq, start, tokens, True, padding or not tokens)
+        for start, tokens, padding in parts
+    ]
+    batch = Batch(chunks, decodes(*contexts))
+    batch.one_row_prefills = one_row_prefills
+    shape = batch.shape()
+    prefills = shape.prefill_chunks
+    assert batch.totals() == (
+        shape.decode_sequences,
+        shape.decode_context_tokens,
+        shape.decode_growing,
+        len(prefills),
+        shape.rows,
+        sum(n * start + n * (n + 1) // 2 for start, n in prefills),
+        sum(start for start, _ in prefills),
+    )
+
+
+def test_verified_drafts_count_as_decodes_with_all_their_rows() -> None:
+    seq = sequence("a", 10)
+    drafts = [ScheduledSequence(seq, start, 3, True) for start in (20, 30)]
+    batch = Batch([*drafts, ScheduledSequence(seq, 4, 6, True)])
+    batch.drafted = 2
+    pairs = (3 * 20 + 6) + (3 * 30 + 6) + (6 * 4 + 21)
+    assert batch.totals() == (2, 23 + 33, 0, 1, 12, pairs, 4)

@@ -1,5 +1,8 @@
 """Clocks of runs: a closed form piece by piece ends where single steps do."""
 
+from itertools import accumulate
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +10,9 @@ from policies.batch import Batch, BatchShape
 from policies.lockstep import Lockstep
 from sim.core.run_clock import PiecewiseClock, SampledClock, run_clock
 from sim.step_times.piecewise import Piece, PiecewiseStepTime
+from sim.step_times.protocol import FloatArray
+from sim.step_times.step_time import UNIT_BITS, NoiseSample, StepNoise
+from tests.support.scheduler_steps import sequence
 
 BATCH = Batch((), Lockstep(1))
 
@@ -42,3 +48,50 @@ def test_pieces_end_where_single_steps_do(pieces: list[Piece], steps: int, share
     assert whole == sampled.begin(BATCH, None, steps, 0)
     at = max(1, int(share * whole))
     assert clock.boundary(at) == sampled.boundary(at)
+
+
+@given(
+    first=st.integers(1, 10**12),
+    slope=st.integers(-3, 10**9),
+    steps=st.integers(1, 400),
+    share=st.floats(0, 1),
+)
+def test_affine_steps_end_where_single_steps_do(
+    first: int, slope: int, steps: int, share: float
+) -> None:
+    slope = max(slope, -(first // steps))
+    durations = [first + slope * step for step in range(steps)]
+    model = Pieces([Piece(first, slope, steps)])
+    clock = run_clock(model, None)
+    whole = clock.begin(BATCH, None, steps, 0)
+    assert whole == sum(durations) << UNIT_BITS
+    ticks = max(1, int(share * whole))
+    ends = list(accumulate(durations))
+    place = next(at for at, end in enumerate(ends) if end << UNIT_BITS >= ticks)
+    assert clock.boundary(ticks) == (place + 1, ends[place] << UNIT_BITS)
+
+
+@given(st.integers(1, 40), st.sampled_from([0.0, 0.6]))
+def test_a_sampled_step_lasts_alone_as_long_as_in_a_run(steps: int, correlation: float) -> None:
+    sample = NoiseSample(np.array([0.7, 1.0, 1.9]), correlation)
+    run, alone = (
+        SampledClock(Growing(), StepNoise(sample, np.random.default_rng(3))) for _ in range(2)
+    )
+    group = Lockstep(1)
+    group.join(sequence("a", 5, 99))
+    ends, elapsed = [], 0
+    whole = run.begin(Batch((), group), None, steps, 7)
+    for step in range(steps):
+        elapsed += alone.begin(Batch((), group), None, 1, 7 + step)
+        ends.append(elapsed)
+        group.advance(1)
+    assert whole == ends[-1]
+    assert [run.boundary(end) for end in ends] == list(enumerate(ends, 1))
+
+
+class Growing:
+    """Steps of no closed form, each longer than the one before."""
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        context = shape.decode_context_tokens + np.arange(steps)
+        return np.asarray(0.01 + 1e-4 * np.sqrt(context))

@@ -57,6 +57,15 @@ shapes = st.builds(
 )
 
 
+@given(shapes, st.floats(0.2, 5.0))
+def test_a_single_step_lasts_as_the_first_of_two_to_the_last_bit(
+    shape: BatchShape, factor: float
+) -> None:
+    for largest in (LARGEST, replace(LARGEST, decode_context_tokens=10**6, batch_pairs=9_000)):
+        model = ExtrapolatedStepTime(MODEL, largest, factor)
+        assert model.seconds(shape, 1)[0] == model.seconds(shape, 2)[0]
+
+
 def cut(shape: BatchShape, largest: MeasuredRange) -> np.ndarray:
     """The features of a shape, each no larger than was measured."""
     of = dict(zip(FEATURES, features(shape), strict=True))
