@@ -52,6 +52,7 @@ def test_start_to_result(benchmark: Any, report: Report) -> None:
     figures = benchmark.pedantic(start_to_result, rounds=PAIRS)
     report(start_line(figures))
     assert figures["finished"] == figures["requests"]
+    assert figures["intervals"]
 
 
 @pytest.mark.parametrize("requests", SIZES)

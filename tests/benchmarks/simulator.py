@@ -42,6 +42,7 @@ from workloads.transform import at_rate
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 PROFILE = load_profile("llama-3-8b-h100")
+NOISY_PROFILE = "llama-3.1-8b-h100-vllm"
 LONGEST = 1 << 17
 BARE_EVENTS = 200_000
 PAIRS = 5
@@ -200,21 +201,40 @@ def whole_process(requests: int) -> dict[str, float]:
 
 
 def start_to_result(requests: int = 1_000) -> dict[str, float]:
-    """``servetwin replay`` in its own process: seconds to its result, requests finished."""
+    """``servetwin replay`` in its own process, with the intervals of a profile that has noise.
+
+    Seconds to its result on the clock and of the processor, imports included.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         write_trace(poisson(requests, 20.0).trace, path)
-        replay = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", PROFILE.name]
-        started_s = time.perf_counter()
+        replay = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", NOISY_PROFILE]
+        started_s, before_s = time.perf_counter(), _children_cpu_s()
         done = subprocess.run([*replay, "--json"], capture_output=True, text=True, check=True)
-        elapsed_s = time.perf_counter() - started_s
-    counts = json.loads(done.stdout)["requests"]
-    return {"requests": requests, "finished": counts["finished"], "seconds": elapsed_s}
+        elapsed_s, cpu_s = time.perf_counter() - started_s, _children_cpu_s() - before_s
+    found = json.loads(done.stdout)
+    return {
+        "requests": requests,
+        "finished": found["requests"]["finished"],
+        "intervals": len(found["intervals"]),
+        "seconds": elapsed_s,
+        "cpu_s": cpu_s,
+        "events": cpu_s / event_s(),
+    }
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def start_line(figures: dict[str, float]) -> str:
     """One line about ``start_to_result``."""
-    return f"{figures['requests']:,} requests, start to result: {figures['seconds']:.2f} s"
+    return (
+        f"{figures['requests']:,} requests with {figures['intervals']} intervals, start to result: "
+        f"{figures['seconds']:.2f} s, {figures['cpu_s']:.2f} s of the processor "
+        f"({figures['events']:,.0f} events)"
+    )
 
 
 def _own_figures(requests: int) -> dict[str, float]:
