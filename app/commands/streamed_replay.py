@@ -82,7 +82,7 @@ def _simulate(
     with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
         if stream.partitions is None:
             return run_streamed(trace, scenario, tables, seed=seed, macro=macro, on_arrival=advance)
-        spool = Path(tempfile.mkdtemp(prefix=".parts-", dir=folder))
+        spool = folder / ".parts" if folder else Path(tempfile.mkdtemp(prefix="servetwin-parts-"))
         return run_partitioned(
             DividedRun(trace, scenario, seed, macro, spool),
             tables,

@@ -31,6 +31,7 @@ def run_partitioned(
     """
     started_s = time.perf_counter()
     require_partitionable(run.scenario)
+    shutil.rmtree(run.spool, ignore_errors=True)  # of a run that was killed
     try:
         cuts = run.trace.found.quiet.cuts(parts)
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)

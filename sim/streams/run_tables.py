@@ -16,6 +16,7 @@ from sim.step_times.provenance import ProvenanceSum, Source
 from sim.step_times.server_model import ServerModel
 from sim.streams.row_groups import SCHEMAS, ParquetRows, RowGroups
 from sim.streams.sketched_summary import SketchedSummary
+from sim.streams.table_sink import not_written
 
 
 class RunTables:
@@ -71,7 +72,8 @@ class RunTables:
             (SUMMARY, json.dumps(summary, indent=1).encode()),
         ]
         for missing in write_files(self._folder, small):
-            raise _not_written(self._folder / missing.name, missing.reason)
+            path = self._folder / missing.name
+            raise NotWritten(f"{path}: could not be written ({missing.reason})")
 
     def abandon(self) -> None:
         """Remove what was written of a run that failed."""
@@ -116,9 +118,4 @@ class RunTables:
             write()
         except OSError as error:
             assert self._folder is not None
-            reason = error.strerror or str(error)
-            raise _not_written(self._folder / name, reason) from error
-
-
-def _not_written(path: Path, reason: str) -> NotWritten:
-    return NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
+            raise not_written(self._folder / name, error) from error

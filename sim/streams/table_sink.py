@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from sim.records.metrics import REQUEST_COLUMNS, Columns
+from sim.records.run import NotWritten
 from sim.streams.row_groups import SCHEMAS
 
 NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
@@ -58,17 +59,29 @@ class Spool:
         self._writers: dict[str, ipc.RecordBatchStreamWriter] = {}
 
     def write(self, name: str, table: pa.Table) -> None:
-        """Append rows to a table."""
-        if name not in self._writers:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = spool_file(self._folder, name)
-            self._writers[name] = ipc.new_stream(path, table.schema)
-        self._writers[name].write_table(table)
+        """Append rows to a table. Raises ``NotWritten``."""
+        path = spool_file(self._folder, name)
+        try:
+            if name not in self._writers:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._writers[name] = ipc.new_stream(path, table.schema)
+            self._writers[name].write_table(table)
+        except OSError as error:
+            raise not_written(path, error) from error
 
     def close(self) -> None:
-        """End the files."""
-        for writer in self._writers.values():
-            writer.close()
+        """End the files. Raises ``NotWritten``."""
+        for name, writer in self._writers.items():
+            try:
+                writer.close()
+            except OSError as error:
+                raise not_written(spool_file(self._folder, name), error) from error
+
+
+def not_written(path: Path, error: OSError) -> NotWritten:
+    """Return the error for a file of a stream that cannot be written."""
+    reason = error.strerror or str(error)
+    return NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
 
 
 def spool_file(folder: Path, name: str) -> Path:

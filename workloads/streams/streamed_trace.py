@@ -178,7 +178,10 @@ class StreamedTrace:
         return self.scaled(rate_per_s / ((len(self) - 1) / span_s))
 
     def requests(self, first: int, last: int) -> Iterator[Request]:
-        """Yield the requests from number ``first`` up to and without ``last``."""
+        """Yield the requests from number ``first`` up to and without ``last``.
+
+        Raises ``TraceError`` where the file no longer has them.
+        """
         befores = list(accumulate(self.found.by_block, initial=0))
         skipped = bisect_right(befores, first, hi=len(self.found.by_block)) - 1
         number = befores[skipped]
@@ -189,6 +192,7 @@ class StreamedTrace:
             number += len(kept)
             if number >= last:
                 return
+        raise TraceError(f"{self.file.path}: has changed while it was read; begin again")
 
     def _scaled(self, arrivals_s: Floats) -> Floats:
         if self.rate_factor is None:

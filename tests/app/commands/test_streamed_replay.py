@@ -13,6 +13,7 @@ import pytest
 from sim.records.run import load_run
 from sim.streams import sketched_summary
 from tests.support.command import refused, servetwin
+from tests.support.full_disk import files_at_most
 from tests.support.paths import ROOT, SAMPLE
 
 H100 = ("--profile", "llama-3-8b-h100")
@@ -82,6 +83,26 @@ def test_a_run_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
     )
     again = servetwin("replay", SAMPLE, "--stream", "--out", tmp_path / "run", "--overwrite")
     assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("options", [["--stream"], ["--partitions", "3", "--processes", "1"]])
+def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path, options: list[str]) -> None:
+    trace = azure_file(tmp_path / "some.csv", 50, 1.0)
+    with files_at_most(1_000):
+        done = servetwin("replay", trace, *H100, *options, "--out", tmp_path / "run")
+    assert done.code == 1
+    (line,) = done.err.splitlines()
+    assert "could not be written (" in line
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_what_a_killed_run_left_goes(tmp_path: Path) -> None:
+    trace = azure_file(tmp_path / "some.csv", 50, 1.0)
+    parts = ("--partitions", "3", "--processes", "1", "--out", str(tmp_path / "run"))
+    replay_json(trace, *H100, *parts)
+    (tmp_path / "run" / ".parts" / "0-50").mkdir(parents=True)
+    replay_json(trace, *H100, *parts, "--overwrite")
+    assert not (tmp_path / "run" / ".parts").exists()
 
 
 def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ def test_a_later_part_does_not_parse_what_is_before_it(
         list(stream.requests(0, 10))
 
 
+def test_a_file_that_has_lost_rows_since_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text(azure_text(list(range(10)), [3] * 10))
+    stream = StreamedTrace.open(TraceFile(path))
+    path.write_text(azure_text(list(range(8)), [3] * 8))
+    with pytest.raises(TraceError, match="has changed while it was read"):
+        list(stream)
+
+
 @pytest.mark.parametrize("pieces", [[1000], [3, 500, 0, 497]])
 def test_cuts_are_after_the_longest_gaps(
     monkeypatch: pytest.MonkeyPatch, pieces: list[int]
