@@ -8,6 +8,7 @@ from policies.lockstep import Lockstep
 from policies.prefix.prefix_index import PrefixIndex, build_index
 from policies.prefix.prefix_run import PrefixRun
 from policies.prefix.prefix_tree import PrefixTree
+from policies.prefix.prefix_watch import Cause, PrefixWatch
 from policies.protocols import KVLayout, KVUsage
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
@@ -67,6 +68,17 @@ class PagedKV:
         if self._host is not None:
             found += self._host.find(seq, found, limit)
         return found * self.block_tokens
+
+    def watch_prefixes(self) -> PrefixWatch | None:
+        """Return what knows of changes to ``cached_prefix``; None where it cannot know of all."""
+        if self._host is not None or not isinstance(self._index, PrefixTree):
+            return None
+        return self._index.watch()
+
+    def watched_prefix(self, seq: Sequence) -> tuple[int, list[Cause]]:
+        """Return ``cached_prefix`` in blocks, and what may change it."""
+        assert isinstance(self._index, PrefixTree)
+        return self._index.match(seq, self._shareable(seq))
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Take the cached prefix and room for ``tokens`` positions; False, unchanged, without room.

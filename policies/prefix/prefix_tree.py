@@ -9,12 +9,30 @@ the same steps) keeps its own copy private, and shares nothing beyond it.
 from heapq import heappop
 
 from policies.prefix.prefix_run import PrefixRun
+from policies.prefix.prefix_watch import Cause, PrefixWatch
 from policies.prefix.run_index import RunIndex
 from policies.sequence import Sequence
 
 
 class PrefixTree(RunIndex):
     """Shares the leading runs of prompts, and forgets leaves."""
+
+    def __init__(self, eviction: str) -> None:
+        super().__init__(eviction)
+        self._watch: PrefixWatch | None = None
+
+    def watch(self) -> PrefixWatch:
+        """Return what knows from now on of all that may change a match."""
+        self._watch = self._watch or PrefixWatch()
+        return self._watch
+
+    def match(self, seq: Sequence, limit: int) -> tuple[int, list[Cause]]:
+        """Return how many blocks ``find`` finds, and what may change that."""
+        path, end = self._match(seq, limit)
+        causes: list[Cause] = [path[-1]] if path else []
+        if end < min(limit, len(seq.block_keys) * seq.key_blocks):
+            causes.append(seq.block_keys[end // seq.key_blocks])
+        return end, causes
 
     def held(self, seq: Sequence) -> int:
         """Return how many leading blocks ``share`` would share."""
@@ -57,6 +75,8 @@ class PrefixTree(RunIndex):
             if run.rank != rank or run.children:
                 heappop(self._idle)
                 continue
+            if self._watch is not None:
+                self._watch.happened(run)
             rest = run.end - run.start - left
             if rest <= 0:
                 left, rest = -rest, 0
@@ -78,6 +98,8 @@ class PrefixTree(RunIndex):
         key = keys[start // size]
         if key in tip.children:
             return  # another sequence computed the same: these blocks stay private
+        if self._watch is not None:
+            self._watch.happened(key)
         if tip.holders == 1 and not tip.children:
             tip.keys = keys
             self._lengthen(tip, seq, end)

@@ -6,6 +6,7 @@ from itertools import chain
 from operator import attrgetter
 
 from policies.protocols import KVMemory
+from policies.schedulers.prefix_matches import matches_in
 from policies.schedulers.waiting_queue import ArrivalOrder, waiting_request
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
@@ -21,8 +22,8 @@ class LongestPrefixFirst:
     """The sequence with most of its prompt in the cache now (SGLang, 2024), among the first few."""
 
     def __init__(self, memory: KVMemory) -> None:
-        self._memory = memory
         self._heads: list[Sequence] = []  # by arrival number
+        self._matches = matches_in(memory)
         self._rest = ArrivalOrder()
 
     @property
@@ -41,12 +42,15 @@ class LongestPrefixFirst:
             self._rest.push(seq)
             return
         insort(heads, seq, key=_arrival_number)
+        self._matches.enter(seq)
         if len(heads) > SCANNED_HEADS:
-            self._rest.push(heads.pop())
+            last = heads.pop()
+            self._matches.leave(last)
+            self._rest.push(last)
 
     def head(self) -> Sequence | None:
         """Return the sequence that is next; None where none waits."""
-        return max(self._heads, key=self._memory.cached_prefix, default=None)
+        return self._matches.longest()
 
     def pop(self) -> Sequence:
         """Remove and return the sequence that is next."""
@@ -68,8 +72,11 @@ class LongestPrefixFirst:
             self._rest.discard(seq)
             return
         self._heads.remove(seq)
+        self._matches.leave(seq)
         if self._rest.size:
-            self._heads.append(self._rest.pop())
+            following = self._rest.pop()
+            self._heads.append(following)
+            self._matches.enter(following)
 
     def served(self, seq: Sequence) -> None:
         """Do nothing: this order counts no service."""

@@ -12,27 +12,11 @@ from policies.registry import MEMORIES
 from policies.schedulers.bounded_queue import BoundedQueue
 from policies.schedulers.prefill_first import PrefillFirst
 from policies.schedulers.queueing import WaitingQueue
-from policies.schedulers.registry import SCHEDULERS
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from tests.support.random_runs import STEP_TIME, policies, workloads
-from tests.support.reference_queue import ReferenceAdmission, ReferenceQueue
+from tests.support.random_runs import policies, workloads
+from tests.support.reference_queue import ReferenceQueue
+from tests.support.reference_runs import run_over_queues
 from tests.support.scheduler_steps import sequence
 from workloads.request import Request
-
-
-def run(config: PolicyConfig, requests: list[Request], reference: bool) -> Run:
-    """Run shipped policies, or the same ones over plain lists."""
-    scheduler = SCHEDULERS[config.batching]
-    if reference:
-
-        class Plain(ReferenceAdmission, scheduler):  # type: ignore[misc, valid-type]
-            def build_queue(self, config: PolicyConfig) -> WaitingQueue:
-                return ReferenceQueue(config.queue_order, self.memory)
-
-        scheduler = Plain
-    memory = MEMORIES.build(config.kv, config)
-    return simulate(requests, scheduler(memory, config), STEP_TIME)
 
 
 @pytest.mark.parametrize("batching", ["static", "continuous", "prefill-first", "chunked"])
@@ -41,7 +25,7 @@ def test_whole_runs_are_those_of_plain_lists(
     batching: str, data: st.DataObject, requests: list[Request], limit: int | None
 ) -> None:
     config = replace(data.draw(policies(batching)), queue_limit=limit)
-    fast, slow = (run(config, requests, reference) for reference in (False, True))
+    fast, slow = (run_over_queues(config, requests, reference) for reference in (False, True))
     pd.testing.assert_frame_equal(fast.requests, slow.requests, check_exact=True)
     assert fast.pauses.equals(slow.pauses)
 
