@@ -11,7 +11,7 @@ from workloads.errors import PolicyError, did_you_mean
 Reservation = Literal["max", "pow2", "exact"]
 PrefixIndex = Literal["hash", "radix"]
 QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
-Admission = Literal["prompt", "full"]
+Admission = Literal["prompt", "peak", "full"]
 Preemption = Literal["recompute", "swap"]
 Victim = Literal["newest", "lowest-priority", "least-progress"]
 PromptBlocks = Literal["whole", "chunk"]
@@ -23,7 +23,7 @@ Waste = Literal["internal", "external"]
 LEAST = {
     **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
     **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
-    **dict.fromkeys(("kv_state_tokens", "draft_rows"), 0),
+    **dict.fromkeys(("kv_state_tokens", "draft_rows", "decodes_between_prefills"), 0),
     "kv_window_tokens": 1,
 }
 """The least value of each count."""
@@ -64,6 +64,8 @@ class PolicyConfig:
     """Pad prompts to the longest of their batch, and compute ended rows to its end (static)."""
     one_row_chunk: ChunkKind = "decode"
     """What one row of a prompt is to the step time: a decode, or a prefill chunk."""
+    decodes_between_prefills: int = 0
+    """Steps of decodes after prompts, and after every try to admit some (prefill-first)."""
     wait_limit_s: float = 0.1
     """How long a static batch waits to fill."""
     queue_limit: int | None = None
@@ -75,7 +77,7 @@ class PolicyConfig:
     queue_order: QueueOrder = "fcfs"
     """Order in which waiting requests are admitted."""
     admission: Admission = "prompt"
-    """Memory that a request reserves when it is admitted, for its prompt or its full length."""
+    """Memory that a request must find: for its prompt, the peak of all that run, or in full."""
     prompt_blocks: PromptBlocks = "whole"
     """Blocks that a prompt takes at a time: of all of it, or of each chunk as it comes (paged)."""
     watermark: float = 0.0

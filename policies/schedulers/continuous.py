@@ -1,8 +1,6 @@
 """Continuous (iteration-level) batching: whole prompts run beside the decodes (Orca, OSDI 2022)."""
 
 from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
 from policies.schedulers.iteration_level import IterationBatching
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
@@ -18,16 +16,14 @@ class ContinuousBatching(IterationBatching):
     them, as in vLLM 0.2.
     """
 
-    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, config)
-        self._pads_budget = config.budget_count == "padded"
-
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
         """Return whether a prompt is the first of the step, decodes at once, or fits whole."""
         if not batch.chunks or head.computed_tokens:
             return True
         rows = head.total_tokens - self.memory.cached_prefix(head)
-        return rows <= left if not self._pads_budget else _fits_padded(rows, left, batch)
+        if self._rules.budget_count == "padded":
+            return _fits_padded(rows, left, batch)
+        return rows <= left
 
 
 def _fits_padded(rows: int, left: int, batch: Batch) -> bool:

@@ -7,6 +7,7 @@ from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.protocols import ChunkMemory, KVMemory
 from policies.schedulers.macro_steps import MacroSteps
+from policies.schedulers.peak import peak_tokens
 from policies.schedulers.preemption import choose_victim
 from policies.sequence import SampleGroup, Sequence
 from workloads.native_class import mypyc_attr
@@ -25,7 +26,12 @@ class IterationBatching(MacroSteps):
         if config.prompt_blocks == "chunk" and not self._reserves_all:
             self._chunk_memory = memory if isinstance(memory, ChunkMemory) else None
         self._forked = False
-        self._admits_after_preemption = config.admit_after_preemption
+        self._rules = config
+        """For what is rarely asked; a scheduler is to have few attributes."""
+
+    @property
+    def _admits_after_preemption(self) -> bool:
+        return self._rules.admit_after_preemption
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the decodes, and the prompts that may join them."""
@@ -129,6 +135,8 @@ class IterationBatching(MacroSteps):
         if seq.base_computed_tokens:
             return self._resume(seq, batch)
         memory = self.memory
+        if self._rules.admission == "peak" and not self._has_room_at_peak(seq):
+            return False
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
         needed = seq.prompt_tokens + seq.base_generated_tokens
         if self._reserves_all:
@@ -148,6 +156,11 @@ class IterationBatching(MacroSteps):
             self._prefilling.append(seq)
         self._waiting.pop()
         return True
+
+    def _has_room_at_peak(self, seq: Sequence) -> bool:
+        """Return whether ``seq`` and all that run stay below the memory's size; alone it may."""
+        running = self.holders()
+        return not running or peak_tokens([*running, seq]) < self.memory.capacity_tokens
 
     def _add_chunk(self, batch: Batch, seq: Sequence, limit: int) -> int:
         """Compute the next part of a prompt, at most ``limit`` rows; return how many they are."""

@@ -23,7 +23,8 @@ class MacroSteps(PreemptiveScheduler):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self._in_order = type(order_of(self._waiting)) is ArrivalOrder
-        self._head_may_change = not has_stable_head(self._waiting)
+        self._head_may_change = not has_stable_head(self._waiting) or config.admission == "peak"
+        """Whether the next in line may be another, or find room, after any step."""
         self._head_changed = False
         self._decodes_only = Batch((), self._decodes)
         self._decode_repeats = 0
@@ -41,6 +42,10 @@ class MacroSteps(PreemptiveScheduler):
             and self._has_slot()
         ):
             return 1  # another sequence may be next: the cache changed, or some were given up
+        return self._steps_of_decodes()
+
+    def _steps_of_decodes(self) -> int:
+        """Return the steps until a decode ends or a block is missing."""
         decodes = self._decodes
         limit = decodes.steps_to_end()
         if limit == 1 or not self._grows:

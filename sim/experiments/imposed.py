@@ -24,7 +24,7 @@ from sim.core.recorder import Recorder
 from sim.core.simulate import simulate
 from sim.experiments.scenario import Scenario
 from sim.records.run import Run
-from sim.step_times.acceptance import Verifier
+from sim.step_times.acceptance import Verifier, require_judged
 from sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
 from workloads.trace import Trace
 
@@ -52,6 +52,7 @@ class Imposed:
 def simulate_imposed(trace: Trace, scenario: Scenario, imposed: Imposed, seed: int) -> Run:
     """Simulate one server of ``scenario`` with the measured parts, on the noise of ``run_once``."""
     config, profile = scenario.policies, scenario.profile
+    require_judged(config, profile.acceptance)
     if imposed.admission is not None:
         config = replace(config, queue_order="priority")
         trace = _ranked(trace, imposed.admission)

@@ -92,10 +92,6 @@ class Scenario:
     cluster: ClusterConfig = ClusterConfig()
     more_profiles: tuple[ServerModel, ...] = ()
 
-    def __post_init__(self) -> None:
-        for profile in self.profiles:
-            require_judged(self.policies, profile.acceptance)
-
     @property
     def profiles(self) -> tuple[ServerModel, ...]:
         """All profiles, one for each pool."""
@@ -149,6 +145,8 @@ def replicate(
     noise, whatever the policies: common random numbers. A ``recorder`` replaces ``keep_usage``, and
     a ``share`` is that of ``simulate_cluster``.
     """
+    for profile in scenario.profiles:
+        require_judged(scenario.policies, profile.acceptance)
     coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
     factor = None
     if extrapolate:

@@ -107,6 +107,7 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
         ({"kv_window_share": 1.01}, "kv_window_share"),
         ({"kv_state_tokens": -1}, "kv_state_tokens"),
         ({"draft_rows": -1}, "draft_rows"),
+        ({"decodes_between_prefills": -1}, "decodes_between_prefills"),
         ({"padding": "off"}, "padding"),
         ({"watermark_alone": 0}, "watermark_alone"),
         ({"decode_needs_free_block": None}, "decode_needs_free_block"),

@@ -38,7 +38,11 @@ class Running:
 
 @dataclass
 class PlainServer:
-    """Blocks, slots and rows; ``chunks`` is chunked prefill, else prompts run whole and alone."""
+    """Blocks, slots and rows; ``chunks`` is chunked prefill, else prompts run whole and alone.
+
+    With ``interval``, whole prompts run after so many steps of decodes, without padding, and only
+    where memory has room for what all that run will hold at any time.
+    """
 
     total_blocks: int
     block_tokens: int
@@ -46,6 +50,9 @@ class PlainServer:
     token_budget: int
     watermark_blocks: int
     chunks: bool
+    interval: int = 0
+    decoded: int = 0
+    """Steps of decodes since the last prompts."""
     waiting: list[Running] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     """In the order of admission, which is that of arrival."""
@@ -55,7 +62,9 @@ class PlainServer:
         if self.chunks:
             rows = self._decodes()
             return self._prompts(rows)
-        return self._whole_prompts() or self._decodes()
+        step = [] if self._must_decode() else self._whole_prompts()
+        self.decoded = 0 if step else self.decoded + 1
+        return step or self._decodes()
 
     def end(self, step: list[tuple[Running, int]]) -> list[Running]:
         """Advance the requests of a step; return those that came to a token."""
@@ -68,6 +77,11 @@ class PlainServer:
         self.running = [one for one in self.running if not one.ended]
         return sampled
 
+    def _must_decode(self) -> bool:
+        if not self.interval or not self.running:
+            return False
+        return self.decoded == 0 or self.decoded % self.interval > 0
+
     def _free(self) -> int:
         return self.total_blocks - sum(one.blocks for one in self.running)
 
@@ -75,17 +89,30 @@ class PlainServer:
         needed = -(-one.prompt_tokens // self.block_tokens)
         if len(self.running) == self.max_seqs or self._free() - needed < self.watermark_blocks:
             return False
+        if self.interval and self._most_blocks([*self.running, one]) >= self.total_blocks:
+            return False
         one.blocks = needed
         self.running.append(self.waiting.pop(0))
         return True
 
+    def _most_blocks(self, ones: Sequence[Running]) -> int:
+        """Return what is held at most, found by going through every step to come."""
+        lengths = []
+        for one in ones:
+            generated = one.generated_tokens + (not one.decodes)
+            left = max(0, one.request.output_tokens - generated - 1)
+            lengths.append((one.request.prompt_tokens + generated, left))
+        steps = range(1 + max(left for _, left in lengths))
+        return max(sum(held + n for held, left in lengths if left >= n) for n in steps)
+
     def _whole_prompts(self) -> list[tuple[Running, int]]:
         step: list[tuple[Running, int]] = []
-        longest = 0
+        prompts: list[int] = []
         while self.waiting:
             one = self.waiting[0]
-            longest = max(longest, one.prompt_tokens)
-            if (len(step) + 1) * longest > self.token_budget or not self._admits(one):
+            prompts.append(one.prompt_tokens)
+            rows = sum(prompts) if self.interval else len(prompts) * max(prompts)
+            if rows > self.token_budget or not self._admits(one):
                 break
             step.append((one, one.prompt_tokens))
         return step

@@ -14,7 +14,6 @@ from tests.support.random_runs import STEP_TIME
 from workloads.request import Request
 
 MAX_SEQS, BUDGET, WATERMARK = 12, 96, 0.03
-SIZES: dict[str, Any] = {"max_seqs": MAX_SEQS, "token_budget": BUDGET, "watermark": WATERMARK}
 RULES: dict[str, Any] = {
     "watermark_rounding": "down",
     "decode_needs_free_block": True,
@@ -22,6 +21,14 @@ RULES: dict[str, Any] = {
 }
 VERSION_0: dict[str, Any] = {"batching": "prefill-first", "budget_count": "padded", **RULES}
 SARATHI: dict[str, Any] = {"batching": "chunked", "admit_after_preemption": True, **RULES}
+
+
+LIGHTLLM: dict[str, Any] = {
+    "batching": "prefill-first",
+    "admission": "peak",
+    "decodes_between_prefills": 10,
+    "one_row_chunk": "prefill",
+}
 
 
 def requests_of(seed: int) -> list[Request]:
@@ -48,19 +55,33 @@ def step_s(entries: list[tuple[int, int, bool]]) -> float:
 @pytest.mark.parametrize("rules", [VERSION_0, SARATHI], ids=["version-0", "sarathi"])
 def test_every_step_is_that_of_a_server_in_plain_lists(rules: dict[str, Any], seed: int) -> None:
     block_tokens, total_blocks = (4, 60) if seed % 2 else (16, 14)
+    watermark_blocks = int(WATERMARK * total_blocks)
+    chunks = rules["batching"] == "chunked"
+    server = PlainServer(total_blocks, block_tokens, MAX_SEQS, BUDGET, watermark_blocks, chunks)
+    assert same_steps(server, requests_of(seed), {**rules, "watermark": WATERMARK}) > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_room_at_the_peak_nothing_is_preempted(seed: int) -> None:
+    server = PlainServer(320, 1, MAX_SEQS, BUDGET, 0, chunks=False, interval=10)
+    assert same_steps(server, requests_of(seed), LIGHTLLM) == 0
+
+
+def same_steps(server: PlainServer, requests: list[Request], rules: dict[str, Any]) -> int:
+    """Assert that both servers decide and time every step alike; return the preemptions."""
     config = PolicyConfig(
-        **rules, **SIZES, block_tokens=block_tokens, kv_tokens=block_tokens * total_blocks
+        **rules,
+        max_seqs=server.max_seqs,
+        token_budget=server.token_budget,
+        block_tokens=server.block_tokens,
+        kv_tokens=server.block_tokens * server.total_blocks,
     )
-    requests = requests_of(seed)
-    server = PlainServer(
-        total_blocks, block_tokens, MAX_SEQS, BUDGET, int(WATERMARK * total_blocks),
-        chunks=config.batching == "chunked",
-    )  # fmt: skip
     plain = run_plainly(server, requests, step_s)
     run = simulate(requests, CheckedScheduler(config), STEP_TIME, keep_records=True)
     decided = [sorted(entry[:3] for entry in record.entries) for record in run.records]
     assert decided == plain.steps
     frame = run.requests.set_index("request_id")
-    assert frame["preemptions"].sum() == plain.preemptions > 0
+    assert frame["preemptions"].sum() == plain.preemptions
     assert frame["first_token_s"].to_dict() == pytest.approx(plain.first_token_s, abs=1e-9)
     assert frame["last_token_s"].to_dict() == pytest.approx(plain.last_token_s, abs=1e-9)
+    return plain.preemptions

@@ -88,3 +88,29 @@ def test_decodes_leave_less_to_padded_prompts_that_run_beside_them() -> None:
     step(scheduler)
     added(scheduler, sequence("b", 8, 1), sequence("c", 8, 1))
     assert steps(scheduler, 2) == ["a@2+1 b@0+8", "a@3+1 c@0+8"]
+
+
+def test_prompts_wait_for_steps_of_decodes_after_those_before_them() -> None:
+    """The second try is three steps after the first, which found no slot."""
+    scheduler = added(
+        scheduler_of(batching="prefill-first", decodes_between_prefills=3, max_seqs=2),
+        sequence("a", 4, 9), sequence("b", 4, 6), sequence("c", 4, 1),
+    )  # fmt: skip
+    decodes = [f"a@{4 + n}+1 b@{4 + n}+1" for n in range(5)]
+    assert steps(scheduler, 9) == ["a@0+4 b@0+4", *decodes, "a@9+1", "c@0+4", "a@10+1"]
+
+
+def test_a_prompt_that_comes_to_decodes_waits_for_its_turn_in_runs_of_steps_too() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", decodes_between_prefills=4), sequence("a", 4, 20)
+    )
+    assert step(scheduler) == "a@0+4"
+    batch = scheduler.schedule(0.0)
+    assert batch is not None
+    scheduler.complete(batch, 5)
+    added(scheduler, sequence("b", 4, 1))
+    batch = scheduler.schedule(0.0)
+    assert batch is not None
+    assert scheduler.repeatable_steps(batch) == 3
+    scheduler.complete(batch, 3)
+    assert step(scheduler) == "b@0+4"

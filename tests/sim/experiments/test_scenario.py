@@ -273,15 +273,19 @@ NO_JUDGE = (
 
 
 def test_drafts_that_nothing_judges_are_an_error_of_the_scenario() -> None:
+    trace = Trace((request("a", output=4),), "made")
     drafting = PolicyConfig("speculative", max_seqs=8, draft_rows=2)
-    with pytest.raises(PolicyError) as caught:
-        Scenario(drafting, COMPUTED)
-    assert str(caught.value) == NO_JUDGE
-    with pytest.raises(PolicyError):
-        Scenario(drafting, build_setup("llama-2-7b", "a100-80gb", ["speculative"]).server(),
-                 more_profiles=(COMPUTED,))  # fmt: skip
-    Scenario(replace(drafting, draft_rows=0), COMPUTED)
-    Scenario(replace(drafting, batching="continuous"), COMPUTED)
+    judged = build_setup("llama-2-7b", "a100-80gb", ["speculative"]).server()
+    for scenario in (
+        Scenario(drafting, COMPUTED),
+        Scenario(drafting, judged, more_profiles=(COMPUTED,)),
+    ):
+        with pytest.raises(PolicyError) as caught:
+            run_once(trace, scenario)
+        assert str(caught.value) == NO_JUDGE
+    for settings in ({"draft_rows": 0}, {"batching": "continuous"}):
+        run = run_once(trace, Scenario(replace(drafting, **settings), COMPUTED))
+        assert set(run.requests["status"]) == {"finished"}
 
 
 @pytest.mark.parametrize(
