@@ -46,8 +46,14 @@ class _Head:
         return first
 
 
+def chained(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
+    """Yield the rows of a table of parts that follow each other."""
+    for folder in folders:
+        yield from spooled(folder, name)
+
+
 def merged(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
-    """Yield the rows of a table of all parts, each of which is in order, in the order of ``KEYS``.
+    """Yield the rows of a table of parts side by side, each of them in order, in that of ``KEYS``.
 
     No more than a few pieces of each part are in memory.
     """

@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from sim.streams.merged_parts import merged
+from sim.streams.merged_parts import chained, merged
 from sim.streams.part_run import DividedRun, PartDone, part_folder
-from sim.streams.partition import Part, joined, parts_of, require_partitionable
+from sim.streams.partition import (
+    Part,
+    has_one_server,
+    joined,
+    parts_of,
+    require_partitionable,
+)
 from sim.streams.row_groups import SCHEMAS
 from sim.streams.run_tables import RunTables
 
@@ -37,8 +43,9 @@ def run_partitioned(
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)
         done = _right_parts(run, planned, simulated, on_arrival)
         folders = [part_folder(run.spool, part) for part in done]
+        together = chained if has_one_server(run.scenario) else merged
         for name in SCHEMAS:
-            for table in merged(folders, name):
+            for table in together(folders, name):
                 tables.take(name, table)
     finally:
         shutil.rmtree(run.spool, ignore_errors=True)

@@ -10,6 +10,8 @@ from sim.records.metrics import REQUEST_COLUMNS, Columns
 from sim.records.run import NotWritten
 from sim.streams.row_groups import SCHEMAS
 
+PIECE_ROWS = 1 << 12
+"""Of a spool, which is read again piece by piece, often many spools side by side."""
 NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
 """Requests with their row in the whole run."""
 
@@ -65,7 +67,7 @@ class Spool:
             if name not in self._writers:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._writers[name] = ipc.new_stream(path, table.schema)
-            self._writers[name].write_table(table)
+            self._writers[name].write_table(table, max_chunksize=PIECE_ROWS)
         except OSError as error:
             raise not_written(path, error) from error
 
