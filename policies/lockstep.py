@@ -129,6 +129,8 @@ class Lockstep(DecodeGroup):
         place = -self.granted_step % block  # whose members stand at the start of a block
         if steps == 1:
             return places[place]
+        if steps == 2:
+            return places[place] + places[place - 1]
         needed = 0
         if steps >= block:
             needed = steps // block * self.size

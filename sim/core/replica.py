@@ -162,10 +162,13 @@ class Replica:
     def _await(self, plan: _Plan, end: int, horizon: int) -> None:
         """Decide again at the end of the plan, or where the next arrival may cut it short."""
         self._may_be_cut = plan[2] > 1
-        if self._may_be_cut and self.alone and self.scheduler.arrival_may_change_batch():
+        if not self.alone:
+            self._decide_at(end)
+            return
+        if self._may_be_cut and self.scheduler.arrival_may_change_batch():
             self._may_be_cut = False
             end = self._cut(plan, horizon) or end
-        self._decide_at(end)
+        self.due = end
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""

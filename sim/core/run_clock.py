@@ -18,6 +18,7 @@ from sim.step_times.step_time import (
     shape_for,
 )
 
+_HALF_UNIT_BITS = UNIT_BITS - 1
 _MOST_UNITS = 2.0**62
 """Units of 2^-48 s that a 64-bit integer holds: four and a half hours in one run."""
 
@@ -60,7 +61,7 @@ class AffineClock:
         self._first, self._slope = first, slope
         if steps == 1:
             return first << UNIT_BITS
-        return steps * first + (steps * (steps - 1) >> 1) * slope << UNIT_BITS
+        return steps * (first + first + (steps - 1) * slope) << _HALF_UNIT_BITS
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""

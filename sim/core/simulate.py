@@ -137,13 +137,15 @@ class _Arrivals:
 
     def _arrive(self, _: Event) -> None:
         """Submit the requests up to the next timer of the replica."""
-        now = self._tick
+        now, has_api = self._tick, self.recorder.api is not None
         while True:
             following, then = next(self.requests, None), NEVER
             if following is None:
                 self.last_tick = now
             else:
-                then = max(now, to_ticks(self._received_s(following)))
+                then = to_ticks(self._received_s(following) if has_api else following.arrival_s)
+                if then < now:
+                    then = now
             self._submit(now, then)
             self._request, self._tick = following, then
             if following is None:
