@@ -25,16 +25,18 @@ class StepCost:
         self.attention = AttentionCost(deployment)
         self._messages = Messages(deployment)
         self._layers_s = Remembered(self._of_layers)
+        self._heads_s = Remembered(self._of_head)
+        self._cuts = Remembered(self._cut)
+        self._launching_s = self._launches_s()
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds that depend on rows alone: products, messages, launches, overhead."""
         parallel = self.deployment.parallel
-        micro_batches = self.pieces.micro_batches(logit_rows)
-        groups = self.pieces.groups(logit_rows)
+        micro_batches, groups = self._cuts[logit_rows]
         piece = rows / micro_batches / groups, logit_rows / micro_batches / groups
         device_s = self._linear_s(*piece, has_prefill, groups)
         device_s += self._messages.layers_s(*piece, has_prefill)
-        device_s += self._launches_s()
+        device_s += self._launching_s
         device_s *= self.pieces.stage_times(micro_batches, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
             device_s += (parallel.pipeline - 1) * self._messages.hop_s(piece[0], has_prefill)
@@ -51,9 +53,16 @@ class StepCost:
         return self.deployment.efficiency.seconds(operator.flops / flops_per_s, memory_s)
 
     def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
-        form = self.deployment.prefill if has_prefill else self.deployment.decode
-        head = head_operator(self.deployment, logit_rows, has_prefill)
-        return self._layers_s[rows, has_prefill, groups] + self.weighted_s(head, form)
+        return self._layers_s[rows, has_prefill, groups] + self._heads_s[logit_rows, has_prefill]
+
+    def _of_head(self, piece: tuple[float, bool]) -> float:
+        """Return the seconds of the head, by its rows and whether prompts are among them."""
+        form = self.deployment.prefill if piece[1] else self.deployment.decode
+        return self.weighted_s(head_operator(self.deployment, *piece), form)
+
+    def _cut(self, logit_rows: float) -> tuple[float, float]:
+        """Return the micro-batches of a batch, and the groups of devices that have one of each."""
+        return self.pieces.micro_batches(logit_rows), self.pieces.groups(logit_rows)
 
     def _of_layers(self, piece: tuple[float, bool, float]) -> float:
         """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""
