@@ -22,35 +22,35 @@ class LeastLoaded:
         self._loads, self._read = loads, read
         self._count = len(loads)
         self._groups: list[_SpeedGroup] = []
-        self._place_in_group: list[tuple[_SpeedGroup, int]] = []
+        self._group_of: list[tuple[LoadTable, int]] = []
+        """The table of each place, and the index there."""
         self._changed: list[int] = []
         self._next = 0
 
     def choose(self, now_s: float, own: int) -> int:
         """Return the place whose load plus ``own``, divided by its speed, is least."""
-        self._look(self._read(now_s))
-        groups, turn = self._groups, self._next
-        if len(groups) == 1:
-            place = groups[0].next_least(turn)
-        else:
-            costs = [group.cost(own) for group in groups]
-            least = min(costs)
-            tied = [
-                g.next_least(turn) for g, cost in zip(groups, costs, strict=True) if cost == least
-            ]
-            place = min(tied, key=lambda place: (place - turn) % self._count)
-        self._next = (place + 1) % self._count
-        return place
-
-    def _look(self, loads: Listed[int]) -> None:
-        """Take over the loads that have changed; at first all."""
+        loads = self._read(now_s)
         if not self._groups:
             self._changed = self._loads.changed_places()
             self._group_by_speed(loads)
         for place in self._changed:
-            group, index = self._place_in_group[place]
-            group.table.change(index, loads[place])
+            table, index = self._group_of[place]
+            table.change(index, loads[place])
         self._changed.clear()
+        if len(self._groups) == 1:  # an index is a place
+            place = self._groups[0].table.next_least(self._next)
+        else:
+            place = self._least_of_groups(own)
+        self._next = (place + 1) % self._count
+        return place
+
+    def _least_of_groups(self, own: int) -> int:
+        groups, turn = self._groups, self._next
+        costs = [group.cost(own) for group in groups]
+        least = min(costs)
+        tied = [group for group, cost in zip(groups, costs, strict=True) if cost == least]
+        places = [group.next_least(turn) for group in tied]
+        return min(places, key=lambda place: (place - turn) % self._count)
 
     def _group_by_speed(self, loads: Listed[int]) -> None:
         by_speed: dict[float, list[int]] = {}
@@ -60,7 +60,7 @@ class LeastLoaded:
         self._groups = list(groups.values())
         numbers = dict.fromkeys(by_speed, 0)
         for speed in self._loads.speeds:
-            self._place_in_group.append((groups[speed], numbers[speed]))
+            self._group_of.append((groups[speed].table, numbers[speed]))
             numbers[speed] += 1
 
 

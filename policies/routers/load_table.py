@@ -1,7 +1,6 @@
 """Loads of many replicas, of which the least is found without looking at each."""
 
 from collections.abc import Iterable
-from collections.abc import Sequence as Listed
 from math import isqrt
 
 _NARROWEST = 64
@@ -36,21 +35,13 @@ class LoadTable:
 
     def next_least(self, start: int) -> int:
         """Return the first place with the least load, from ``start`` on and around the end."""
-        width, parts = self._width, self._least_of_parts
+        loads, parts, width = self._loads, self._least_of_parts, self._width
         least = min(parts)
         part = start // width
-        place = _find(self._loads, least, start, (part + 1) * width)
-        if place >= 0:
-            return place
-        found = _find(parts, least, part + 1, len(parts))
-        if found < 0:
-            found = parts.index(least)
-        return self._loads.index(least, found * width)
-
-
-def _find(values: Listed[int], value: int, start: int, end: int) -> int:
-    """Return the first index of ``value`` from ``start`` to ``end``; -1 where there is none."""
-    try:
-        return values.index(value, start, end)
-    except ValueError:
-        return -1
+        if parts[part] == least:
+            rest = loads[start : (part + 1) * width]
+            if least in rest:
+                return start + rest.index(least)
+        later = parts[part + 1 :]
+        found = part + 1 + later.index(least) if least in later else parts.index(least)
+        return loads.index(least, found * width)

@@ -67,14 +67,12 @@ class ReplicaLoads:
 
     def requests(self, now_s: float) -> Listed[int]:
         """Return the requests in each replica, waiting and running, as last reported."""
-        if now_s >= self._report_s:
-            self._report(now_s)
+        self._look(now_s)
         return self._requests
 
     def tokens(self, now_s: float) -> Listed[int]:
         """Return the prompt and declared output tokens of these requests."""
-        if now_s >= self._report_s:
-            self._report(now_s)
+        self._look(now_s)
         return self._tokens
 
     def changed_places(self) -> list[int]:
@@ -86,8 +84,7 @@ class ReplicaLoads:
     def sent(self, place: int, tokens: int, now_s: float) -> None:
         """Record that a request of ``tokens`` tokens went to the replica at ``place``."""
         if self._staleness_s:
-            if now_s >= self._report_s:
-                self._report(now_s)
+            self._look(now_s)
             self._unreported.append((now_s, place, 1, tokens))
         else:
             self._change(place, 1, tokens)
@@ -105,12 +102,15 @@ class ReplicaLoads:
         for changed in self._readers:
             changed.append(place)
 
+    def _look(self, now_s: float) -> None:
+        if now_s >= self._report_s:
+            if self.before_report is not None:
+                self.before_report()
+            if self._staleness_s:
+                self._report(now_s)
+
     def _report(self, now_s: float) -> None:
         """Take all reports that are due; each has what changed before its moment."""
-        if self.before_report is not None:
-            self.before_report()
-        if not self._staleness_s:
-            return
         changes = sorted(self._unreported, key=itemgetter(0))
         reported = 0
         for number, (changed_s, _, _, _) in enumerate(changes):

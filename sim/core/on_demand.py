@@ -19,7 +19,7 @@ class OnDemand:
 
     def __init__(self, replicas: Listed[Replica]) -> None:
         self.now = 0
-        """The tick of the request that comes."""
+        """The tick up to which nothing more comes."""
         self._replicas = replicas
         self._due: list[tuple[int, int]] = []
         """A heap of (tick of the next decision, place), once a router has read loads."""
@@ -27,13 +27,9 @@ class OnDemand:
         for replica in replicas:
             replica.on_demand = True
 
-    def catch_up_now(self) -> None:
+    def catch_up(self) -> None:
         """Simulate all that happens on any replica before now."""
-        self.catch_up(self.now)
-
-    def catch_up(self, tick: int) -> None:
-        """Simulate all that happens on any replica before ``tick``."""
-        due, replicas = self._due, self._replicas
+        due, replicas, tick = self._due, self._replicas, self.now
         if not self._is_read:
             self._is_read = True
             due += [(r.due, place) for place, r in enumerate(replicas) if r.due < NEVER]
@@ -49,9 +45,10 @@ class OnDemand:
             heappop(due)
 
     def settle(self, tick: int) -> None:
-        """Do as ``catch_up``, though no router reads loads."""
+        """Simulate all that happens before ``tick``, though no router reads loads."""
         if self._is_read:
-            self.catch_up(tick)
+            self.now = tick
+            self.catch_up()
             return
         for replica in self._replicas:
             replica.catch_up(tick)

@@ -90,7 +90,7 @@ class RoutedReplicas:
     def run_on_demand(self) -> OnDemand:
         """Let replicas from which nothing follows run ahead on their own; return what runs them."""
         on_demand = self._on_demand = OnDemand(self.replicas)
-        self.replica_loads.before_report = on_demand.catch_up_now
+        self.replica_loads.before_report = on_demand.catch_up
         return on_demand
 
     def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
@@ -108,7 +108,9 @@ class RoutedReplicas:
         now_s, on_demand = now * SECONDS_PER_TICK, self._on_demand
         if on_demand is not None:
             on_demand.now = now
-        place = self._choose(request, now_s)
+        place = self.router.choose(request, now_s)
+        if place not in self._places:
+            raise self._no_such(place, request)
         replica = self.replicas[place]
         if self.share is not None and replica.index not in self.share.replicas:
             self.share.elsewhere(row)
@@ -129,14 +131,11 @@ class RoutedReplicas:
         for listener in replica.listeners:
             listener(seq, refusal)
 
-    def _choose(self, request: Request, now_s: float) -> int:
-        place = self.router.choose(request, now_s)
-        if place not in self._places:
-            raise PolicyError(
-                f"router: {plugin_name(self.router)} chose replica {place!r} for request "
-                f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
-            )
-        return place
+    def _no_such(self, place: int, request: Request) -> PolicyError:
+        return PolicyError(
+            f"router: {plugin_name(self.router)} chose replica {place!r} for request "
+            f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
+        )
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         ended_s = self.replicas[place].told_s

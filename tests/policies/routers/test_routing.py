@@ -1,5 +1,6 @@
 """Routers choose by the loads they are given, and these are those of the last report."""
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -236,6 +237,25 @@ def test_stale_signals_herd_and_true_ones_spread() -> None:
 def test_one_replica_gets_everything(name: str) -> None:
     router = router_of(RouterConfig(name), ReplicaLoads((1,)))
     assert {router.choose(request(str(i), ids=(i,)), float(i)) for i in range(5)} == {0}
+
+
+def serve(router: Router, loads: ReplicaLoads, requests: list[Request]) -> None:
+    for sent in requests:
+        loads.ended(send(router, loads, sent), sent.total_tokens, 0.0)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_a_request_makes_as_many_calls_among_ten_thousand_replicas(name: str) -> None:
+    """``test_load_table`` counts what one call looks at."""
+    calls = []
+    for replicas in (10, 10_000):
+        loads = ReplicaLoads([1.0] * replicas)
+        router = router_of(RouterConfig(name), loads)
+        requests = [by_name(str(i), f"session-{i}", None) for i in range(300)]
+        send(router, loads, request("first"))
+
+        calls.append(calls_of(partial(serve, router, loads, requests)).total())
+    assert calls[1] <= 1.5 * calls[0]
 
 
 @pytest.mark.parametrize("name", ROUTERS)

@@ -1,6 +1,7 @@
 """Replicas that run ahead on their own do what they do step by step, and need no events."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -124,11 +125,31 @@ def test_only_those_that_get_a_request_catch_up_where_no_loads_are_read() -> Non
     """A request lets one replica catch up; a router that reads lets those that have decided."""
     pools = [Pool(ROOM, STEP_TIME, 200)]
     catches = {
-        name: calls_of(lambda name=name: simulate_cluster(MANY, pools, RouterConfig(name)))  # type: ignore[misc]
+        name: calls_of(partial(simulate_cluster, MANY, pools, RouterConfig(name)))
         for name in ("round-robin", "least-outstanding")
     }
     assert catches["round-robin"]["catch_up"] <= len(MANY) + 200
     assert catches["least-outstanding"]["catch_up"] <= 8 * len(MANY)
+
+
+@pytest.mark.parametrize("router", ["round-robin", "least-tokens", "prefix-affinity"])
+def test_a_request_makes_as_many_calls_among_many_replicas(router: str) -> None:
+    """Each replica has the same load; building the replicas counts for nothing."""
+    costs = []
+    for replicas in (4, 100):
+        few, many = (
+            calls_of(partial(simulate_cluster, requests, pools, RouterConfig(router))).total()
+            for pools in ([Pool(ROOM, STEP_TIME, replicas)],)
+            for requests in (spread(replicas, 200), spread(replicas, 600))
+        )
+        costs.append(many - few)
+    assert costs[1] <= 1.5 * costs[0]
+
+
+def spread(replicas: int, count: int) -> list[Request]:
+    """Return requests of which each replica gets one in 60 ms."""
+    gap_s = 0.06 / replicas
+    return [request(str(i), gap_s * i, 5 + i % 7, 3 + i % 5) for i in range(count)]
 
 
 def test_the_memory_of_each_replica_is_in_its_own_rows() -> None:
