@@ -15,6 +15,7 @@ from sim.core.kv_transfer import KVLink
 from sim.core.pools import Pool
 from sim.core.recorder import USAGE_COLUMNS, Recorder
 from sim.records.run import Run
+from sim.step_times.acceptance import Chain
 from tests.support.call_counts import calls_of
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
@@ -106,6 +107,20 @@ def test_decodes_that_run_ahead_of_transfers_change_nothing(
         of.handovers.sort_values("row", ignore_index=True) for of in (ahead, single)
     )
     assert moved.equals(moved_singly)
+
+
+@given(requests=workloads(), router=st.sampled_from(list(ROUTERS)))
+def test_drafts_that_are_verified_ahead_change_nothing(
+    requests: list[Request], router: str
+) -> None:
+    """The draws of a request are its own, whichever replica verifies them, and when."""
+    config = PolicyConfig(
+        "speculative", kv_tokens=160, block_tokens=4, max_model_len=70, max_seqs=3, draft_rows=2
+    )
+    pools = [Pool(config, STEP_TIME, 3, acceptance=Chain(0.7, 2))]
+    ahead = run(requests, pools, RouterConfig(router))
+    assert early(ahead) == early(run(requests, pools, RouterConfig(router), in_events=True))
+    assert ahead.requests.equals(run(requests, pools, RouterConfig(router), macro=False).requests)
 
 
 MANY = [request(str(i), 0.004 * i, 5 + i % 7, 3 + i % 5) for i in range(400)]
