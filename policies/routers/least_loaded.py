@@ -24,7 +24,7 @@ class LeastLoaded:
         self._groups: list[_SpeedGroup] = []
         self._group_of: list[tuple[LoadTable, int]] = []
         """The table of each place, and the index there."""
-        self._changed: list[int] = []
+        self._changed: set[int] = set()
         self._next = 0
 
     def choose(self, now_s: float, own: int) -> int:
@@ -89,7 +89,7 @@ class LoadRange:
         self._loads, self._read = loads, read
         self._tables: tuple[LoadTable, LoadTable] | None = None
         """Of the loads, and of the loads below 0."""
-        self._changed: list[int] = []
+        self._changed: set[int] = set()
 
     def at(self, now_s: float) -> tuple[int, int]:
         """Return the lowest and the highest load, as last reported."""

@@ -59,7 +59,7 @@ class ReplicaLoads:
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
         self._report_s = staleness_s
         self._unreported: list[_Change] = []
-        self._readers: list[list[int]] = []
+        self._readers: list[set[int]] = []
 
     def __len__(self) -> int:
         """Return the number of replicas."""
@@ -75,9 +75,9 @@ class ReplicaLoads:
         self._look(now_s)
         return self._tokens
 
-    def changed_places(self) -> list[int]:
-        """Return a list that gets the place of each reported change; its reader empties it."""
-        changed: list[int] = []
+    def changed_places(self) -> set[int]:
+        """Return a set that gets the place of each reported change; its reader empties it."""
+        changed: set[int] = set()
         self._readers.append(changed)
         return changed
 
@@ -100,7 +100,7 @@ class ReplicaLoads:
         self._requests[place] += requests
         self._tokens[place] += tokens
         for changed in self._readers:
-            changed.append(place)
+            changed.add(place)
 
     def _look(self, now_s: float) -> None:
         if now_s >= self._report_s:

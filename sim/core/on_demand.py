@@ -8,6 +8,9 @@ from policies.sequence import Sequence
 from sim.core.environment import NEVER
 from sim.core.replica import Replica
 
+_MOST_NOTES = 4
+"""Times of decisions per replica, most of them overtaken by new plans, after which none is kept."""
+
 
 class OnDemand:
     """Simulates replicas from which nothing follows until a request or a router comes to them.
@@ -63,8 +66,14 @@ class OnDemand:
         if self._is_read:
             replica.catch_up(horizon)  # soon needed, and its data are at hand now
             if replica.due != due and replica.due < NEVER:
-                heappush(self._due, (replica.due, place))
+                self._note(place)
         return refusal
+
+    def _note(self, place: int) -> None:
+        heappush(self._due, (self._replicas[place].due, place))
+        if len(self._due) > _MOST_NOTES * len(self._replicas):  # no router reads loads any more
+            self._due.clear()
+            self._is_read = False
 
     def finish(self) -> None:
         """Simulate every replica to its end."""

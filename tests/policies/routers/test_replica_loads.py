@@ -64,6 +64,15 @@ def test_a_reader_learns_the_places_of_reported_changes() -> None:
     loads = ReplicaLoads((1, 1, 1), staleness_s=2.0)
     changed = loads.changed_places()
     loads.sent(2, 10, 1.0)
-    assert changed == []
+    assert changed == set()
     loads.requests(2.0)
-    assert changed == [2]
+    assert changed == {2}
+
+
+def test_a_reader_that_does_not_look_keeps_no_more_than_the_places() -> None:
+    loads = ReplicaLoads((1, 1))
+    changed = loads.changed_places()
+    for _ in range(100):
+        loads.sent(1, 10, 0.0)
+        loads.ended(1, 10, 0.0)
+    assert changed == {1}

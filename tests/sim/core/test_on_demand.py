@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -145,6 +146,25 @@ def test_only_those_that_get_a_request_catch_up_where_no_loads_are_read() -> Non
     }
     assert catches["round-robin"]["catch_up"] <= len(MANY) + 200
     assert catches["least-outstanding"]["catch_up"] <= 8 * len(MANY)
+
+
+def test_a_router_that_reads_only_at_first_leaves_no_notes(tmp_path: Path) -> None:
+    """Decisions are noted for a router that reads loads, until they are four for each replica."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "class Mine:\n"
+        "    def __init__(self, loads, config, rng):\n"
+        "        self.loads, self.next = loads, 0\n"
+        "    def choose(self, request, now_s):\n"
+        "        self.next += 1\n"
+        "        if self.next == 9:\n"
+        "            self.loads.requests(now_s)\n"
+        "        return self.next % len(self.loads)\n"
+    )
+    pools, router = [Pool(ROOM, STEP_TIME, 4)], RouterConfig(f"{path}:Mine")
+    calls = calls_of(partial(simulate_cluster, MANY, pools, router))
+    assert calls["_note"] < 5 * 4
+    assert run(MANY, pools, router).requests.equals(run(MANY, pools, router, macro=False).requests)
 
 
 @pytest.mark.parametrize("router", ["round-robin", "least-tokens", "prefix-affinity"])
