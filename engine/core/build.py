@@ -70,6 +70,11 @@ def _check_policies(policies: PolicyConfig) -> None:
             "batching 'speculative' is simulated only; the bundled engine has nothing that drafts, "
             "use batching: continuous"
         )
+    if policies.one_row_chunk == "prefill":
+        raise EngineError(
+            "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
+            "prompt as it does a decode, use one_row_chunk: decode"
+        )
     if policies.kv == "windowed":
         raise EngineError(
             "kv 'windowed' is simulated only; the bundled engine's models keep every token, "

@@ -34,6 +34,11 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
             {"policies": replace(POLICIES, max_model_len=1 << 18)},
             "max_model_len: 262144 is longer than the 131072 tokens of model tiny",
         ),
+        (
+            {"policies": replace(POLICIES, one_row_chunk="prefill")},
+            "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
+            "prompt as it does a decode, use one_row_chunk: decode",
+        ),
         ({"policies": replace(POLICIES, kv_tokens=1 << 50)}, "no room for"),
         ({"step_log": Path("/nowhere/steps.jsonl")}, "step log /nowhere/steps.jsonl: No such file"),
     ],
