@@ -89,19 +89,23 @@ class ExtrapolatedStepTime:
 
     def _beyond_s(self, shape: BatchShape) -> float:
         """Return the cost of the features beyond their maxima, without the decode context."""
-        largest, chunks = self._largest, shape.prefill_chunks
-        beyond_s = self._decode_s * max(0.0, shape.decode_sequences - largest.decode_sequences)
-        if not chunks:
-            return beyond_s + self._rows_beyond_s[shape.decode_sequences]
-        pairs = sum(n * start + n * (n + 1) // 2 for start, n in chunks)
-        context = sum(start for start, _ in chunks)
-        return (
-            beyond_s
-            + self._rows_beyond_s[shape.rows]
-            + self._chunk_s * max(0.0, len(chunks) - largest.prefill_chunks)
-            + self._pairs_s * max(0.0, pairs - largest.prefill_pairs)
-            + self._prefill_context_s * max(0.0, context - largest.prefill_context_tokens)
-        )
+        largest, decodes = self._largest, shape.decode_sequences
+        beyond_s = 0.0
+        if decodes > largest.decode_sequences:
+            beyond_s = self._decode_s * (decodes - largest.decode_sequences)
+        rows, pairs, context, chunks = decodes, 0, 0, shape.prefill_chunks
+        for start, n in chunks:
+            rows += n
+            pairs += n * start + (n * (n + 1) >> 1)
+            context += start
+        beyond_s += self._rows_beyond_s[rows]
+        if len(chunks) > largest.prefill_chunks:
+            beyond_s += self._chunk_s * (len(chunks) - largest.prefill_chunks)
+        if pairs > largest.prefill_pairs:
+            beyond_s += self._pairs_s * (pairs - largest.prefill_pairs)
+        if context > largest.prefill_context_tokens:
+            beyond_s += self._prefill_context_s * (context - largest.prefill_context_tokens)
+        return beyond_s
 
     def _of_rows(self, rows: int) -> float:
         """Return the cost of rows beyond the measured maximum: slope times length, by segment."""
