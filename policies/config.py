@@ -9,7 +9,7 @@ from policies.schedulers.registry import SCHEDULERS
 from workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
-PrefixIndex = Literal["hash", "radix"]
+PrefixIndex = Literal["hash", "radix", "blocks"]
 QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 Admission = Literal["prompt", "peak", "full"]
 Preemption = Literal["recompute", "swap"]
@@ -24,6 +24,7 @@ LEAST = {
     **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
     **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
     **dict.fromkeys(("kv_state_tokens", "draft_rows", "decodes_between_prefills"), 0),
+    "long_prefill_tokens": 0,
     "kv_window_tokens": 1,
 }
 """The least value of each count."""
@@ -80,6 +81,10 @@ class PolicyConfig:
     """Memory that a request must find: for its prompt, the peak of all that run, or in full."""
     prompt_blocks: PromptBlocks = "whole"
     """Blocks that a prompt takes at a time: of all of it, or of each chunk as it comes (paged)."""
+    full_prompt_gate: bool = True
+    """Admit a prompt where all of it fits, else where its first chunk does (``unified``)."""
+    long_prefill_tokens: int = 0
+    """Rows of a prompt in a step while other requests are there (``unified``); 0: any number."""
     watermark: float = 0.0
     """Share of the memory that admission leaves free."""
     watermark_rounding: Rounding = "up"

@@ -141,6 +141,14 @@ class ChunkMemory(Protocol):
         """Give a prompt in progress room for ``tokens`` positions in all; False without room."""
 
 
+@runtime_checkable
+class GatedMemory(ChunkMemory, Protocol):
+    """A memory that can ask for more room at admission than the first chunk takes."""
+
+    def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
+        """As ``reserve``, but only where there would be room for ``fitting_tokens`` positions."""
+
+
 class Scheduler(Protocol):
     """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.
 

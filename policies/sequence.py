@@ -6,6 +6,9 @@ from policies.block_keys import BlockKey, Keys
 from policies.prefix.prefix_run import PrefixRun
 from workloads.native_class import mypyc_attr
 
+_FIRST_OWN_KEY = -(1 << 64)
+"""Below every id of a trace."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DecodeGroup:
@@ -48,12 +51,12 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrival_number", "arrival_s", "base_computed_tokens", "base_generated_tokens",
-        "block_keys", "blocks", "cached_tokens", "deadline_s", "estimated_tokens", "group",
-        "held_blocks", "joined_step", "key_blocks", "keyed_blocks", "loaded_tokens",
-        "lockstep", "max_tokens", "names_answer", "number", "on_host", "preemptions", "prefix",
-        "priority", "prompt_tokens", "region_start", "region_tokens", "request_id", "samples",
-        "stopped", "tenant",
+        "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
+        "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
+        "estimated_tokens", "group", "held_blocks", "joined_step", "key_blocks", "keyed_blocks",
+        "loaded_tokens", "lockstep", "max_tokens", "names_answer", "number", "on_host",
+        "preemptions", "prefix", "priority", "prompt_tokens", "region_start", "region_tokens",
+        "request_id", "samples", "stopped", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +106,8 @@ class Sequence:
         """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
         self.arrival_number = 0
         """Place in the scheduler's order of arrival."""
+        self.admission_number = 0
+        """Place in the order of the last admissions (``unified``)."""
         self.on_host = False
         """Preempted with its keys and values kept in host memory."""
         self.loaded_tokens = 0
@@ -162,6 +167,11 @@ class Sequence:
     def final_kv_tokens(self) -> int:
         """KV positions held at the end: the last generated token is never fed back."""
         return self.prompt_tokens + self.max_tokens - 1
+
+    @property
+    def own_key(self) -> int:
+        """Return the key of the blocks that only this request can ask for again."""
+        return _FIRST_OWN_KEY - self.arrival_number
 
     @property
     def finished(self) -> bool:

@@ -6,7 +6,7 @@ from policies.config import PolicyConfig
 from policies.kv.host_tier import HostTier
 from policies.lockstep import Lockstep
 from policies.prefix.prefix_index import PrefixIndex, build_index
-from policies.prefix.prefix_run import PrefixRun
+from policies.prefix.prefix_run import HeldRun
 from policies.prefix.prefix_tree import PrefixTree
 from policies.prefix.prefix_watch import Cause, PrefixWatch
 from policies.protocols import KVLayout, KVUsage
@@ -32,6 +32,7 @@ class PagedKV:
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self.shares_prefixes = config.prefix_cache
         self._index = build_index(config)
+        self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
         host_blocks = config.host_cache_tokens // config.block_tokens
         self._host = HostTier(host_blocks) if host_blocks else None
         self._forks = PrefixTree("lru")
@@ -85,14 +86,19 @@ class PagedKV:
 
         For a sequence that holds nothing yet; decodes grow in lockstep.
         """
+        return self.reserve_part(seq, tokens, tokens)
+
+    def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
+        """As ``reserve``, but only where there would be room for ``fitting_tokens`` positions."""
         needed = -(-tokens // self.block_tokens)
+        fitting = -(-fitting_tokens // self.block_tokens)
         available = self._free - self._watermark
         if self._watermark != self._watermark_alone and self._available() == self.total_blocks:
             available = self._free
         if self._index is None:
-            if needed > available:
+            if fitting > available:
                 return False
-        elif not self._hold_prefix(seq, needed, available):
+        elif not self._hold_prefix(seq, needed, fitting, available):
             return False
         needed = max(needed, seq.keyed_blocks)
         self._free -= needed - seq.keyed_blocks
@@ -100,18 +106,28 @@ class PagedKV:
         return True
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
-        """Give a prompt in progress room for ``tokens`` positions; False, unchanged, without it."""
-        missing = -(-tokens // self.block_tokens) - seq.held_blocks
+        """Give a sequence outside a lockstep group room for ``tokens`` positions in all.
+
+        False, and nothing changed, without room.
+        """
+        held = max(seq.held_blocks, -(-seq.base_computed_tokens // self.block_tokens))
+        missing = -(-tokens // self.block_tokens) - held
         if missing > 0:
             if missing > self._free and not self._evict(missing):
                 return False
             self._free -= missing
-            seq.held_blocks += missing
+            held += missing
+        seq.held_blocks = held
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
-        """Let others find the full prompt blocks among the first ``tokens`` positions."""
-        if self._index is not None and seq.computed_tokens < seq.prompt_tokens:
+        """Let others find the full blocks among the first ``tokens`` positions.
+
+        Those of the prompt, or of the answer too (``prefix_index: blocks``).
+        """
+        if self._keeps_answers:
+            self._keep(seq, tokens)
+        elif self._index is not None and seq.computed_tokens < seq.prompt_tokens:
             full = min(tokens, seq.prompt_tokens) // self.block_tokens
             if full > seq.keyed_blocks:
                 self._index.insert(seq, full)
@@ -169,6 +185,8 @@ class PagedKV:
             held = seq.held_blocks
         seq.held_blocks = 0
         if self._index is not None:
+            if self._keeps_answers:
+                self._keep(seq, seq.base_computed_tokens)
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:
             self._release_shared(self._forks, seq, held)
@@ -188,7 +206,7 @@ class PagedKV:
         ``repeatable_steps`` promised.
         """
         needed = -(-tokens // self.block_tokens)
-        if seq.prefix is not None and len(seq.blocks) < min(needed, seq.keyed_blocks):
+        if len(seq.blocks) < min(needed, seq.keyed_blocks):
             index = self._index or self._forks
             index.number(seq, self._take)
         if needed > len(seq.blocks):
@@ -209,7 +227,7 @@ class PagedKV:
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
         size, index = self.block_tokens, self._index or self._forks
-        computed: dict[PrefixRun, list[int]] = {}
+        computed: dict[HeldRun, list[int]] = {}
         private = reserved_blocks = wasted = 0
         for seq in seqs:
             shared_blocks = 0
@@ -235,7 +253,7 @@ class PagedKV:
         """Assert the invariants of the pool against all sequences that hold blocks."""
         index = self._index or self._forks
         tables: set[int] = set()
-        shared: dict[PrefixRun, int] = {}
+        shared: dict[HeldRun, int] = {}
         private = 0
         for seq in seqs:
             own, private_blocks = set(seq.blocks), self._held(seq)
@@ -278,14 +296,26 @@ class PagedKV:
         return needed
 
     def _shareable(self, seq: Sequence) -> int:
-        """Leading blocks that a hit may cover: the last prompt token is always computed anew."""
-        return (seq.prompt_tokens - 1) // self.block_tokens
+        """Leading blocks that a hit may cover: the last token is always computed anew."""
+        tokens = seq.prompt_tokens
+        if self._keeps_answers:
+            tokens += seq.base_generated_tokens
+        return (tokens - 1) // self.block_tokens
 
-    def _hold_prefix(self, seq: Sequence, needed: int, available: int) -> bool:
+    def _keep(self, seq: Sequence, tokens: int) -> None:
+        """Let the sequence, or another one, find the full blocks among the first ``tokens``."""
+        assert self._index is not None
+        full = tokens // self.block_tokens
+        if full > seq.keyed_blocks:
+            self._index.insert(seq, full)
+        if self._host is not None:
+            self._host.keep(seq, min(full, seq.prompt_tokens // self.block_tokens))
+
+    def _hold_prefix(self, seq: Sequence, needed: int, fitting: int, available: int) -> bool:
         assert self._index is not None
         limit = self._shareable(seq)
         found, idle = self._index.find(seq, limit)
-        if needed - found > available + self._index.idle_blocks - idle:
+        if fitting - found > available + self._index.idle_blocks - idle:
             return False
         self._index.hold(seq, limit)
         if self._host is not None:

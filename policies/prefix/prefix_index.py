@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from policies.config import PolicyConfig
-from policies.prefix.prefix_run import PrefixRun
+from policies.prefix.prefix_run import HeldRun
 from policies.sequence import Sequence
 
 
@@ -41,7 +41,7 @@ class PrefixIndex(Protocol):
     def evict(self, blocks: int) -> list[int]:
         """Forget so many idle blocks; return those with numbers."""
 
-    def runs(self, seq: Sequence) -> Iterator[PrefixRun]:
+    def runs(self, seq: Sequence) -> Iterator[HeldRun]:
         """Yield the runs that the sequence holds, the last first."""
 
     def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
@@ -51,9 +51,12 @@ class PrefixIndex(Protocol):
 def build_index(config: PolicyConfig) -> PrefixIndex | None:
     """Return the index that ``config`` names; None without a prefix cache."""
     from policies.prefix.block_hashes import BlockHashes
+    from policies.prefix.block_runs import BlockRuns
     from policies.prefix.prefix_tree import PrefixTree
 
     if not config.prefix_cache:
         return None
+    if config.prefix_index == "blocks":
+        return BlockRuns(config.eviction, config.block_tokens)
     index = BlockHashes if config.prefix_index == "hash" else PrefixTree
     return index(config.eviction)

@@ -76,6 +76,8 @@ class IterationBatching(MacroSteps):
                     finished.append(seq)
                 else:
                     decodes.join(seq)
+        if len(finished) > 1:
+            finished = self._in_order_of_release(finished)
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
@@ -125,6 +127,19 @@ class IterationBatching(MacroSteps):
             else:
                 self._preempt(choose_victim(self._victim, (), prefilling[place:]), batch)
 
+    def _in_order_of_release(self, finished: list[Sequence]) -> list[Sequence]:
+        """Return the sequences that a step has ended in the order of giving their memory back."""
+        return finished
+
+    def _reserve(self, seq: Sequence, cached_tokens: int, left: int) -> bool:
+        """Take memory for the next in line, which finds ``cached_tokens``; False without room."""
+        needed = seq.prompt_tokens + seq.base_generated_tokens
+        if self._reserves_all:
+            needed = seq.final_kv_tokens
+        elif self._chunk_memory is not None:
+            needed = min(needed, cached_tokens + left)
+        return self.memory.reserve(seq, needed)
+
     def _admit(self, seq: Sequence, batch: Batch, left: int, now_s: float) -> bool:
         """Take the next in line out of the queue; False, and nothing changed, without room.
 
@@ -138,12 +153,7 @@ class IterationBatching(MacroSteps):
         if self._rules.admission == "peak" and not self._has_room_at_peak(seq):
             return False
         cached_tokens = memory.cached_prefix(seq) if self._shares else 0
-        needed = seq.prompt_tokens + seq.base_generated_tokens
-        if self._reserves_all:
-            needed = seq.final_kv_tokens
-        elif self._chunk_memory is not None:
-            needed = min(needed, cached_tokens + left)
-        if not memory.reserve(seq, needed):
+        if not self._reserve(seq, cached_tokens, left):
             return False
         if self._shed_ttft_s is not None and self.is_late(seq, now_s):
             memory.release(seq)

@@ -49,7 +49,7 @@ class PreemptiveScheduler(SchedulerBase):
             grown = not decodes.size or self.memory.grow(decodes, 1)
 
     def _preempt(self, seq: Sequence, batch: Batch) -> None:
-        decoding = seq.lockstep is not None
+        decoding = self._is_decode(seq)
         self._take_out(seq)
         seq.preemptions += 1
         batch.preempted = [*batch.preempted, seq]
@@ -58,6 +58,10 @@ class PreemptiveScheduler(SchedulerBase):
         else:
             seq.computed_tokens = 0
         self._waiting.push(seq)
+
+    def _is_decode(self, seq: Sequence) -> bool:
+        """Return whether a running sequence has computed all but its last token."""
+        return seq.lockstep is not None
 
     def _resume(self, seq: Sequence, batch: Batch) -> bool:
         """Admit a sequence whose keys and values lie elsewhere; it decodes at once."""

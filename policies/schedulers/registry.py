@@ -18,6 +18,7 @@ SCHEDULERS: "Registry[Scheduler]" = Registry(
         "continuous": "policies.schedulers.continuous:ContinuousBatching",
         "prefill-first": "policies.schedulers.prefill_first:PrefillFirst",
         "chunked": "policies.schedulers.chunked:ChunkedPrefill",
+        "unified": "policies.schedulers.unified:UnifiedBatching",
         "speculative": "policies.schedulers.speculative:SpeculativeBatching",
     },
     prepare="policies.old_methods:adopt_old_methods",

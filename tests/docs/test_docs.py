@@ -46,7 +46,7 @@ ABOUT = ("replay", "explain", "workload", "selftest")
 OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
-    "--head", "--address",
+    "--head", "--address", "--workloads", "--record",
 }  # fmt: skip
 """Options that pages name and no command lists: of benchmarks, of other servers, of Ray."""
 
@@ -191,7 +191,7 @@ def test_the_picture_of_the_schedulers_is_what_they_do(batching: str) -> None:
     assert drawn
     rows = [len(cell.replace(" ", "")) for cell in re.split(r" {2,}", drawn[1])[:4]]
     slots = 3 if SCHEDULERS[batching].has_token_budget else 2
-    budget = 5 if batching == "chunked" else 256
+    budget = 5 if batching in ("chunked", "unified") else 256
     config = PolicyConfig(batching, max_seqs=slots, token_budget=budget, wait_limit_s=0.0)
     requests = [Request("A", 0.0, 1, 4), Request("B", 0.0, 1, 3), Request("C", 1.5, 6, 3)]
     second = LinearStepTime.of({"constant": 1.0})

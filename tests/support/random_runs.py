@@ -68,6 +68,8 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         queue_order=draw(one_of(QueueOrder)),
         admission=draw(one_of(Admission)),
         prompt_blocks=draw(one_of(PromptBlocks)),
+        full_prompt_gate=draw(st.booleans()),
+        long_prefill_tokens=draw(st.sampled_from([0, 0, 3, 9])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.02])),
         watermark_rounding=draw(one_of(Rounding)),
         watermark_alone=draw(st.booleans()),

@@ -12,7 +12,7 @@ from policies.protocols import KVUsage
 from policies.sequence import Sequence
 from tests.support.scheduler_steps import sequence
 
-INDEXES: list[IndexName] = ["hash", "radix"]
+INDEXES: list[IndexName] = ["hash", "radix", "blocks"]
 each_index = pytest.mark.parametrize("index", INDEXES)
 
 

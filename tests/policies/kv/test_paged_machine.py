@@ -120,7 +120,7 @@ def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMac
 
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
-@pytest.mark.parametrize("prefix_index", ["hash", "radix"])
+@pytest.mark.parametrize("prefix_index", ["hash", "radix", "blocks"])
 def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
     run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
 
@@ -163,7 +163,7 @@ def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) 
 )
 def test_the_order_of_eviction(eviction: str, kept: str) -> None:
     """a is used three times, then b once; one of them must go for c."""
-    for index in ("hash", "radix"):
+    for index in ("hash", "radix", "blocks"):
         memory = PagedKV(
             PolicyConfig(
                 kv_tokens=12,

@@ -1,0 +1,64 @@
+"""Our policies behind the same interface as the schedulers that they are compared with."""
+
+from dataclasses import replace
+
+from policies.block_keys import token_keys
+from policies.config import PolicyConfig
+from policies.presets import find_preset
+from policies.registry import build_scheduler
+from policies.sequence import Sequence
+from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
+
+
+def policies_of(workload: Workload) -> PolicyConfig:
+    """Return the preset ``vllm-v1`` with the limits of a workload."""
+    preset = PolicyConfig(**find_preset("vllm-v1").policies)
+    return replace(
+        preset,
+        kv_tokens=workload.blocks * BLOCK_TOKENS,
+        max_seqs=workload.max_seqs,
+        token_budget=workload.token_budget,
+        max_model_len=workload.max_model_len,
+        prefix_cache=workload.prefix_cache,
+        queue_order="priority" if workload.priorities else "fcfs",
+        victim="lowest-priority" if workload.priorities else "newest",
+        full_prompt_gate=workload.full_prompt_gate,
+        long_prefill_tokens=workload.long_prefill_tokens,
+        watermark=workload.watermark,
+    )
+
+
+class OwnServer:
+    """The scheduler of a workload, and a model that answers at once."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self._scheduler = build_scheduler(config)
+
+    def add(self, asked: Asked) -> None:
+        """Queue a request."""
+        seq = Sequence(asked.name, 0.0, len(asked.prompt), len(asked.answer))
+        seq.block_keys = token_keys(asked.prompt + asked.answer, BLOCK_TOKENS)
+        seq.names_answer = True
+        seq.priority = -asked.priority
+        refused = self._scheduler.add(seq)
+        assert refused is None, refused
+
+    def abort(self, name: str) -> None:
+        """Forget a request, if it is there."""
+        self._scheduler.abort(name)
+
+    def busy(self) -> bool:
+        """Return whether a request waits or runs."""
+        running, waiting, _ = self._scheduler.load()
+        return bool(running or waiting)
+
+    def step(self) -> Step | None:
+        """Run one step."""
+        batch = self._scheduler.schedule(0.0)
+        if batch is None:
+            return None
+        scheduled = {e.seq.request_id: [e.start, e.tokens] for e in batch.entries}
+        preempted = sorted(seq.request_id for seq in batch.preempted)
+        finished = sorted(seq.request_id for seq in self._scheduler.complete(batch))
+        free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS
+        return Step(scheduled, preempted, finished, free_blocks)

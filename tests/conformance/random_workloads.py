@@ -1,0 +1,88 @@
+"""Random workloads: prefixes, conversations, preemption, aborts, priorities, long prompts."""
+
+from random import Random
+
+from tests.conformance.workload import BLOCK_TOKENS, Asked, Workload
+
+
+def random_workload(seed: int) -> Workload:
+    """Return the workload of a seed; server and requests are drawn independently."""
+    rng = Random(f"conformance {seed}")
+    requests = _Clients(rng).requests()
+    longest = max(len(asked.prompt) + len(asked.answer) for asked in requests)
+    max_seqs = rng.choice([1, 4, 8, 16, 32, 32])
+    watermark = rng.choice([0.0, 0.0, 0.01, 0.05, 0.2])
+    memory_tokens = rng.choice([1.0, 1.2, 1.5, 2, 4, 10]) * longest
+    return Workload(
+        name=str(seed),
+        blocks=_fitting_blocks(int(memory_tokens / BLOCK_TOKENS) + 1, watermark),
+        max_seqs=max_seqs,
+        token_budget=max(max_seqs, rng.choice([16, 64, 64, 128, 512, 2048])),
+        max_model_len=max(longest + 1, 128),
+        prefix_cache=rng.random() < 0.6,
+        priorities=rng.random() < 0.4,
+        full_prompt_gate=rng.random() < 0.7,
+        long_prefill_tokens=rng.choice([0, 0, 7, 32, 100]),
+        watermark=watermark,
+        requests=requests,
+    )
+
+
+def _fitting_blocks(blocks: int, watermark: float) -> int:
+    """Return a number of blocks of which the watermark is the same with vLLM's own block."""
+    while int(watermark * blocks) != int(watermark * (blocks + 1)):
+        blocks += 1
+    return blocks
+
+
+class _Clients:
+    """Draws the requests of a workload."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._longest = longest = rng.choice([30, 60, 200, 400])
+        self._most_output = rng.choice([8, 40, 120, 250])
+        self._next_token = 0
+        self._prefixes = [self._fresh(rng.randint(1, longest)) for _ in range(rng.choice([1, 3]))]
+        self._sharing = rng.choice([0.0, 0.5, 0.9])
+        self._aborting = rng.choice([0.0, 0.0, 0.1])
+        self._turns = rng.choice([1, 1, 2, 3])
+        self._priorities = rng.choice([1, 2, 5])
+
+    def requests(self) -> list[Asked]:
+        """Return the requests of all clients, in the order of arrival."""
+        step, asked = 0, list[Asked]()
+        spacing = self._rng.choice([0, 1, 3, 10])
+        for client in range(self._rng.randint(20, 60)):
+            step += self._rng.randint(0, 2 * spacing)
+            asked += self._conversation(client, step)
+        return asked
+
+    def _conversation(self, client: int, step: int) -> list[Asked]:
+        context = self._opening()
+        turns, parent = list[Asked](), None
+        for turn in range(self._rng.randint(1, self._turns)):
+            if turn:
+                step = self._rng.randint(0, 30)
+                context = context + self._fresh(self._rng.randint(1, self._longest))
+            answer = self._fresh(self._rng.randint(1, self._most_output))
+            hangs_up = self._rng.random() < self._aborting
+            one = Asked(
+                f"{client}.{turn}", context, answer, step, self._rng.randrange(self._priorities),
+                parent, self._rng.randint(0, 20) if hangs_up else None,
+            )  # fmt: skip
+            turns.append(one)
+            context, parent = context + answer, one.name
+        return turns
+
+    def _opening(self) -> list[int]:
+        tokens = self._rng.randint(1, self._longest)
+        if self._rng.random() >= self._sharing:
+            return self._fresh(tokens)
+        prefix = self._rng.choice(self._prefixes)[:tokens]
+        return prefix + self._fresh(tokens - len(prefix))
+
+    def _fresh(self, tokens: int) -> list[int]:
+        first = self._next_token
+        self._next_token += tokens
+        return list(range(first, first + tokens))

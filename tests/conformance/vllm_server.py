@@ -1,0 +1,156 @@
+"""vLLM's own scheduler and KV manager, without a model. Run by the interpreter that has vLLM.
+
+``python -m tests.conformance.vllm_server`` reads workloads, one a line, and writes vLLM's version,
+then the steps of each workload on a line.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm
+from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+from tests.conformance.drive import drive
+from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
+
+_HASH = get_hash_fn_by_name("sha256")
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 1 << 20,
+    "torch_dtype": "float32",
+}  # fmt: skip
+
+
+class VllmServer:
+    """The scheduler of a workload, and a model that gives the answers that are known before."""
+
+    def __init__(self, workload: Workload, model: ModelConfig) -> None:
+        self._scheduler = _scheduler(workload, model)
+        self._hasher = get_request_block_hasher(BLOCK_TOKENS, _HASH)
+        self._answers: dict[str, list[int]] = {}
+
+    def add(self, asked: Asked) -> None:
+        """Queue a request."""
+        arrival_s = float(len(self._answers))
+        self._answers[asked.name] = asked.answer
+        params = SamplingParams(max_tokens=len(asked.answer), ignore_eos=True)
+        self._scheduler.add_request(
+            Request(
+                asked.name,
+                asked.prompt,
+                params,
+                None,
+                arrival_time=arrival_s,
+                priority=asked.priority,
+                block_hasher=self._hasher,
+            )
+        )
+
+    def abort(self, name: str) -> None:
+        """Forget a request, if it is there."""
+        self._scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
+
+    def busy(self) -> bool:
+        """Return whether a request waits or runs."""
+        return bool(self._scheduler.get_num_unfinished_requests())
+
+    def step(self) -> Step | None:
+        """Run one step; one in which nothing but preemption happens belongs to the next."""
+        preempted: list[str] = []
+        while self.busy():
+            decided = self._scheduler.schedule()
+            preempted += decided.preempted_req_ids or ()
+            scheduled = dict(decided.num_scheduled_tokens)
+            starts = {name: self._computed(name) - rows for name, rows in scheduled.items()}
+            ended = self._complete(decided, list(scheduled))
+            if scheduled:
+                pool = self._scheduler.kv_cache_manager.block_pool
+                entries = {name: [starts[name], rows] for name, rows in scheduled.items()}
+                return Step(entries, sorted(preempted), sorted(ended), pool.get_num_free_blocks())
+            if not decided.preempted_req_ids:
+                return None
+        return None
+
+    def _computed(self, name: str) -> int:
+        return int(self._scheduler.requests[name].num_computed_tokens)
+
+    def _complete(self, decided: Any, names: list[str]) -> list[str]:
+        """Answer every request whose tokens are all computed; return the ended ones."""
+        tokens = [self._next_tokens(name) for name in names]
+        indices = {name: index for index, name in enumerate(names)}
+        output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
+        answers = self._scheduler.update_from_output(decided, output)
+        clients = answers.values()
+        return [one.request_id for client in clients for one in client.outputs if one.finished]
+
+    def _next_tokens(self, name: str) -> list[int]:
+        request = self._scheduler.requests[name]
+        if request.num_computed_tokens < request.num_tokens:
+            return []
+        return [self._answers[name][request.num_output_tokens]]
+
+
+def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
+    blocks = workload.blocks + 1  # vLLM keeps one for itself
+    scheduling = SchedulerConfig(
+        max_model_len=workload.max_model_len,
+        is_encoder_decoder=False,
+        max_num_seqs=workload.max_seqs,
+        max_num_batched_tokens=workload.token_budget,
+        long_prefill_token_threshold=workload.long_prefill_tokens,
+        policy="priority" if workload.priorities else "fcfs",
+        scheduler_reserve_full_isl=workload.full_prompt_gate,
+        watermark=workload.watermark,
+        async_scheduling=False,
+    )
+    caching = CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=workload.prefix_cache)
+    model.max_model_len = workload.max_model_len
+    config = VllmConfig(model_config=model, scheduler_config=scheduling, cache_config=caching)
+    config.cache_config.num_gpu_blocks = blocks
+    layer = FullAttentionSpec(
+        block_size=BLOCK_TOKENS, num_kv_heads=2, head_size=32, dtype=torch.float32
+    )
+    memory = KVCacheConfig(
+        num_blocks=blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)],
+    )
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=memory,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK_TOKENS,
+    )
+
+
+def main(lines: Iterable[str]) -> None:
+    """Answer each workload with its steps."""
+    init_none_hash(_HASH)
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # so that nothing of vLLM's lies between the answers
+    print(json.dumps(vllm.__version__), file=answers, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(_MODEL))
+        model = ModelConfig(model=folder, skip_tokenizer_init=True)
+        for line in lines:
+            workload = Workload.from_json(line)
+            steps = drive(workload, VllmServer(workload, model))
+            print(json.dumps(steps), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.stdin)

@@ -1,0 +1,87 @@
+"""What both schedulers are asked, and what each says of a step. Standard library only.
+
+It is read by the interpreter of the other server too, which has none of our packages.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+BLOCK_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request. The tokens of its answer are known before: the model is a stub.
+
+    ``arrival_step`` counts from the start, for a follower from the end of ``parent``;
+    ``abort_after`` counts the steps from the arrival to the moment at which the client hangs up.
+    """
+
+    name: str
+    prompt: list[int]
+    answer: list[int]
+    arrival_step: int
+    priority: int = 0
+    """The smallest goes first, as in vLLM."""
+    parent: str | None = None
+    abort_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A server's limits and its requests."""
+
+    name: str
+    blocks: int
+    """Blocks of 16 tokens that requests can have."""
+    max_seqs: int
+    token_budget: int
+    max_model_len: int
+    prefix_cache: bool
+    priorities: bool
+    """Order of the waiting queue, and choice of the preempted: by priority, else FCFS."""
+    full_prompt_gate: bool
+    """A prompt is admitted when all of it fits, not only its first chunk."""
+    long_prefill_tokens: int
+    """Rows that a prompt gets in a step while other requests are there; 0: any number."""
+    watermark: float
+    requests: list[Asked] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return the workload on one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> "Workload":
+        """Return the workload that ``to_json`` wrote."""
+        values: dict[str, Any] = json.loads(line)
+        requests = [Asked(**asked) for asked in values.pop("requests")]
+        return cls(**values, requests=requests)
+
+
+class Step(NamedTuple):
+    """What was decided in a step, and what came of it. Lists of names are sorted."""
+
+    scheduled: dict[str, list[int]]
+    """(first position, positions) by request: the first one tells what was found in the cache."""
+    preempted: list[str]
+    finished: list[str]
+    free_blocks: int
+    """Blocks that no running request holds at the end of the step."""
+
+
+class Server(Protocol):
+    """A scheduler with its memory, and a model that answers at once."""
+
+    def add(self, asked: Asked) -> None:
+        """Queue a request."""
+
+    def abort(self, name: str) -> None:
+        """Forget a request, if it is there."""
+
+    def step(self) -> Step | None:
+        """Run one step; None where nothing could run."""
+
+    def busy(self) -> bool:
+        """Return whether a request waits or runs."""
