@@ -101,7 +101,7 @@ class Survey:
         notes = list(reading.notes)
         if self.failed:
             notes.append(f"{counted(self.failed, 'failed row')} left out")
-        if self.ties > MANY_TIES * (self.requests - 1):
+        if self.ties > MANY_TIES * max(0, self.requests - 1):
             share = self.ties / (self.requests - 1)
             notes.append(f"{share:.1%} of rows share the stamp of the row before")
         return replace(self, notes=(*notes, *reading.bad_notes, *chosen.notes))
@@ -123,7 +123,7 @@ def survey(file: TraceFile, chosen: Chosen) -> Survey:
         if over:
             break
     if not found.requests:
-        notes = (*reading.notes, *reading.bad_notes)
+        notes = found.finished(reading, ALL).notes
         raise TraceError("; ".join([f"{file.path}:1: no requests", *notes]))
     return found.finished(reading, chosen)
 

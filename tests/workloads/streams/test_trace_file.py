@@ -137,6 +137,11 @@ def test_what_we_write_is_read_as_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert streamed(tmp_path / "t.jsonl") == (requests, ())
 
 
+def test_a_file_of_failed_rows_has_no_requests(write: Write) -> None:
+    path = write("\n".join([AZURE.splitlines()[0], AZURE.splitlines()[-1]]))
+    assert streamed(path) == whole(path) == f"{path}:1: no requests; 1 failed row left out"
+
+
 def error_of(path: Path) -> str:
     outcome = streamed(path)
     assert isinstance(outcome, str)
