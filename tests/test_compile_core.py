@@ -1,5 +1,6 @@
 """The compiled core and its sources give equal results, to the last bit."""
 
+import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_both_builds_simulate_the_same_policies_to_the_last_bit(
 ) -> None:
     config = data.draw(policies(batching))
     if batching == "speculative":
-        config = replace(config, draft_rows=data.draw(st.sampled_from([0, 2])))
+        config = replace(config, draft_rows=data.draw(st.sampled_from([0, 2])), token_budget=64)
     clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
     assert_equal(builds, lambda b, macro: b.run(on_one_server, config, requests, macro, clock))
 
@@ -94,7 +95,7 @@ def test_what_a_compiled_copy_imports_is_compiled(builds: tuple[Build, Build]) -
     found = {path.relative_to(COMPILED) for path in COMPILED.rglob("*") if path.suffix in suffixes}
     names = {path.with_name(path.name.partition(".")[0]) for path in found}
     wanted = {Path(module).with_suffix("") for module in compile_core.modules(PURE)}
-    assert wanted < names
+    assert wanted <= names
     assert is_compiled() == (ROOT == COMPILED)
 
 
@@ -109,8 +110,6 @@ def test_no_compiled_name_is_a_keyword_of_c() -> None:
     keywords = {"auto", "register", "signed", "static", "switch", "typedef", "volatile"}
     keywords |= {"const", "default", "do", "enum", "extern", "goto", "inline", "union", "void"}
     keywords |= {"case", "char", "double", "long", "restrict", "short", "sizeof", "struct"}
-    import ast
-
     for module in compile_core.modules():
         for node in ast.walk(ast.parse((ROOT / module).read_text())):
             if isinstance(node, ast.Attribute) and node.attr.startswith("_"):

@@ -135,8 +135,17 @@ def main() -> None:
             name, args = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(tuple(globals()[name](*args)), out)
+        pickle.dump(_found(globals()[name], args), out)
         out.flush()
+
+
+def _found(simulation: Callable[..., Outcome], args: tuple[Any, ...]) -> tuple[str, str]:
+    """Return what a simulation finds; an error, too, is to be the same in both builds."""
+    try:
+        found = simulation(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", ""
+    return found.requests, found.steps
 
 
 if __name__ == "__main__":
