@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -111,6 +112,9 @@ def copy_checkout(root: Path, folder: Path, compiled: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root, folder, ignore=left_out)
     shutil.copytree(compiled, folder, dirs_exist_ok=True)
+    traces, link = root.parent / "shared", folder.parent / "shared"
+    if traces.is_dir() and not link.exists():  # the copy finds them where the checkout does
+        link.symlink_to(traces)
 
 
 def main() -> None:
@@ -119,6 +123,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--modules", action="store_true", help="no copy of the checkout")
     given = parser.parse_args()
+    if not can_compile():
+        sys.exit("compile_core.py: no C compiler, or no Python.h beside it; CC=gcc names another")
     folder = given.folder.resolve()
     if given.modules:
         compile_modules(ROOT, folder)

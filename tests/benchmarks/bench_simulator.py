@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import streams
+from tests.benchmarks import compiled, streams
 from tests.benchmarks.simulator import (
     CASES,
     HEADER,
@@ -18,6 +18,7 @@ from tests.benchmarks.simulator import (
     start_to_result,
     whole_process,
 )
+from tests.support.both_builds import require_compiled
 
 
 @pytest.fixture
@@ -46,6 +47,18 @@ def test_cost_of_a_request(name: str, benchmark: Any, report: Report) -> None:
     benchmark.extra_info["events_per_request"] = costs.events_per_request
     report(HEADER, costs.line(name))
     assert run.summary()["requests"]["finished"] == len(costs.case.trace)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cost_of_a_request_compiled(name: str, benchmark: Any, report: Report) -> None:
+    require_compiled()
+    needs = CASES[name][1]
+    if needs is not None and not needs.is_file():
+        pytest.skip(f"the public trace {needs.name} is not here")
+    figures = benchmark.pedantic(compiled.measure, args=(name,), rounds=1)
+    benchmark.extra_info["events_per_request"] = figures["events_per_request"]
+    report(f"{HEADER}   (compiled)", figures["line"])
+    assert figures["compiled"]
 
 
 def test_start_to_result(benchmark: Any, report: Report) -> None:
