@@ -41,7 +41,7 @@ def _may_stand_alone(parameter: Any) -> bool:
 
 def _with_empty_values(args: Sequence[str], alone: Set[str]) -> list[str]:
     """Return the arguments with an empty value for each option of ``alone`` that has none."""
-    following = [*args[1:], "--"]
+    following = [*args[1:], "--"][: len(args)]
     return [
         f"{argument}=" if argument in alone and after.startswith("-") else argument
         for argument, after in zip(args, following, strict=True)

@@ -19,6 +19,8 @@ from workloads.errors import ServetwinError
 
 PACKAGES = ("workloads", "policies", "sim", "loadtest")
 """What the processes of the cluster are given, whatever is installed on their nodes."""
+LEFT_HERE = ["__pycache__", "*.so", "*.pyd"]
+"""What they are not given: modules that were compiled for this machine."""
 CONNECT_S = 5.0
 """The longest wait for a first answer: for the name of the host, a connection, and HTTP/2 on it."""
 HEALTH_CHECK_S = 15.0
@@ -70,7 +72,7 @@ def in_one_line(error: Exception) -> str:
 
 def _runtime_env() -> dict[str, Any]:
     modules = [str(_ROOT / package) for package in PACKAGES]
-    environment: dict[str, Any] = {"py_modules": modules, "excludes": ["__pycache__"]}
+    environment: dict[str, Any] = {"py_modules": modules, "excludes": LEFT_HERE}
     if shlex.quote(sys.executable) != sys.executable:
         # Ray does not quote the path of its interpreter; then all nodes have to have ours there.
         environment["py_executable"] = shlex.quote(sys.executable)
