@@ -66,7 +66,7 @@ class BlockHashes(RunIndex):
         held = 0
         for run in self.runs(seq):
             held += run.size
-            if self._let_go(run, run.size):
+            if self._let_go(run, run.size if run.keys else 1):
                 self._offer(run)
         numbers = seq.blocks[seq.keyed_blocks :]
         for start, end in self._private.pop(seq, ()):

@@ -45,6 +45,7 @@ class FairShare:
         self._heap: list[tuple[float, int, int, _Tenant]] = []
         self._tickets = 0
         self._last = 0.0
+        """The counter of the tenant whose sequence left the queue last."""
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences, tenant by tenant."""
@@ -79,7 +80,7 @@ class FairShare:
         assert tenant is not None
         self.size -= 1
         seq = tenant.line.pop()
-        self._note_if_last(tenant)
+        self._last = tenant.served
         tenant.served += PROMPT_WEIGHT * (seq.prompt_tokens - seq.cached_tokens)
         return seq
 
@@ -95,7 +96,7 @@ class FairShare:
         self.size -= 1
         tenant = self._tenants[seq.tenant]
         tenant.line.discard(seq)
-        self._note_if_last(tenant)
+        self._last = tenant.served
 
     def served(self, seq: Sequence) -> None:
         """Count the output for the tenant."""
@@ -127,7 +128,3 @@ class FairShare:
         head = tenant.line.head()
         assert head is not None
         return head.arrival_number
-
-    def _note_if_last(self, tenant: _Tenant) -> None:
-        if not tenant.line.size:
-            self._last = tenant.served

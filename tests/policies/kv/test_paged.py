@@ -182,6 +182,24 @@ def test_prompts_stay_cached_until_their_room_is_needed(index: IndexName) -> Non
 
 
 @each_index
+def test_a_match_is_sought_anew_when_blocks_come_or_go(index: IndexName) -> None:
+    """Four of eight blocks belong to a decode, which later needs three more."""
+    memory, group = caching(index), Lockstep(4)
+    group.join(computed(memory, sequence("a", 16, 50)))
+    first, asked = prompt("b", 8, 1, 2), prompt("c", 9, 1, 2)
+    assert memory.reserve(first, 8)
+    assert memory.cached_prefix(asked) == 0
+    memory.commit(first, 4)
+    assert memory.cached_prefix(asked) == 4
+    memory.commit(first, 8)
+    assert memory.cached_prefix(asked) == 8
+    memory.release(first)
+    assert memory.cached_prefix(asked) == 8
+    assert memory.grow(group, 12)
+    assert memory.cached_prefix(asked) == 4
+
+
+@each_index
 def test_a_cached_prefix_of_its_own_is_no_room_for_the_rest(index: IndexName) -> None:
     """Six blocks: two are cached and idle, three held; a prompt of four needs two more, not one."""
     memory = caching(index, blocks=6)
