@@ -24,7 +24,9 @@ def capacity(
     replications: Annotated[
         int,
         Option(
-            help="Simulated engines behind the interval; 0 for none.", min=0, max=MOST_REPLICATIONS
+            help="Draws behind the interval, of engine and traffic; 0 for none.",
+            min=0,
+            max=MOST_REPLICATIONS,
         ),
     ] = 10,
     precision: Annotated[
@@ -51,7 +53,7 @@ def capacity(
             precision=precision, processes=processes, on_replication=advance,
         )  # fmt: skip
     highest = found.tried[-1].summary["provenance"]
-    if warning := outside_warning(highest, widened=bool(found.replications)):
+    if warning := outside_warning(highest, widened=found.replications > 1):
         typer.echo(warning, err=True)
     if json:
         typer.echo(as_json(found, target, requests, scenario, options))

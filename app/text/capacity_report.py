@@ -6,9 +6,9 @@ from typing import Any
 
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
-from app.text.metric_labels import METRICS, slo_words
+from app.text.metric_labels import METRICS, RESOURCES, slo_words
 from app.text.tables import note_lines
-from sim.experiments.capacity import Capacity, SLOTarget, TriedRate
+from sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
 from sim.experiments.scenario import Scenario
 from sim.records.metrics import LATENCIES, figure
@@ -30,6 +30,7 @@ def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Sce
         f"capacity    {_rate(found.rate_per_s, found.replications)}{each}",
         f"saturation  {_rate(found.saturation_per_s, found.replications)}",
         f"limited by  {_limit_words(found)}",
+        f"resource    {_resource_words(found)}",
         "",
         *_table(found, target),
         "",
@@ -47,6 +48,11 @@ def as_json(
             "capacity_per_server_per_s": found.per_server_per_s,
             "saturation_per_s": _interval_dict(found.saturation_per_s, found.replications),
             "limited_by": found.limit,
+            "limiting_resource": {
+                "name": found.limiting.resource,
+                "words": RESOURCES[found.limiting.resource],
+                "share_of_waiting": found.limiting.share_of_waiting,
+            },
             "servers": found.servers,
             "replications": found.replications,
             "slo": {**asdict(target.slo), "attainment": target.attainment},
@@ -58,7 +64,8 @@ def as_json(
 
 def _rate(rate: Interval, replications: int) -> str:
     text = f"{rate.value:.4g} requests/s"
-    return text + (f", 5-95 %: {rate.low:.4g} to {rate.high:.4g}" if replications > 1 else "")
+    ends = f", {100 * CONFIDENCE:g} %: {rate.low:.4g} to {rate.high:.4g}"
+    return text + (ends if replications > 1 else "")
 
 
 def _limit_words(found: Capacity) -> str:
@@ -67,6 +74,11 @@ def _limit_words(found: Capacity) -> str:
     shares = {n: 100 * share for n, share in found.missed.shares.items() if n != "all"}
     words = ", ".join(f"{share:.2f} % keep {_LABELS[name]}" for name, share in shares.items())
     return f"{_LABELS[found.limit]}: at {found.missed.rate_per_s:.4g} requests/s {words}"
+
+
+def _resource_words(found: Capacity) -> str:
+    share, words = found.limiting.share_of_waiting, RESOURCES[found.limiting.resource]
+    return words if share is None else f"{words}: {100 * share:.0f} % of the waiting is for it"
 
 
 def _table(found: Capacity, target: SLOTarget) -> list[str]:
@@ -95,16 +107,20 @@ def _closing_lines(
             f"only {may_miss:.0f} of {requests} requests may miss the SLO, so single ones decide: "
             "take a longer trace"
         )
-    if scenario.is_repeatable():
-        lines.append("nothing is drawn, neither noise nor coefficients: no interval")
-    elif found.replications < 2:
-        lines.append("no interval: --replications 10")
+    if found.replications < 2:
+        lines.append("no interval" + ("" if found.rate_per_s.value == 0 else ": --replications 10"))
+    elif scenario.is_repeatable():
+        lines.append(
+            "the interval is for other traffic of this kind; the profile's error is unknown"
+        )
+    else:
+        lines.append("interval: other traffic of this kind, and the known error of the step times")
     return lines
 
 
 def _interval_dict(rate: Interval, replications: int) -> dict[str, float]:
-    ends = {"p5": rate.low, "p95": rate.high} if replications > 1 else {}
-    return {"median": rate.value, **ends}
+    ends = {"low": rate.low, "high": rate.high, "confidence": CONFIDENCE}
+    return {"value": rate.value, **(ends if replications > 1 else {})}
 
 
 def _tried_dict(tried: TriedRate) -> dict[str, Any]:

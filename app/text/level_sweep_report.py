@@ -9,6 +9,7 @@ from loadtest.sweep.attainment import CONFIDENCE, least_requests
 from loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
 from loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from loadtest.sweep.sweep import PredictedKnee, Sweep
+from sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
 from workloads.rows import counted
 
 _REAL = (
@@ -81,7 +82,8 @@ def _knee_words(knee: Knee) -> str:
 def _predicted_words(predicted: PredictedKnee, knee: Knee) -> str:
     text = f"{predicted.rate_per_s:.4g} requests/s"
     if predicted.low_per_s is not None:
-        text += f", 5-95 %: {predicted.low_per_s:.4g} to {predicted.high_per_s:.4g}"
+        share = 100 * CAPACITY_CONFIDENCE
+        text += f", {share:g} %: {predicted.low_per_s:.4g} to {predicted.high_per_s:.4g}"
     if knee.rate_per_s is None:
         return text
     low, high = knee.low_per_s or 0.0, knee.high_per_s or float("inf")

@@ -6,6 +6,7 @@ The words are in ``app/assets/metrics.yaml``.
 from dataclasses import dataclass
 
 from app.text.assets import asset_table
+from sim.explain.limiting_resource import Resource
 from sim.records.metrics import LATENCIES, SLO
 
 
@@ -29,6 +30,10 @@ class Metric:
 
 
 METRICS = {name: Metric(**words) for name, words in asset_table("metrics.yaml").items()}
+
+
+RESOURCES: dict[Resource, str] = asset_table("words.yaml")["resources"]
+"""What limits a server, in words."""
 
 
 def slo_words(slo: SLO, sign: str = "") -> str:

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.records.metrics import LATENCIES, SLO, measured
+from sim.records.margins import Floats, margins
+from sim.records.metrics import SLO, measured
 from workloads.request import CANCELLED_BY_TEST
 
 CONFIDENCE = 0.95
@@ -25,8 +26,6 @@ CONFIDENCE = 0.95
 BATCHES = 20
 LEAST_BATCH = 5
 """With fewer requests in a batch there are fewer batches."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,6 @@ def attainment(requests: pd.DataFrame, slo: SLO) -> Attainment:
         rows = rows[rows["error"] != CANCELLED_BY_TEST]
     rows = rows.sort_values("scheduled_s", kind="stable")
     return attainment_of(margins(rows, slo))
-
-
-def margins(requests: pd.DataFrame, slo: SLO) -> Floats:
-    """Return the largest latency / limit of each request: at most 1 where it keeps the SLO."""
-    worst = np.zeros(len(requests))
-    for name in LATENCIES:
-        if (limit := getattr(slo, name)) is not None:
-            worst = np.fmax(worst, requests[name].to_numpy(float) / limit)
-    return np.where(requests["status"].to_numpy() == "finished", worst, np.inf)
 
 
 def attainment_of(margins: npt.ArrayLike) -> Attainment:

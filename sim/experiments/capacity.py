@@ -1,7 +1,18 @@
-"""The requests per second that a server sustains on the request lengths of a trace."""
+"""The requests per second that a server sustains on the request lengths of a trace.
 
-from collections.abc import Callable, Mapping, Sequence
+The interval has two causes: other traffic of the same kind (``Resampling``), and the uncertainty of
+the step times (``sim.experiments.predict``). Each replication draws both, and has a capacity of its
+own. Their spread is about the capacity of the trace itself, in the logarithm of the rate: where
+most of them lie below, so may the truth. Few replications measure the spread roughly, so the
+interval is as wide as the largest spread demands that they do not contradict at 90 %: it contains
+95 % of all capacities with a certainty of 90 % (a tolerance interval: Howe, "Two-sided tolerance
+limits for normal populations", 1969).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, exp, inf, log, sqrt
+from statistics import NormalDist, fmean, linear_regression
 from typing import Any
 
 import numpy as np
@@ -9,21 +20,31 @@ import numpy as np
 from policies.config import PolicyConfig
 from sim.experiments.bisection import bisect_rate
 from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.predict import Interval, run_once, runs_over_seeds
+from sim.experiments.predict import Interval, run_once, runs_over_seeds, workload_seed
 from sim.experiments.scenario import Scenario, replicate
+from sim.experiments.secant import crossing_rate
+from sim.explain.bottleneck import find_bottleneck
+from sim.explain.limiting_resource import Limiting, limiting_resource
+from sim.records.margins import margins
 from sim.records.metrics import LATENCIES, SLO, figure
 from sim.records.run import Run
 from sim.step_times.server_model import ServerModel
 from workloads.errors import TraceError
+from workloads.generators.resampled import Resampling
 from workloads.trace import Trace
 from workloads.transform import at_rate
 
 PRECISION = 0.01
 REPLICATIONS = 20
+CONFIDENCE = 0.95
+"""Of the interval: the share of capacities that it contains."""
+CERTAINTY = 0.90
+"""That it does."""
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
-_NEARBY = (0.8, 0.95, 1.05, 1.2)
-"""Multiples of the rate found with the fitted coefficients, where each replication begins."""
+_NEAR = log(1.6)
+"""Tried rates within this logarithm of the capacity say how steeply latencies grow there."""
+_LEAST_SLOPE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,15 @@ class SLOTarget:
         parts = {"all": self.slo, **alone}
         return {name: float(slo.met(run.requests).mean()) for name, slo in parts.items()}
 
+    def excess(self, run: Run) -> float:
+        """Return the logarithm of the factor on all limits with which the target is just met.
+
+        It is positive where the target is missed.
+        """
+        needed = ceil(self.attainment * len(run.requests) - 1e-9)
+        nearest = np.partition(margins(run.requests, self.slo), needed - 1)[needed - 1]
+        return log(nearest) if nearest > 0 else -inf
+
 
 @dataclass(frozen=True, slots=True)
 class TriedRate:
@@ -51,15 +81,17 @@ class TriedRate:
     rate_per_s: float
     shares: Mapping[str, float]
     summary: Mapping[str, Any]
+    excess: float
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """The highest rate at which a target holds, beside the rate at which the server saturates.
 
-    Rates are requests per second of all ``servers`` together, and medians over the replications if
-    there are any. ``missed`` is the next rate, at which the target fails; None if it holds up to
-    saturation. ``tried`` is in the order of the rates.
+    Rates are requests per second of all ``servers`` together, with their intervals if there are at
+    least two ``replications``. ``missed`` is the next rate, at which the target fails; None if it
+    holds up to saturation. ``tried`` is in the order of the rates. ``limiting`` is what the servers
+    lack at ``missed``, or at saturation.
     """
 
     rate_per_s: Interval
@@ -68,6 +100,7 @@ class Capacity:
     servers: int
     tried: Sequence[TriedRate]
     replications: int
+    limiting: Limiting
 
     @property
     def limit(self) -> str:
@@ -96,36 +129,95 @@ def find_capacity(
 ) -> Capacity:
     """Find the capacity of ``scenario`` by simulating ``trace`` at rates up to its saturation rate.
 
-    Every replication draws its engine once (``sim.experiments.predict``) and uses it at every rate:
-    each yields one threshold, and the spread of the thresholds is the interval. Raises
+    Every replication draws traffic like that of ``trace`` and an engine, and uses both at every
+    rate: each yields one threshold, and the spread of the thresholds makes the interval. Raises
     ``TraceError`` for a trace without a rate, or with too few requests.
     """
     at_once = run_once(all_at_once(trace), _admitting_all(scenario), seed=seed)
     ceiling_per_s = completions_per_s(at_once, trace.source)
+    search = _Search(trace, scenario, target, seed)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    tried: dict[float, TriedRate] = {}
-
-    def holds(rate_per_s: float) -> bool:
-        run = run_once(at_rate(trace, rate_per_s), scenario, seed=seed)
-        tried[rate_per_s] = TriedRate(rate_per_s, target.shares(run), run.summary(target.slo))
-        return tried[rate_per_s].shares["all"] >= target.attainment
-
-    found = bisect_rate(holds, rungs, precision)
-    extrapolate = "extrapolated" in at_once.extra["provenance"]["shares"]
-    job = _Replications(trace, scenario, target, seed, precision, found.holds_per_s, extrapolate)
-    drawn = []
-    if not scenario.is_repeatable():
-        numbers = range(1, replications + 1)
-        results = map_on_processes(_replicated, job, numbers, processes)
-        for done, (_, rates) in enumerate(results, 1):
+    found = bisect_rate(search.holds, rungs, precision)
+    tried = search.in_order()
+    drawn: list[tuple[float, float]] = []
+    if found.holds_per_s:
+        start = _Start(found.holds_per_s, _slope(tried, found.holds_per_s), ceiling_per_s)
+        extrapolate = "extrapolated" in at_once.extra["provenance"]["shares"]
+        job = _Replications(trace, Resampling(trace), scenario, target, seed, start, extrapolate)
+        for rates in _replications(job, replications, processes):
             drawn.append(rates)
             if on_replication:
-                on_replication(done)
-    capacities, ceilings = zip(*drawn or [(found.holds_per_s, ceiling_per_s)], strict=True)
-    rate_per_s, saturation_per_s = Interval.over(capacities), Interval.over(ceilings)
-    missed = None if found.fails_per_s is None else tried[found.fails_per_s]
-    servers, in_order = len(scenario.servers()), [tried[rate] for rate in sorted(tried)]
-    return Capacity(rate_per_s, saturation_per_s, missed, servers, in_order, len(drawn))
+                on_replication(len(drawn))
+    saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
+    rate_per_s = containing(found.holds_per_s, [capacity for capacity, _ in drawn])
+    rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
+    missed = None if found.fails_per_s is None else search.tried[found.fails_per_s]
+    servers, limiting = len(scenario.servers()), search.limiting()
+    return Capacity(rate_per_s, saturation_per_s, missed, servers, tried, len(drawn), limiting)
+
+
+def containing(value: float, draws: Sequence[float]) -> Interval:
+    """Return the interval around ``value`` that has the share ``CONFIDENCE`` of such draws.
+
+    With fewer than two draws it is the value alone.
+    """
+    from scipy.special import chdtri
+
+    count = len(draws)
+    if count < 2 or value == 0:
+        return Interval(value, value, value)
+    spread = sqrt(fmean(log(draw / value) ** 2 for draw in draws))
+    at_most = spread * sqrt(count / chdtri(count, CERTAINTY))
+    factor = exp(NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * at_most)
+    return Interval(value, value / factor, value * factor)
+
+
+class _Search:
+    """The rates that are simulated with the fitted coefficients.
+
+    The run that misses the target at the lowest rate is kept, or else the one at the highest rate.
+    """
+
+    def __init__(self, trace: Trace, scenario: Scenario, target: SLOTarget, seed: int) -> None:
+        self._trace, self._scenario = trace, scenario
+        self._target, self._seed = target, seed
+        self.tried: dict[float, TriedRate] = {}
+        self._has_missed = False
+        self._run: Run | None = None
+
+    def holds(self, rate_per_s: float) -> bool:
+        """Return whether the target holds at a rate; those that miss get ever lower."""
+        run = run_once(at_rate(self._trace, rate_per_s), self._scenario, seed=self._seed)
+        shares, summary = self._target.shares(run), run.summary(self._target.slo)
+        excess = self._target.excess(run)
+        self.tried[rate_per_s] = TriedRate(rate_per_s, shares, summary, excess)
+        holds = shares["all"] >= self._target.attainment
+        if not holds or not self._has_missed:
+            self._run, self._has_missed = run, not holds
+        return holds
+
+    def in_order(self) -> list[TriedRate]:
+        """Return what was tried, by rate."""
+        return [self.tried[rate] for rate in sorted(self.tried)]
+
+    def limiting(self) -> Limiting:
+        """Return what the servers lack at the kept run."""
+        assert self._run is not None
+        policies = self._scenario.policies
+        pressed = find_bottleneck(self._run, policies.as_dict(), policies.kv_tokens)
+        return limiting_resource(self._run, pressed, policies.as_dict(), self._target.slo)
+
+
+def _slope(tried: Sequence[TriedRate], rate_per_s: float) -> float:
+    """Return how much the excess grows with the logarithm of the rate near ``rate_per_s``."""
+    near = [
+        (log(one.rate_per_s / rate_per_s), one.excess)
+        for one in tried
+        if abs(log(one.rate_per_s / rate_per_s)) < _NEAR and abs(one.excess) < inf
+    ]
+    if len(near) < 2:
+        return 1.0
+    return max(linear_regression(*zip(*near, strict=True)).slope, _LEAST_SLOPE)
 
 
 def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerModel) -> float:
@@ -151,35 +243,66 @@ def saturation_interval(
 
 
 @dataclass(frozen=True, slots=True)
+class _Start:
+    """What the search with the fitted coefficients found, from which replications set out."""
+
+    guess_per_s: float
+    slope: float
+    ceiling_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Replications:
-    """What all replications have in common; the search begins near ``guess_per_s``."""
+    """What all replications have in common."""
 
     trace: Trace
+    resampling: Resampling
     scenario: Scenario
     target: SLOTarget
     seed: int
-    precision: float
-    guess_per_s: float
+    start: _Start
     extrapolate: bool
 
+    def sequence(self, number: int) -> np.random.SeedSequence:
+        """Return a seed sequence of its own for each run of a replication: spawning changes it."""
+        return np.random.SeedSequence(self.seed).spawn(number + 1)[number]
+
     def run(self, number: int, trace: Trace, scenario: Scenario) -> Run:
-        """Run replication ``number``, with a seed sequence of its own: spawning changes them."""
-        drawn = np.random.SeedSequence(self.seed).spawn(number + 1)[number]
+        """Run replication ``number``."""
+        drawn = self.sequence(number)
         return replicate(trace, scenario, drawn, draw=True, extrapolate=self.extrapolate)
 
 
+def _replications(
+    job: _Replications, replications: int, processes: int
+) -> Iterator[tuple[float, float]]:
+    numbers = range(1, replications + 1)
+
+    def called(place: int) -> str:
+        return f"replication {numbers[place]}"
+
+    results = map_on_processes(_replicated, job, numbers, processes, called)
+    return (rates for _, rates in results)
+
+
 def _replicated(job: _Replications, number: int) -> tuple[float, float]:
-    """Return the capacity and the saturation rate of one replication."""
-    at_once = job.run(number, all_at_once(job.trace), _admitting_all(job.scenario))
-    ceiling_per_s = completions_per_s(at_once, job.trace.source)
+    """Return the capacity and the saturation rate of one replication.
 
-    def holds(rate_per_s: float) -> bool:
-        run = job.run(number, at_rate(job.trace, rate_per_s), job.scenario)
-        return job.target.shares(run)["all"] >= job.target.attainment
+    Where nothing of the engine is drawn, its saturation rate is known.
+    """
+    start, seed = job.start, workload_seed(job.sequence(number))
+    trace = job.resampling.draw(np.random.default_rng(seed))
+    ceiling_per_s = start.ceiling_per_s
+    if not job.scenario.is_repeatable():
+        at_once = job.run(number, all_at_once(trace), _admitting_all(job.scenario))
+        ceiling_per_s = completions_per_s(at_once, trace.source)
 
-    near = [factor * job.guess_per_s for factor in _NEARBY if job.guess_per_s]
-    rungs = [*(rate for rate in near if rate < ceiling_per_s), ceiling_per_s]
-    return bisect_rate(holds, rungs, job.precision).holds_per_s, ceiling_per_s
+    def excess(rate_per_s: float) -> float:
+        scaled = at_rate(trace, rate_per_s, seed)
+        return job.target.excess(job.run(number, scaled, job.scenario))
+
+    found = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
+    return found, ceiling_per_s
 
 
 def all_at_once(trace: Trace) -> Trace:

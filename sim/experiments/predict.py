@@ -230,11 +230,12 @@ def _draws(
     extrapolate = extrapolate and not scenario.is_certain()
     for child in np.random.SeedSequence(seed).spawn(replications + 1)[1 + first :]:
         if redraw:
-            trace, scenario = redraw(_workload_seed(child))
+            trace, scenario = redraw(workload_seed(child))
         yield replicate(trace, scenario, child, draw=True, extrapolate=extrapolate)
 
 
-def _workload_seed(child: np.random.SeedSequence) -> int:
+def workload_seed(child: np.random.SeedSequence) -> int:
+    """Return the seed of the workload of a replication, which has this seed sequence."""
     own = np.random.SeedSequence(child.entropy, spawn_key=(*child.spawn_key, _WORKLOAD_STREAM))
     return int(own.generate_state(1)[0])
 

@@ -7,9 +7,15 @@ import pandas as pd
 
 from app.dashboard.simulations import SimulatedScenario
 from app.text.assets import asset_table
+from app.text.metric_labels import RESOURCES
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
 from sim.explain.bottleneck import Bottleneck, find_bottleneck
+from sim.explain.limiting_resource import (
+    WAIT_WORTH_NAMING,
+    Limiting,
+    limiting_resource,
+)
 from sim.explain.queue_cause import QueueCause
 from sim.records.metrics import LATENCIES, SLO
 
@@ -17,8 +23,6 @@ WANTED = 0.99
 """Share of the requests within the SLO from which on the scenario meets it."""
 _WORTH_NAMING = 0.001
 _LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
-_WAIT_WORTH_NAMING = 0.1
-"""A mean wait below this share of the mean latency is no bottleneck."""
 
 Kind = Literal["holds", "unsure", "fails", "none"]
 
@@ -38,6 +42,7 @@ class VerdictFacts:
     replicas: int
     policies: PolicyConfig
     bottleneck: Bottleneck
+    limiting: Limiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFac
     """Return the facts of a simulated scenario; ``attainment`` is over its replications, if any."""
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
     requests = outcome.run.requests
+    pressed = find_bottleneck(outcome.run, policies.as_dict(), policies.kv_tokens)
     return VerdictFacts(
         limits=_limits(slo),
         attainment=outcome.summary["slo_attainment"] if _limits(slo) else None,
@@ -70,7 +76,8 @@ def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFac
         mean_e2e_s=outcome.summary["e2e_s"]["mean"] or 0.0,
         replicas=len(outcome.scenario.servers()),
         policies=policies,
-        bottleneck=find_bottleneck(outcome.run, policies.as_dict(), policies.kv_tokens),
+        bottleneck=pressed,
+        limiting=limiting_resource(outcome.run, pressed, policies.as_dict(), slo),
     )
 
 
@@ -150,10 +157,18 @@ def _bottleneck(found: VerdictFacts) -> str:
     )
     if cause := _short(found):
         share, why = _percent(pressed.cause_share), _CAUSES[cause]["of_most"]
-        return f"**Bottleneck:** {why} during {share} of the waiting time. {state}"
-    if _too_slow(found):
-        return f"**Bottleneck:** the **step time** itself; hardly any request waits. {state}"
-    return f"**No bottleneck.** {state}"
+        said = f"**Bottleneck:** {why} during {share} of the waiting time."
+    elif _too_slow(found):
+        said = "**Bottleneck:** the **step time** itself; hardly any request waits."
+    else:
+        return f"**No bottleneck.** {state}"
+    return f"{said}{_limiting(found)} {state}"
+
+
+def _limiting(found: VerdictFacts) -> str:
+    if found.limiting is None:
+        return ""
+    return f" Limiting resource: **{RESOURCES[found.limiting.resource]}**."
 
 
 def _memory(found: VerdictFacts) -> str:
@@ -163,7 +178,7 @@ def _memory(found: VerdictFacts) -> str:
 
 def _short(found: VerdictFacts) -> QueueCause | None:
     """Return what waiting requests wait for, where waiting matters."""
-    waits = found.bottleneck.waited_s > _WAIT_WORTH_NAMING * found.mean_e2e_s
+    waits = found.bottleneck.waited_s > WAIT_WORTH_NAMING * found.mean_e2e_s
     return found.bottleneck.cause if waits or found.bottleneck.overloaded else None
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from app.text.assets import asset, asset_table
 from sim.explain.explain import PARTS
+from sim.explain.limiting_resource import Resource
 from sim.explain.queue_cause import QueueCause
 from sim.step_times.provenance import Provenance
 from sim.techniques.effects import METRICS
@@ -16,6 +17,10 @@ WORDS, LOOKS = asset_table("words.yaml"), asset_table("looks.yaml")
 def test_every_cause_of_waiting_has_words() -> None:
     assert set(WORDS["causes"]) == set(get_args(QueueCause))
     assert all(set(words) == {"of_one", "of_most"} for words in WORDS["causes"].values())
+
+
+def test_every_resource_has_words() -> None:
+    assert tuple(WORDS["resources"]) == get_args(Resource)
 
 
 def test_every_effect_has_a_head_and_a_meaning_in_the_order_of_the_table() -> None:

@@ -11,8 +11,8 @@ from loadtest.sweep.attainment import (
     binomial_interval,
     effective_requests,
     least_requests,
-    margins,
 )
+from sim.records.margins import margins
 from sim.records.metrics import SLO
 
 LIMITS = SLO(ttft_s=0.5, tpot_s=0.05)

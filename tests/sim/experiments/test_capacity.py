@@ -1,7 +1,7 @@
 """Capacity: the search on known thresholds, servers that theory knows, and the command."""
 
 import json
-from math import exp, factorial, floor
+from math import exp, factorial, floor, log
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,18 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
+from sim.experiments import capacity
 from sim.experiments.bisection import RateBracket, bisect_rate
 from sim.experiments.capacity import (
     Capacity,
     SLOTarget,
+    containing,
     find_capacity,
     saturation_interval,
     saturation_rate_per_s,
 )
-from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.experiments.predict import Interval
+from sim.experiments.scenario import ClusterConfig, Scenario, replicate
 from sim.records.metrics import SLO
 from sim.step_times.profile import Profile, load_profile
 from sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
@@ -99,6 +102,7 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
             one_second(),
             target,
             precision=0.003,
+            replications=0,
         )
         for draw in range(10)
     ]
@@ -109,16 +113,68 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
     assert found[0].saturation_per_s.value == pytest.approx(1.0)
 
 
+def md1_capacity(seed: int, requests_each: int, replications: int) -> Capacity:
+    trace = requests(poisson_arrivals_s(np.random.default_rng(seed), 1.0, requests_each))
+    target = SLOTarget(SLO(ttft_s=6.0), 0.95)
+    return find_capacity(trace, one_second(), target, replications=replications)
+
+
+def test_the_interval_has_the_capacity_of_md1_and_is_no_wider_than_twice_the_true_spread() -> None:
+    """Twenty traces; the true spread of what such traces have is that of forty."""
+    exact = brentq(lambda rate: md1_wait_probability(rate, 5.0) - 0.95, 0.01, 0.99)
+    found = [md1_capacity(seed, 300, 10).rate_per_s for seed in range(20)]
+    assert all(one.low <= exact <= one.high for one in found)
+    halves = [log(one.high / one.low) / 2 for one in found]
+    more = [md1_capacity(seed, 300, 0).rate_per_s for seed in range(20, 40)]
+    true_half = 1.96 * np.std([log(one.value) for one in (*found, *more)], ddof=1)
+    assert true_half < np.mean(halves) < 2 * true_half
+
+
+def test_without_replications_there_is_no_interval() -> None:
+    alone = md1_capacity(1, 60, 0)
+    assert (alone.replications, alone.rate_per_s.low) == (0, alone.rate_per_s.high)
+    assert alone.rate_per_s.value == md1_capacity(1, 60, 10).rate_per_s.value
+
+
+def test_an_interval_is_about_the_value_even_if_all_draws_lie_below() -> None:
+    found = containing(2.0, [1.0] * 400)
+    assert (found.low, found.high) == pytest.approx((2 * 2**-2.05, 2 * 2**2.05), rel=0.02)
+    assert containing(2.0, [1.0, 4.0]).low < containing(2.0, [1.0, 4.0] * 5).low < 0.5
+    assert containing(2.0, [1.0]) == containing(2.0, []) == Interval(2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "most_runs"),
+    [(one_second(), 10 * 3), (Scenario(MEASURED.policy_config(), MEASURED), 10 * 4)],
+    ids=["traffic", "traffic and engine"],
+)
+def test_a_replication_takes_few_simulations(
+    scenario: Scenario, most_runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an engine that is drawn, ten searches by bisection took about 80."""
+    runs = []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        runs.append(given)
+        return replicate(*given, **named)
+
+    monkeypatch.setattr(capacity, "replicate", counted)
+    trace = requests(poisson_arrivals_s(np.random.default_rng(2), 1.0, 200))
+    find_capacity(trace, scenario, SLOTarget(SLO(ttft_s=6.0), 0.95), replications=10)
+    assert 10 <= len(runs) <= most_runs
+
+
 def test_equal_gaps_wait_for_nobody_up_to_saturation() -> None:
     found = find_capacity(requests(np.arange(100.0)), one_second(), SLOTarget(SLO(ttft_s=1.5)))
-    assert (found.limit, found.missed, found.replications) == ("saturation", None, 0)
+    assert (found.limit, found.missed, found.replications) == ("saturation", None, 20)
+    assert found.rate_per_s.low == pytest.approx(found.rate_per_s.high)
     assert found.rate_per_s.value == found.saturation_per_s.value == pytest.approx(1.0)
 
 
 def test_what_a_lonely_request_misses_has_no_capacity() -> None:
     found = find_capacity(requests(np.arange(100.0)), one_second(), SLOTarget(SLO(ttft_s=0.9)))
     assert found.rate_per_s.value == 0
-    assert found.limit == "ttft_s"
+    assert (found.limit, found.replications) == ("ttft_s", 0)
     assert found.missed is not None
     assert found.missed.shares == {"all": 0.0, "ttft_s": 0.0}
 
@@ -138,7 +194,7 @@ def sampled(**options: Any) -> Capacity:
     scenario = Scenario(MEASURED.policy_config(), MEASURED)
     target = SLOTarget(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
     trace = limit(sample_trace(), 240 // REDUCTION)
-    return find_capacity(trace, scenario, target, replications=3, **options)
+    return find_capacity(trace, scenario, target, replications=10, **options)
 
 
 def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:
@@ -146,8 +202,9 @@ def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:
     alone = sampled(seed=3, on_replication=done.append)
     assert alone.rate_per_s.low <= alone.rate_per_s.value <= alone.rate_per_s.high
     assert alone.rate_per_s.low < alone.rate_per_s.high
-    assert alone.rate_per_s.high < alone.saturation_per_s.low
-    assert done == [1, 2, 3]
+    assert alone.rate_per_s.high <= alone.saturation_per_s.high
+    assert alone.rate_per_s.value < alone.saturation_per_s.low
+    assert done == list(range(1, 11))
     spread = sampled(seed=3, processes=2)
     assert spread.rate_per_s == alone.rate_per_s
     assert spread.saturation_per_s == alone.saturation_per_s
@@ -170,7 +227,7 @@ def test_the_command_says_capacity_limit_and_saturation() -> None:
     starts = [line.split()[0] for line in lines if line]
     assert {"capacity", "saturation", "limited"} <= set(starts)
     assert "only 2 of 240 requests may miss" in done.out
-    assert "5-95 %" in done.out
+    assert "95 %: " in done.out
 
 
 def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
@@ -179,8 +236,8 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
         "--profile", "llama-3-8b-h100", "--replicas", 2,
     )  # fmt: skip
     found = json.loads(done.out)
-    assert found["capacity_per_server_per_s"] == found["capacity_per_s"]["median"] / 2
-    assert found["replications"] == 0  # nothing is drawn
+    assert found["capacity_per_server_per_s"] == found["capacity_per_s"]["value"] / 2
+    assert found["replications"] == 10
     rates = [tried["rate_per_s"] for tried in found["tried"]]
     assert rates == sorted(rates)
     assert found["slo"] == {"ttft_s": 0.5, "tpot_s": 0.08, "e2e_s": None, "attainment": 0.9}
