@@ -96,3 +96,11 @@ def test_new_blocks_are_those_that_each_member_needs(data: st.DataObject, block:
     granted = [seq.computed_tokens + ahead for seq in group]
     needed = sum(-(-(tokens + more) // block) - -(-tokens // block) for tokens in granted)
     assert group.new_blocks(more) == needed
+
+
+def test_one_step_and_two_and_more_take_the_blocks_of_those_that_fill_theirs() -> None:
+    group = Lockstep(4)
+    for computed in (4, 7, 8, 12, 13):
+        group.join(decoding("", computed, 1, 99))
+    # full at once: 4, 8 and 12; after one step: 7; after three: 13
+    assert [group.new_blocks(steps) for steps in range(1, 10)] == [3, 4, 4, 5, 8, 9, 9, 10, 13]

@@ -1,0 +1,55 @@
+"""Requests on their way to a single server: one event, but for the timers of its scheduler."""
+
+import pytest
+import simpy
+
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+from sim.core.simulate import simulate
+from sim.records.run import Run
+from sim.step_times.step_time import LinearStepTime
+from workloads.request import Request
+
+SECOND = LinearStepTime.of({"constant": 1.0})
+
+
+def run(config: PolicyConfig, *arrivals_s: float) -> Run:
+    requests = [Request(str(at), arrival_s, 4, 2) for at, arrival_s in enumerate(arrivals_s)]
+    return simulate(requests, build_scheduler(config), SECOND)
+
+
+def test_a_timer_between_two_arrivals_rings_at_its_time() -> None:
+    static = PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4)
+    found = run(static, 0.0, 0.25, 10.0, 30.0, 30.125)
+    assert found.requests["queue_s"].tolist() == [0.5, 0.25, 0.5, 0.5, 0.375]
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times of SimPy's events."""
+    times: list[float] = []
+    step = simpy.Environment.step
+
+    def counted(self: simpy.Environment) -> None:
+        step(self)
+        times.append(self.now)
+
+    monkeypatch.setattr(simpy.Environment, "step", counted)
+    monkeypatch.setattr(simpy.Environment, "run", _run)
+    return times
+
+
+def _run(self: simpy.Environment) -> None:
+    while self.peek() < float("inf"):
+        self.step()
+
+
+def test_the_requests_of_a_server_without_timers_are_one_event(events: list[float]) -> None:
+    found = run(PolicyConfig(), *(0.7 * place for place in range(20)))
+    assert (found.requests["status"] == "finished").all()
+    assert len(events) == 1
+
+
+def test_a_timer_is_an_event(events: list[float]) -> None:
+    run(PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4), 0.0, 10.0, 20.0)
+    assert len(events) == 6
