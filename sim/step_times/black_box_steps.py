@@ -179,7 +179,7 @@ class _Reader:
         known_s = self._steps[k if idle else k - 1].end_s
         if answer.sent_s >= known_s or self._is_full(k):
             return False
-        if step.newcomers and self._policies.batching != "chunked":
+        if step.newcomers and self._policies.batching not in ("chunked", "unified"):
             return False
         if self._waiting(k) - step.newcomers - {index}:
             return True

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 NAMED = {
     "vllm-v0": ("prefill-first", "paged"),
-    "vllm-v1": ("chunked", "paged"),
+    "vllm-v1": ("unified", "paged"),
     "tgi": ("prefill-first", "paged"),
     "llama.cpp": ("chunked", "contiguous"),
     "mlc-llm": ("prefill-first", "paged"),
