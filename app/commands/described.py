@@ -44,7 +44,7 @@ def _with_empty_values(args: Sequence[str], alone: Set[str]) -> list[str]:
     following = [*args[1:], "--"][: len(args)]
     return [
         f"{argument}=" if argument in alone and after.startswith("-") else argument
-        for argument, after in zip(args, following, strict=True)
+        for argument, after in zip(args, following, strict=False)
     ]
 
 

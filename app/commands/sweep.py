@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import SLO, Attainment, Json, Overwriting, Seed, TracePath
+from app.scenario.common_options import SLO, Attainment, Json, Overwriting, Ray, Seed, TracePath
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -31,8 +31,7 @@ class Grid:
     """Requests/s at each point; else the trace's own."""
     processes: Annotated[int | None, Option(min=1, max=512)] = None
     """Points side by side; else one per core."""
-    ray: Annotated[str | None, Option(metavar="[HOST:PORT]")] = None
-    """On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this machine."""
+    ray: Ray = None
     out: Annotated[Path | None, Option()] = None
     """Frame to write (.csv, .parquet), or to continue."""
 

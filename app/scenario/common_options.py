@@ -29,6 +29,14 @@ Recorded = Annotated[
     ),
 ]
 Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]
+Ray = Annotated[
+    str | None,
+    Option(
+        metavar="[HOST:PORT]",
+        help="On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this "
+        "machine.",
+    ),
+]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from workloads import reading
 from workloads.errors import TraceError
-from workloads.reading import read_trace
 from workloads.trace import Trace
 
 LEAST_ROWS = 1_000
@@ -23,7 +23,7 @@ def read_first(
     rows = max(limit, LEAST_ROWS) if limit and not spread_ties else None
     while rows is not None:
         try:
-            trace = read_trace(path, most_rows=rows, **options)
+            trace = reading.read_trace(path, most_rows=rows, **options)
         except TraceError:
             break
         if not trace.stopped or not _stands_alone(trace):
@@ -31,7 +31,7 @@ def read_first(
         if limit is not None and len(trace) >= limit:
             return trace
         rows *= 2  # some had failed
-    return read_trace(path, spread_ties=spread_ties, **options)
+    return reading.read_trace(path, spread_ties=spread_ties, **options)
 
 
 def _stands_alone(trace: Trace) -> bool:

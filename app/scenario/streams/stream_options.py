@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
+from app.scenario.common_options import Ray
 from app.scenario.trace_options import TraceOptions
 from workloads.errors import ServetwinError, TraceError
 
@@ -31,8 +32,7 @@ class StreamOptions:
     """Simulate a stream in up to so many parts, cut by time or by replicas."""
     processes: Annotated[int | None, Option(min=1, max=512)] = None
     """Parts side by side; else one per core."""
-    ray: Annotated[str | None, Option(metavar="[HOST:PORT]")] = None
-    """On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this machine."""
+    ray: Ray = None
 
     @property
     def wanted(self) -> bool:
