@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
@@ -67,8 +68,9 @@ A, B = requests_frame(seed=1), requests_frame(seed=2)
 def test_the_bars_of_a_request_lie_end_to_end() -> None:
     waiting, prefill, decode = figures.gantt(A).data
     assert waiting.base[0] == pytest.approx(A["scheduled_s"][0])
-    for before, after in ((waiting, prefill), (prefill, decode)):
-        assert np.add(before.base, before.x) == pytest.approx(after.base, abs=1e-4)
-    assert np.add(decode.base, decode.x) == pytest.approx(A["last_token_s"], abs=1e-4)
+    starts_s = [np.asarray(bar.base, float) for bar in (waiting, prefill, decode)]
+    ends_s = [np.add(bar.base, bar.x).astype(float) for bar in (waiting, prefill, decode)]
+    for end_s, next_s in zip(ends_s, [*starts_s[1:], A["last_token_s"].to_numpy()], strict=True):
+        assert_allclose(end_s, next_s, rtol=0, atol=1e-4)
     outside = figures.gantt(load_test().requests)
     assert [trace.name for trace in outside.data] == ["until the first token", "streaming"]
