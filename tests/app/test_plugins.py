@@ -272,3 +272,28 @@ def test_an_error_in_what_a_plug_in_hands_out_is_named_too(mine: Path) -> None:
     )
     said = refused(*REPLAY, "--batching", f"{mine}:Mine")
     assert f"{mine}:5: Mine.add() raised AttributeError" in said
+
+
+@pytest.mark.parametrize(
+    ("returned", "plain"), [("np.int64(-3)", -3), ("np.float32(0.5)", 0.5), ("-3.5", -3.5)]
+)
+def test_numbers_of_numpy_enter_as_numbers_of_python(
+    mine: Path, returned: str, plain: float
+) -> None:
+    mine.write_text(
+        "import numpy as np\nclass Mine:\n"
+        f"    def rank(self, uses, born, now):\n        return {returned}\n"
+    )
+    rank = EVICTION_ORDERS.build(f"{mine}:Mine").rank(1, 2, 3)
+    assert (rank, type(rank)) == (plain, type(plain))
+    assert servetwin(*KINDS["eviction"].arguments(f"{mine}:Mine")).code == 0
+
+
+def test_an_error_in_an_inherited_method_names_the_plug_in(mine: Path) -> None:
+    mine.write_text(
+        "from policies.schedulers.continuous import ContinuousBatching\n"
+        "class Mine(ContinuousBatching):\n"
+        "    def _may_join(self, head, left, batch):\n        return 1 / 0\n"
+    )
+    line = refused(*KINDS["batching"].arguments(f"{mine}:Mine"))
+    assert f"batching: {mine}:4: Mine.schedule() raised ZeroDivisionError" in line

@@ -1,0 +1,14 @@
+"""The version says which build of the core runs."""
+
+from policies import lockstep
+from tests.support.command import servetwin
+from workloads.version import own_version
+
+
+def test_the_command_line_names_version_and_build() -> None:
+    build = "pure Python" if lockstep.__file__.endswith(".py") else "compiled"
+    assert servetwin("--version") == (0, f"servetwin {own_version()} ({build})\n", "")
+
+
+def test_a_command_beside_it_is_not_run() -> None:
+    assert servetwin("--version", "replay", "nowhere.jsonl").code == 0
