@@ -122,6 +122,9 @@ class RankedQueue:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
+        if self._heap[-1][2] is seq:  # as the newest mostly are
+            self._heap.pop()
+            return
         self._gone.add(seq)
         if len(self._gone) > self.size + GONE_SLACK:
             self._heap = [entry for entry in self._heap if entry[2] not in self._gone]

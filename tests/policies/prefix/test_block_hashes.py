@@ -5,8 +5,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from policies.prefix.block_hashes import BlockHashes
 from policies.prefix.prefix_index import PrefixIndex
@@ -95,9 +93,9 @@ class Twins:
 
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
-@given(seed=st.integers(0, 1 << 32))
-def test_runs_decide_as_single_blocks(eviction: str, seed: int) -> None:
-    Twins(eviction, Random(seed)).run(STEPS)
+def test_runs_decide_as_single_blocks(eviction: str) -> None:
+    for seed in range(40):
+        Twins(eviction, Random(seed)).run(STEPS)
 
 
 OWN_ORDER = """
