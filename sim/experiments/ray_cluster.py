@@ -21,7 +21,7 @@ PACKAGES = ("workloads", "policies", "sim", "loadtest")
 """What the processes of the cluster are given, whatever is installed on their nodes."""
 LEFT_HERE = ["__pycache__", "*.so", "*.pyd"]
 """What they are not given: modules that were compiled for this machine."""
-CONNECT_S = 5.0
+CONNECT_S = 4.0
 """The longest wait for a first answer: for the name of the host, a connection, and HTTP/2 on it."""
 HEALTH_CHECK_S = 15.0
 """The longest wait for Ray's own check, of what speaks HTTP/2; loading Ray takes most of it."""
