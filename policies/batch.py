@@ -155,7 +155,7 @@ class Batch:
     def totals(self) -> Totals:
         """Return the sums of ``shape``; verified drafts count as decodes, with all their rows.
 
-        The context of decodes includes their own positions; pairs are those of queries and keys.
+        The context of decodes includes their own positions; pairs are of queries and keys.
         """
         group, drafted = self.lockstep, self.drafted
         decodes = context = prefills = pairs = starts = 0

@@ -32,8 +32,8 @@ class PrefixKeys:
     As ids are chained, one id names all blocks within it: where the trace's block is a multiple of
     the memory's (512 against 16), the ids are the keys. Two prompts that part inside a trace's
     block then share nothing of it. Elsewhere each block gets a key from the id that it ends in.
-    Blocks past the last id belong to one request and have no key. Ids of the answer go on where
-    those of the prompt end.
+    Blocks past the last id belong to one request and have no key. Ids of the answer follow the
+    ids of the prompt.
     """
 
     def __init__(self, block_tokens: int) -> None:

@@ -13,8 +13,8 @@ ALWAYS = 1 << 62
 class CappedContexts:
     """The sum of min(context, ``limit``) over the members of a ``Lockstep``, own positions too.
 
-    ``_full_steps`` are the steps from which members see ``limit`` tokens, sorted; those of members
-    that did so by ``_settled_step`` are left out.
+    ``_full_steps`` are the steps from which members see ``limit`` tokens, sorted; steps up to
+    ``_settled_step`` are left out.
     """
 
     __slots__ = ("_full_steps", "_limit", "_settled_step", "_sum")

@@ -38,7 +38,7 @@ class Lockstep(DecodeGroup):
         self._leads: list[tuple[int, int, Sequence]] | None = None
         """Heap of (steps - computed, join, member), once the longest member was asked for."""
         self._capped: dict[int, CappedContexts] = {}
-        """By limit, for those that were asked for."""
+        """By limit, as far as ``seen_tokens`` was called with it."""
         self._places = [0] * block_tokens
         """Members by (computed - steps) modulo the block."""
 

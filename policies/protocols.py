@@ -146,7 +146,7 @@ class GatedMemory(ChunkMemory, Protocol):
     """A memory that can ask for more room at admission than the first chunk takes."""
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
-        """As ``reserve``, but only where there would be room for ``fitting_tokens`` positions."""
+        """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
 
 
 class Scheduler(Protocol):

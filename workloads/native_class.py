@@ -1,7 +1,7 @@
-"""What the compiler, mypyc, must be told of a class; in pure Python it is nothing.
+"""What the compiler, mypyc, has to know of a class; in pure Python it changes nothing.
 
 A compiled class cannot be derived from in Python unless it has
-``@mypyc_attr(allow_interpreted_subclasses=True)``: plug-ins derive from those that have it.
+``@mypyc_attr(allow_interpreted_subclasses=True)``: plug-ins derive from the classes that have it.
 """
 
 from collections.abc import Callable

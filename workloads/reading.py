@@ -55,8 +55,8 @@ def read_trace(
     rows are left out unless ``keep_failed``, rows out of order are sorted (stably); both make a
     note. ``header_columns`` are columns with HTTP headers, by the names of these
     (``workloads.header_columns``). ``limits`` bound the rows of a text file and the time for them.
-    Of a text file whose rows stand alone, those after ``most_rows`` right ones are not read; the
-    trace then says that it was ``stopped``.
+    A text file whose rows stand alone is read up to ``most_rows`` right rows; where there are more,
+    the trace says that it was ``stopped``.
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """

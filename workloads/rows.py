@@ -71,7 +71,7 @@ class Rows:
     ) -> None:
         self.path = path
         self.stopped = False
-        """Whether ``parse`` had ``most_rows`` right rows, and left the others."""
+        """Whether ``parse`` has left rows behind ``most_rows`` right ones."""
         self._most_rows = most_rows
         self.source = path.name.split(".")[0] or path.name
         self.header_columns = header_columns or {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Judges:
     """What a load test is judged by; all options are read before a load is sent.
 
-    ``limits`` are those of the SLO, ``conditions`` what fails a load test in any case, and
+    ``limits`` are the limits of the SLO, ``conditions`` what fails a load test in any case, and
     ``allowed`` says by metric how much worse than the baseline it may be.
     """
 

@@ -1,7 +1,7 @@
 """The file of a sweep: a row is appended as its point ends, so a killed sweep goes on from there.
 
 A CSV file grows itself. Parquet cannot grow: until the sweep ends its new rows are in a CSV file
-beside it, ``NAME.rows.csv``. At the end the rows are put into the order of the grid, once.
+beside it, ``NAME.parquet.rows.csv``. At the end the rows are put into the order of the grid, once.
 """
 
 import json

@@ -89,7 +89,7 @@ class PagedKV:
         return self.reserve_part(seq, tokens, tokens)
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
-        """As ``reserve``, but only where there would be room for ``fitting_tokens`` positions."""
+        """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
         needed = -(-tokens // self.block_tokens)
         fitting = -(-fitting_tokens // self.block_tokens)
         available = self._free - self._watermark
@@ -123,7 +123,7 @@ class PagedKV:
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Let others find the full blocks among the first ``tokens`` positions.
 
-        Those of the prompt, or of the answer too (``prefix_index: blocks``).
+        Only blocks of the prompt are found; with ``prefix_index: blocks``, of the answer too.
         """
         if self._keeps_answers:
             self._keep(seq, tokens)
@@ -296,7 +296,7 @@ class PagedKV:
         return needed
 
     def _shareable(self, seq: Sequence) -> int:
-        """Leading blocks that a hit may cover: the last token is always computed anew."""
+        """Return how many blocks a hit may cover: the last token is always computed anew."""
         tokens = seq.prompt_tokens
         if self._keeps_answers:
             tokens += seq.base_generated_tokens
@@ -343,7 +343,7 @@ class PagedKV:
         return True
 
     def _take(self, blocks: int) -> list[int]:
-        """Give out numbers: those never used first, then the last given back."""
+        """Give out numbers: first the ones never used, then the last that came back."""
         fresh = min(blocks, self.total_blocks - self._untouched)
         missing = blocks - fresh
         while missing > len(self._returned):

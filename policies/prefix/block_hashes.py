@@ -2,12 +2,12 @@
 
 A block that is full of prompt tokens is remembered by its chained key; the first block with a key
 keeps it. A prefix may go while its continuation stays, which then cannot be reached until the
-prefix has been computed again. Blocks of generated tokens are not remembered: a trace names the
-blocks of prompts only, and the simulator must see the same hits as the engine.
+prefix has been computed again. Blocks of generated tokens are not remembered
+(``policies.prefix.block_runs`` keeps them).
 
-What is decided is that of a flat table with an entry per block. Blocks that were always treated
-alike are one run: their ranks follow each other, so no other block is evicted between them. The
-orders of this package keep runs whole; of any other order a run has one block.
+The decisions are the same as with a flat table of one entry per block. Blocks that were always
+treated alike are one run: their ranks follow each other, so no other block is evicted between them.
+The orders of this package keep runs whole; of any other order a run has one block.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ class BlockHashes(RunIndex):
         return held, numbers
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks; return those with numbers."""
+        """Forget so many idle blocks; return the numbers of the blocks that have one."""
         self._matched = None
         numbers: list[int] = []
         left = blocks
@@ -186,7 +186,7 @@ class BlockHashes(RunIndex):
         return numbers
 
     def _forget(self, run: PrefixRun) -> None:
-        """Forget the blocks of an idle run; its node goes with the last of those below it."""
+        """Forget the blocks of an idle run; its node goes with the last node below it."""
         run.rank = None
         run.blocks = []
         self._idle_runs -= 1

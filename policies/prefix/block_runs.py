@@ -97,7 +97,7 @@ class BlockRuns:
         child.keyed_blocks = seq.keyed_blocks
 
     def insert(self, seq: Sequence, blocks: int) -> None:
-        """The first ``blocks`` of the sequence's table are (being) filled."""
+        """Note that the first ``blocks`` of the sequence's table are filled, now or before."""
         keys, size = seq.block_keys, seq.key_blocks
         named = self._named_blocks(seq)
         place = seq.keyed_blocks
@@ -125,7 +125,7 @@ class BlockRuns:
         return held, numbers
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks; return those with numbers."""
+        """Forget so many idle blocks; return the numbers of the blocks that have one."""
         numbers: list[int] = []
         left = blocks
         while left:
@@ -237,7 +237,7 @@ class BlockRuns:
             self._offer(rest, run.rank)
 
     def _offer(self, run: _Run, rank: tuple[float, int]) -> None:
-        """A run without holders may be evicted; of parts of one run, the last goes first."""
+        """Let a run without holders be evicted; of parts of one run, the last goes first."""
         run.rank = rank
         self._tickets = run.ticket = self._tickets + 1
         heappush(self._idle, (rank, -run.start, run.ticket, run))

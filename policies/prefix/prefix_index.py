@@ -11,8 +11,8 @@ from policies.sequence import Sequence
 class PrefixIndex(Protocol):
     """Knows which blocks hold which prefix, which sequences hold them, and which go first.
 
-    The leading ``keyed_blocks`` of a sequence's block table are those that the index has seen. A
-    sequence holds runs of them through the index. Blocks that no sequence holds are *idle*: they
+    The index has seen the leading ``keyed_blocks`` of a sequence's block table. A sequence holds
+    runs of them through the index. Blocks that no sequence holds are *idle*: they
     can be found until their room is needed. The index counts blocks. They get numbers when a table
     needs them.
     """
@@ -33,13 +33,13 @@ class PrefixIndex(Protocol):
         """Let ``child`` hold what ``seq`` holds through the index."""
 
     def insert(self, seq: Sequence, blocks: int) -> None:
-        """The first ``blocks`` of the sequence are (being) filled with its prompt."""
+        """Note that the prompt fills the first ``blocks`` of the sequence, now or before."""
 
     def release(self, seq: Sequence) -> tuple[int, list[int]]:
         """Let go; return how many blocks the sequence held, and the numbers of its others."""
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks; return those with numbers."""
+        """Forget so many idle blocks; return the numbers of the blocks that have one."""
 
     def runs(self, seq: Sequence) -> Iterator[HeldRun]:
         """Yield the runs that the sequence holds, the last first."""

@@ -24,7 +24,7 @@ class HeldRun(Protocol):
 class PrefixRun:
     """A run of blocks: places ``start`` to ``end`` - 1 of every prompt through it.
 
-    ``keys`` are those of a prompt through it, ``key_blocks`` blocks each, from the prompt's
+    ``keys`` belong to a prompt through it, ``key_blocks`` blocks each, from the prompt's
     beginning: as keys are chained, all such prompts have them alike up to ``end``. An unnamed run
     (``keys`` empty) belongs to one prompt. ``rank`` is its place in the order of eviction, None
     while it has holders.

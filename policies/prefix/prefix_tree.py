@@ -66,7 +66,7 @@ class PrefixTree(RunIndex):
         return held, seq.blocks[held:]
 
     def evict(self, blocks: int) -> list[int]:
-        """Forget so many idle blocks, leaves from their ends; return those with numbers."""
+        """Forget so many idle blocks, leaves from their ends; return the numbers that they have."""
         numbers: list[int] = []
         left = blocks
         self._matched = None

@@ -26,7 +26,7 @@ class PrefixWatch:
             self._watching.setdefault(cause, set()).add(seq)
 
     def end(self, seq: Sequence) -> None:
-        """Watch a prompt no more."""
+        """Stop watching a prompt."""
         self._changed.discard(seq)
         for cause in self._causes.pop(seq):
             watching = self._watching.get(cause)
@@ -42,7 +42,7 @@ class PrefixWatch:
             self._changed |= watching
 
     def take_changed(self) -> list[Sequence]:
-        """Return the prompts to match again, and watch them no more."""
+        """Return the prompts to match again, and stop watching them."""
         changed = list(self._changed)
         for seq in changed:
             self.end(seq)

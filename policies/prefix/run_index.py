@@ -29,7 +29,7 @@ class RunIndex:
         self._idle: list[tuple[tuple[float, int], PrefixRun]] = []  # heap, stale entries included
         self._idle_runs = 0
         self._matched: tuple[Sequence, int] | None = None
-        """For what ``_path`` is known: a sequence, and how many blocks were sought at most."""
+        """The sequence and the most blocks for which ``_path`` is known."""
         self._path: tuple[list[PrefixRun], int] = ([], 0)
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class RunIndex:
         return self._line(seq)
 
     def _line(self, seq: Sequence) -> Iterator[PrefixRun]:
-        """The last run that the sequence holds, and all above it."""
+        """Yield the last run that the sequence holds, and all above it."""
         run = seq.prefix
         while run is not None and run.parent is not None:
             yield run
@@ -79,7 +79,7 @@ class RunIndex:
         return root
 
     def _match(self, seq: Sequence, limit: int) -> tuple[list[PrefixRun], int]:
-        """Runs with the prompt's first blocks, and how many blocks they share with it.
+        """Return the runs with the prompt's first blocks, and how many blocks they share with it.
 
         Admission asks several times in a row: the answer holds until the tree changes.
         """

@@ -63,5 +63,5 @@ class BoundedQueue:
 
 
 def has_run(seq: Sequence) -> bool:
-    """Return whether the request was served in part: such a one is not turned away."""
+    """Return whether the request was served in part: then it is not turned away."""
     return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0

@@ -103,7 +103,7 @@ class FairShare:
         self._tenants[seq.tenant].served += OUTPUT_WEIGHT * seq.generated_tokens
 
     def _poorest(self) -> _Tenant | None:
-        """The tenant that is next; entries above its own that no longer hold are set right."""
+        """Return the tenant that is next; correct the entries above its own that no longer hold."""
         heap = self._heap
         while heap:
             served, number, ticket, tenant = heap[0]

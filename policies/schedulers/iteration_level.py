@@ -27,7 +27,7 @@ class IterationBatching(MacroSteps):
             self._chunk_memory = memory if isinstance(memory, ChunkMemory) else None
         self._forked = False
         self._rules = config
-        """For what is rarely asked; a scheduler is to have few attributes."""
+        """The settings that are rarely read; a scheduler is to have few attributes."""
 
     @property
     def _admits_after_preemption(self) -> bool:

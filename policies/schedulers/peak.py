@@ -1,8 +1,8 @@
 """The most memory that running sequences will ever hold together (LightLLM's admission).
 
-Sequences hold one position more with every step until they end, those with the fewest tokens left
-first. So memory peaks at the end of one of them, when it and all that have as many or more left are
-still there.
+Sequences hold one position more with every step until they end. The sequence with the fewest tokens
+left ends first. So memory peaks at the end of one of them, when it and all that have as many or
+more left are still there.
 """
 
 from collections.abc import Iterable

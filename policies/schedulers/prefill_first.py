@@ -53,7 +53,7 @@ class PrefillFirst(ContinuousBatching):
         return min(turn, self._steps_of_decodes())
 
     def _prompts_may_run(self) -> bool:
-        """Return whether it is the turn of prompts, which the decodes between them come before."""
+        """Return whether it is the turn of prompts: enough steps of decodes have run since."""
         interval = self._rules.decodes_between_prefills
         if not interval or not self._decodes.size or self._prefilling:
             return True

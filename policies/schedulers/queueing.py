@@ -1,4 +1,4 @@
-"""Which order a waiting queue has; refusals, and the limit on the queue."""
+"""The order of a waiting queue, refusals, and the limit on the queue."""
 
 from collections.abc import Callable
 

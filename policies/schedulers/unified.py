@@ -39,7 +39,7 @@ class UnifiedBatching(IterationBatching):
             self._chunks = memory
 
     def schedule(self, now_s: float) -> Batch | None:
-        """Return the running sequences and those that are admitted.
+        """Return a step of the running sequences, and of the sequences that it admits.
 
         A step in which nothing runs, since its first sequences preempted themselves, takes no time:
         the next one is decided at once.
@@ -70,7 +70,7 @@ class UnifiedBatching(IterationBatching):
         return self._decodes.size > 0 or len(batch.chunks) > 0
 
     def _may_repeat(self) -> bool:
-        """Return whether the decodes have memory for another step, and note for how many."""
+        """Return whether the decodes have memory for another step; note for how many steps."""
         repeats = self._decodes.steps_to_end()
         if self._grows:
             repeats = self.memory.repeatable_steps(self._decodes, repeats)
@@ -106,7 +106,7 @@ class UnifiedBatching(IterationBatching):
     def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> None:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
 
-        A sequence that is its own victim ends the step for those behind it.
+        A sequence that is its own victim ends the step for the sequences behind it.
         """
         running, decodes = self._prefilling, self._decodes
         for seq in list(decodes):

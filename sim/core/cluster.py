@@ -69,7 +69,7 @@ def simulate_cluster(
     behind ``router`` are simulated; it must not look at loads.
 
     With ``macro``, replicas whose answers nothing waits for run ahead on their own
-    (``sim.core.on_demand``): all in an open loop, those that decode only if keys and values move.
+    (``sim.core.on_demand``): all in an open loop; only the decode replicas if keys and values move.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.

@@ -14,7 +14,7 @@ from sim.ticks import to_ticks
 from workloads.request import Request
 
 FLUSHED_ROWS = 1 << 15
-"""Requests that are in memory at least before some are handed on."""
+"""So many requests are in memory before some are handed on."""
 _UNSETTLED = STATUSES.index("cancelled")
 _ELSEWHERE = len(STATUSES)
 

@@ -32,7 +32,7 @@ class Stalled(PolicyError):
 _Plan = tuple[Batch, Totals | None, int, int, float, Load]
 """A run of equal steps as decided: batch, its totals, steps, start in ticks and seconds, load.
 
-Without chunks the totals are None: they are those of the lockstep.
+Without chunks the totals are None: the lockstep has them.
 """
 
 
@@ -86,9 +86,9 @@ class Replica:
         return self.submit_at(seq, self.env.now)
 
     def submit_alone(self, seq: Sequence, now: int, horizon: int) -> Refusal | None:
-        """``submit`` at ``now`` to a server alone; simulate what ends before ``horizon``.
+        """Submit at ``now`` to a server alone; simulate what ends before the next arrival.
 
-        That is the tick of the next arrival.
+        ``horizon`` is the tick of that arrival.
         """
         refusal = self.submit_at(seq, now)
         if self.due < horizon:
@@ -96,7 +96,7 @@ class Replica:
         return refusal
 
     def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
-        """``submit`` at ``now``, until which the replica is simulated."""
+        """Submit at ``now``, up to which the replica is simulated."""
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:

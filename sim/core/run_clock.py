@@ -26,7 +26,7 @@ _MOST_UNITS = 2.0**62
 class RunClock(Protocol):
     """Times runs of equal steps, one run after the other.
 
-    ``totals`` are those of the batch, None where it has no chunks.
+    ``totals`` are the sums of the batch, None where it has no chunks.
     """
 
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:

@@ -116,7 +116,7 @@ def as_sequence(
 class _Arrivals:
     """The requests of a trace on their way to a replica that is alone.
 
-    Those between which nothing else can happen are one event.
+    Requests between which nothing else can happen are one event.
     """
 
     env: Environment

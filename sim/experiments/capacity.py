@@ -2,8 +2,8 @@
 
 The interval has two causes: other traffic of the same kind (``Resampling``), and the uncertainty of
 the step times (``sim.experiments.predict``). Each replication draws both, and has a capacity of its
-own. Their spread is about the capacity of the trace itself, in the logarithm of the rate: where
-most of them lie below, so may the truth. Few replications measure the spread roughly, so the
+own. Their spread is taken around the capacity of the trace itself, in the logarithm of the rate:
+where most of them lie below, so may the truth. Few replications measure the spread roughly, so the
 interval is as wide as the largest spread demands that they do not contradict at 90 %: it contains
 95 % of all capacities with a certainty of 90 % (a tolerance interval: Howe, "Two-sided tolerance
 limits for normal populations", 1969).
@@ -39,7 +39,7 @@ REPLICATIONS = 20
 CONFIDENCE = 0.95
 """Of the interval: the share of capacities that it contains."""
 CERTAINTY = 0.90
-"""That it does."""
+"""Of the interval: the chance that it really contains this share."""
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
 _NEAR = log(1.6)
@@ -186,7 +186,7 @@ class _Search:
         self._run: Run | None = None
 
     def holds(self, rate_per_s: float) -> bool:
-        """Return whether the target holds at a rate; those that miss get ever lower."""
+        """Return whether the target holds at a rate; the rates that miss it get ever lower."""
         run = run_once(at_rate(self._trace, rate_per_s), self._scenario, seed=self._seed)
         shares, summary = self._target.shares(run), run.summary(self._target.slo)
         excess = self._target.excess(run)

@@ -125,7 +125,7 @@ def map_on_ray(
     address: str | None = None,
     called: Called = numbered,
 ) -> Iterator[tuple[int, Result]]:
-    """``map_on_processes`` on a Ray cluster (``ray_cluster``), whose nodes may die as well.
+    """Map as ``map_on_processes`` does, on a Ray cluster (``ray_cluster``); nodes may die as well.
 
     Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
     """

@@ -121,7 +121,7 @@ def _require_greeting(host: str, port: int) -> None:
 
 
 def _greeted(host: str, port: int) -> bytes:
-    """Return the begin of the first frame, in which a server of HTTP/2 answers a greeting."""
+    """Return the beginning of the frame with which a server of HTTP/2 answers a greeting."""
     if os.environ.get("RAY_USE_TLS") == "1":  # Nothing answers a greeting that is not encrypted.
         socket.create_connection((host, port), CONNECT_S).close()
         return bytes((0, 0, 0, _SETTINGS))

@@ -5,9 +5,9 @@ for prompts that fill the steps is for the token budget, if a step that is full 
 twice as long as one without prompts: a larger budget would compute more prompts in hardly more
 time. Else it is for the computing of prompts.
 
-Where waiting does not matter, and for the time per output token, it is the time of steps: of those
-with prompts or of those without, whichever took more. A time per output token that is missed by
-requests most of which lost their KV memory is missed for lack of memory.
+Where waiting does not matter, and for the time per output token, it is the time of steps: of steps
+with prompts or of steps without, whichever took more. Where most of the requests that miss the time
+per output token had lost their KV memory, it is the memory.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def _waits_matter(run: Run, pressed: Bottleneck) -> bool:
 
 
 def _slow_steps(steps: pd.DataFrame) -> Resource:
-    """Return of which steps the time is: those with prompts or those without."""
+    """Return which steps take most of the time: steps with prompts or steps without."""
     lasted_s = steps["end_s"] - steps["start_s"]
     with_prompts_s = lasted_s[steps["prefill_chunks"] > 0].sum()
     return "prefill" if with_prompts_s > lasted_s.sum() / 2 else "decode"

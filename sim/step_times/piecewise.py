@@ -67,7 +67,7 @@ class Line(NamedTuple):
 class RunPieces(ABC):
     """A step-time model whose runs of steps have a closed form piece by piece.
 
-    Its units are ``unit_bits`` longer than a tick: by default those of 2^-48 s.
+    Its units are ``unit_bits`` longer than a tick: 2^-48 s by default.
     """
 
     unit_bits: ClassVar[int] = UNIT_BITS

@@ -21,7 +21,7 @@ KEYS = {
 
 @dataclass
 class _Head:
-    """The next rows of a part, and those that are behind them."""
+    """The next rows of a part, and the pieces behind them."""
 
     behind: Iterator[pa.Table]
     rows: pa.Table | None = None
@@ -53,7 +53,9 @@ def chained(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
 
 
 def merged(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
-    """Yield the rows of a table of parts side by side, each of them in order, in that of ``KEYS``.
+    """Yield the rows of a table of parts side by side in the order of ``KEYS``.
+
+    The rows of each part are in this order.
 
     No more than a few pieces of each part are in memory.
     """

@@ -55,7 +55,7 @@ def run_partitioned(
 def _right_parts(
     run: DividedRun, parts: Sequence[Part], simulated: Simulated, on_arrival: Advance
 ) -> list[Part]:
-    """Simulate the parts; those between which the server was not empty once more, as one.
+    """Simulate the parts; simulate parts without an empty moment between them again, as one.
 
     Return the parts whose rows are right, in order.
     """

@@ -18,7 +18,7 @@ from sim.records.metrics import LATENCIES, PERCENTILES, SLO, STATUSES
 from workloads.errors import ServetwinError
 
 CENTROIDS = 8_000
-"""Of a sketch, about: 0.15 MB, and errors of quantiles below 0.1 % of their value."""
+"""Of a sketch: it takes about 0.15 MB, and quantiles err by less than 0.1 % of their value."""
 UNSETTLED = "not looked for: a stream keeps no series of the queue"
 _SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
 Floats = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from workloads.statistics.block_length import block_length
 from workloads.trace import Trace
 
 Conversation = list[Request]
-"""A request and those that extend it, in the order of the trace."""
+"""A request and the later ones of its conversation, in the order of the trace."""
 
 
 class Resampling:

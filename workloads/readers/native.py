@@ -143,7 +143,7 @@ def _check_together(fields: dict[str, Any]) -> None:
 
 
 def _check_answer(fields: dict[str, Any], answered: int) -> None:
-    """Demand that ids of the answer follow those of all full blocks of the prompt."""
+    """Demand that ids of the answer follow ids of all full blocks of the prompt."""
     size, prompt = fields.get("block_tokens"), fields["prompt_tokens"]
     if size is None:
         raise RowError("block_tokens", "missing beside answer_block_ids", None)

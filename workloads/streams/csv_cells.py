@@ -33,7 +33,7 @@ _FORMS = {
 def plain_cells(block: LineBlock, names: Sequence[str], kinds: Mapping[str, Kind]) -> Cells | None:
     """Return the columns of ``kinds`` where all their cells are plain, else None.
 
-    ``names`` are those of the header, in order.
+    ``names`` are the columns of the header, in order.
     """
     table = _table(block, names, tuple(kinds))
     if table is None or table.num_rows != block.lines:
@@ -61,12 +61,11 @@ def _table(block: LineBlock, names: Sequence[str], wanted: Sequence[str]) -> Any
 
 
 def _column(cells: Any, kind: Kind) -> Any:
-    form = kind
     if kind == "stamp" and len(cells) and cells[0].as_py()[-6:-5] in ("+", "-"):
         return _stamps_ns(cells, "zoned", pa.timestamp("ns", "UTC"))
     if kind == "stamp":
         return _stamps_ns(cells, "stamp", pa.timestamp("ns"))
-    if not _all_match(cells, form):
+    if not _all_match(cells, kind):
         return None
     if kind == "text":
         return cells.to_pylist()

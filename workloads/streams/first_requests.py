@@ -8,7 +8,7 @@ from workloads.errors import TraceError
 from workloads.trace import Trace
 
 LEAST_ROWS = 1_000
-"""Are read in any case, which say what the clock of the source is."""
+"""So many rows are read in any case: they show the clock of the source."""
 
 
 def read_first(
@@ -17,8 +17,8 @@ def read_first(
     """Return a trace of at least the first ``limit`` requests of a file (None: all).
 
     It is read to the end where later rows may matter: rows so far are out of order, follow each
-    other, have ties to be spread, or are bad, so that the whole of it is to blame. ``options`` are
-    those of ``workloads.reading.read_trace``, which says what is raised.
+    other, have ties to be spread, or are bad, so that all bad rows are listed. ``options`` go to
+    ``workloads.reading.read_trace``, which says what is raised.
     """
     rows = max(limit, LEAST_ROWS) if limit and not spread_ties else None
     while rows is not None:

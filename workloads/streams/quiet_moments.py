@@ -49,7 +49,7 @@ class QuietMoments:
     def cuts(self, parts: int) -> list[int]:
         """Return at most ``parts`` - 1 numbers of requests that come after a long gap, ascending.
 
-        Each is after the longest gap of those whose nearest even cut is the same.
+        Each comes after the longest of the gaps that share the nearest even cut.
         """
         best = [(0.0, 0)] * (parts + 1)
         for gap_s, number in self._found:

@@ -1,7 +1,7 @@
 """A trace file that is read in blocks: columns where rows are plain, else row by row.
 
-The requests, the notes and the errors are those of ``workloads.reading.read_trace``, for the
-formats whose rows say all about themselves. No more than a block is in memory.
+The requests, the notes and the errors are the same as from ``workloads.reading.read_trace``, for
+the formats whose rows say all about themselves. No more than a block is in memory.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ class OpenTrace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the rows so far have to say; without those that were skipped."""
+        """What the rows so far have to say; skipped rows are left out."""
         return self.format.notes(self._differing_totals)
 
     @property

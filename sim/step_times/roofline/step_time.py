@@ -237,8 +237,8 @@ class ContextStepTime(RunPieces):
     """Every context counts: windows, budgets, or a device that few heads do not fill.
 
     The time of a group of layers is linear in the tokens that the decodes see there, as long as
-    their contexts are split into as many pieces. In whole units that are finer than those of an
-    affine model: a layer takes few of them for a token.
+    their contexts are split into as many pieces. Its whole units are finer than the units of
+    an affine model, since a layer takes few of these for a token.
     """
 
     wants_contexts = True
