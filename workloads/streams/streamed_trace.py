@@ -118,7 +118,8 @@ def survey(file: TraceFile, chosen: Chosen) -> Survey:
         kept, arrivals_s, over = chosen.of(block, found.origin)
         if chosen.limit is not None:
             left = chosen.limit - found.requests
-            kept, arrivals_s, over = kept.between(0, left), arrivals_s[:left], len(kept) >= left
+            over = over or len(kept) >= left
+            kept, arrivals_s = kept.between(0, left), arrivals_s[:left]
         found.add(kept, arrivals_s)
         if over:
             break

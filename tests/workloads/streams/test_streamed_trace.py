@@ -79,6 +79,20 @@ def test_a_stream_takes_what_the_options_take_of_the_whole(
         assert tuple(ahead) == whole.requests
 
 
+@pytest.mark.parametrize(
+    "chosen", [Chosen(limit=3), Chosen(end_s=3.0), Chosen(end_s=3.0, limit=99)], ids=str
+)
+def test_rows_after_the_last_chosen_request_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Chosen
+) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text(azure_text(list(range(60)), [5] * 60) + "\nno row at all\n")
+    monkeypatch.setattr(blocks_of_lines, "BLOCK_BYTES", 100)
+    assert len(StreamedTrace.open(TraceFile(path), chosen)) == 3
+    with pytest.raises(TraceError, match=":62: field"):
+        StreamedTrace.open(TraceFile(path))
+
+
 def test_a_limit_stops_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks_of_lines, "BLOCK_BYTES", 200)
     path = tmp_path / "some.csv"
