@@ -36,9 +36,9 @@ def run_partitioned(
     Return the seconds that took. Raises ``PolicyError`` where the run cannot be divided.
     """
     started_s = time.perf_counter()
-    require_partitionable(run.scenario)
-    shutil.rmtree(run.spool, ignore_errors=True)  # of a run that was killed
     try:
+        require_partitionable(run.scenario)
+        shutil.rmtree(run.spool, ignore_errors=True)  # of a run that was killed
         cuts = run.trace.found.quiet.cuts(parts)
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)
         done = _right_parts(run, planned, simulated, on_arrival)

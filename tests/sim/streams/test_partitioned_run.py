@@ -29,6 +29,7 @@ from tests.support.streamed_runs import (
     traces,
     written,
 )
+from workloads.errors import PolicyError
 from workloads.request import Request
 
 
@@ -137,6 +138,13 @@ def test_a_request_that_is_still_on_its_way_delays_the_next(tmp_path: Path) -> N
         trace = written(requests, tmp_path)
         one = streamed(trace, scenario, tmp_path / "one")
         assert divided(trace, scenario, tmp_path / "parts", 4) == one
+
+
+def test_a_run_that_cannot_be_divided_leaves_no_spool(tmp_path: Path) -> None:
+    trace = written(spread(1.0, 9), tmp_path)
+    with pytest.raises(PolicyError, match="has noise"):
+        divided(trace, Scenario(NOISY.policy_config(), NOISY), tmp_path / "parts", 2)
+    assert not (tmp_path / "parts" / "spool").exists()
 
 
 @pytest.mark.slow
