@@ -143,8 +143,15 @@ def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
 
 def _warn_of_ties(requests: list[Request], notes: list[str], *, timed: bool) -> None:
     ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
-    if timed and requests and ties > MANY_TIES * (len(requests) - 1):
-        notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")
+    if timed:
+        notes += tie_notes(ties, len(requests))
+
+
+def tie_notes(ties: int, requests: int) -> list[str]:
+    """Return a note where many requests have the stamp of the one before."""
+    if ties <= MANY_TIES * max(0, requests - 1):
+        return []
+    return [f"{ties / (requests - 1):.1%} of rows share the stamp of the row before"]
 
 
 def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:

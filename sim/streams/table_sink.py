@@ -21,7 +21,6 @@ class TableSink:
 
     def __init__(self, take: Callable[[str, pa.Table], None]) -> None:
         self._take = take
-        self.steps = 0
         self.latest_end_s = float("-inf")
         """When the last of the steps so far ended."""
 
@@ -32,7 +31,6 @@ class TableSink:
 
     def add_steps(self, columns: Columns) -> None:
         """Take rows of steps."""
-        self.steps += int(columns["steps"].sum())
         self.latest_end_s = max(self.latest_end_s, float(columns["end_s"].max()))
         self._take("steps", pa.table(columns, schema=SCHEMAS["steps"]))
 

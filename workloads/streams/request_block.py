@@ -32,7 +32,7 @@ class LineNames(Sequence[str]):
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{self.source}:{number}" for number in self.numbers)
+        return map(self._name, self.numbers)
 
     def __getitem__(self, place: Any) -> Any:
         found = self.numbers[place]

@@ -9,12 +9,13 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import check_positive
-from workloads.reading import MANY_TIES
+from workloads.reading import tie_notes
 from workloads.request import Request
 from workloads.rows import counted
 from workloads.streams.quiet_moments import QuietMoments
 from workloads.streams.request_block import Floats, RequestBlock, Stamp
 from workloads.streams.trace_file import OpenTrace, TraceFile
+from workloads.transform import limit_note, window_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,7 @@ class Chosen:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= (self.start_s or 0.0) < self._end_s:
-            start_s, end_s = self.start_s or 0.0, self._end_s
-            raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
-        if self.limit is not None and self.limit < 1:
-            raise TraceError(f"a limit must be at least 1 request, not {self.limit}")
+        self._notes()  # raises ``TraceError`` where nothing can be chosen
 
     @property
     def _end_s(self) -> float:
@@ -50,10 +47,15 @@ class Chosen:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was left out."""
-        window = f"window of {self.start_s or 0.0:g} to {self._end_s:g} s"
-        has_window = self.start_s is not None or self.end_s is not None
-        limit = f"first {counted(self.limit, 'request')}" if self.limit else ""
-        return tuple(note for note in (window if has_window else "", limit) if note)
+        return self._notes()
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if self.start_s is not None or self.end_s is not None:
+            notes.append(window_note(self.start_s or 0.0, self._end_s))
+        if self.limit is not None:
+            notes.append(limit_note(self.limit))
+        return tuple(notes)
 
 
 ALL = Chosen()
@@ -101,9 +103,7 @@ class Survey:
         notes = list(reading.notes)
         if self.failed:
             notes.append(f"{counted(self.failed, 'failed row')} left out")
-        if self.ties > MANY_TIES * max(0, self.requests - 1):
-            share = self.ties / (self.requests - 1)
-            notes.append(f"{share:.1%} of rows share the stamp of the row before")
+        notes += tie_notes(self.ties, self.requests)
         return replace(self, notes=(*notes, *reading.bad_notes, *chosen.notes))
 
 
