@@ -114,3 +114,11 @@ def test_no_compiled_name_is_a_keyword_of_c() -> None:
         for node in ast.walk(ast.parse((ROOT / module).read_text())):
             if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
                 assert node.attr.strip("_") not in keywords, (module, node.lineno, node.attr)
+
+
+def test_frozen_dataclasses_stay_pythons_own_so_that_they_can_be_pickled() -> None:
+    for module in compile_core.modules():
+        for node in ast.walk(ast.parse((ROOT / module).read_text())):
+            decorators = [ast.unparse(d) for d in getattr(node, "decorator_list", [])]
+            if any("frozen=True" in decorator for decorator in decorators):
+                assert "mypyc_attr(native_class=False)" in decorators, (module, decorators)

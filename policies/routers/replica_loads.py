@@ -7,11 +7,13 @@ from math import inf, isfinite, nextafter
 from operator import itemgetter
 
 from policies.config import require
+from workloads.native_class import mypyc_attr
 
 _Change = tuple[float, int, int, int]
 """(time in seconds, place, requests, tokens)."""
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Which router stands before the replicas, and its settings.

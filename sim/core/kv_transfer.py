@@ -17,9 +17,11 @@ from sim.core.replica import Listener
 from sim.core.tick_queue import TickQueue
 from sim.ticks import SECONDS_PER_TICK, to_ticks
 from workloads.errors import PolicyError
+from workloads.native_class import mypyc_attr
 from workloads.request import Request
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class KVLink:
     """The link of each prefill replica: ``latency_s``, and ``token_s`` for every KV token.

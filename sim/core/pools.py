@@ -19,6 +19,7 @@ from sim.step_times.acceptance import Acceptance
 from sim.step_times.step_time import NoiseSample, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
+from workloads.native_class import mypyc_attr
 from workloads.plugins import plugin_name
 from workloads.request import Request
 
@@ -27,6 +28,7 @@ Enter = Callable[[Sequence, int], None]
 """Prepares a sequence for the replica of that index and records its arrival there."""
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """Equal replicas on equal hardware.
@@ -54,6 +56,7 @@ class Pool:
             )
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class Share:
     """The numbers of the replicas that are simulated here.

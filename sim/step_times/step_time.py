@@ -228,6 +228,7 @@ def to_units(seconds: float) -> int:
     return round(seconds / UNIT_S)
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class ApiLatency:
     """The latency that the HTTP process adds to a request, in seconds.
@@ -251,6 +252,7 @@ class ApiLatency:
         return self.chunk_s + self.chunk_per_sequence_s * sequences
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseSample:
     """A sample of factors on step durations; ``correlation`` is that of neighbouring steps.
