@@ -130,7 +130,7 @@ class RoutedReplicas:
 
     def _refused(self, replica: Replica, seq: Sequence, refusal: Refusal, now_s: float) -> None:
         self.recorder.refused(seq, refusal)
-        replica.told_s = now_s
+        replica.event_s = now_s
         for listener in replica.listeners:
             listener(seq, refusal)
 
@@ -141,7 +141,7 @@ class RoutedReplicas:
         )
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        ended_s = self.replicas[place].told_s
+        ended_s = self.replicas[place].event_s
         self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, ended_s)
 
 

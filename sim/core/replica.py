@@ -61,7 +61,7 @@ class Replica:
 
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
-        self.told_s = 0.0
+        self.event_s = 0.0
         """The time of what the listeners learn."""
         self._clock = run_clock(self.step_time, self.noise)
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
@@ -221,13 +221,13 @@ class Replica:
             self._set_alarm(self.due)
 
     def _tell_finished(self, finished: list[Sequence], now_s: float) -> None:
-        self.told_s = now_s
+        self.event_s = now_s
         for listener in self.listeners:
             for seq in finished:
                 listener(seq, None)
 
     def _tell_dropped(self, dropped: list[tuple[Sequence, Refusal]], now_s: float) -> None:
-        self.told_s = now_s
+        self.event_s = now_s
         for seq, refusal in dropped:
             self.recorder.refused(seq, refusal)
             for listener in self.listeners:

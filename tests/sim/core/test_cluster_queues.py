@@ -1,0 +1,67 @@
+"""Clusters of simple servers wait as queueing theory says."""
+
+import numpy as np
+import pytest
+
+from policies.config import PolicyConfig
+from policies.routers.replica_loads import RouterConfig
+from sim.core.cluster import simulate_cluster
+from sim.core.pools import Pool
+from sim.step_times.step_time import LinearStepTime
+from sim.theory import md1_wait_s, tandem_sojourn_s
+from tests.support.checked import request
+from tests.support.effort import REDUCTION, WIDENING
+
+ONE_SECOND = LinearStepTime.of({"constant": 1.0})
+T_99_9 = 3.85
+"""Two-sided 99.9 % quantile of Student's t with 20 degrees of freedom."""
+REPLICATIONS = 21
+ONE_SLOT = PolicyConfig(
+    max_seqs=1, kv_tokens=1_000_000, max_model_len=1_000_000, token_budget=1_000_000
+)
+WARM_UP = 500 // REDUCTION
+
+
+def check_inside(means: list[float], exact: float, power: float) -> None:
+    half_width = T_99_9 * np.std(means, ddof=1) / np.sqrt(len(means))
+    assert half_width < WIDENING * power * exact, "the test has no power"
+    assert abs(np.mean(means) - exact) < half_width
+
+
+@pytest.mark.slow
+def test_prefill_and_decode_pools_are_a_tandem_queue() -> None:
+    """Q14: rate 0.5, services exponential with rates 1 and 0.8, a link that takes no time."""
+    by_row = LinearStepTime.of({"rows_from_0": 1e-4})
+    pools = [Pool(ONE_SLOT, by_row, role=role) for role in ("prefill", "decode")]
+    count = 4000 // REDUCTION
+    means = []
+    for seed in range(REPLICATIONS):
+        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
+        arrivals_s = np.cumsum(streams[0].exponential(2.0, count)).tolist()
+        prompts = streams[1].geometric(1e-4, count).tolist()
+        outputs = streams[2].geometric(1e-4 / 1.25, count).tolist()
+        requests = [
+            request(str(i), *drawn)
+            for i, drawn in enumerate(
+                zip(arrivals_s, prompts, [n + 1 for n in outputs], strict=True)
+            )
+        ]
+        frame = simulate_cluster(requests, pools).requests
+        means.append(float(frame["e2e_s"][WARM_UP:].mean()))
+    exact = tandem_sojourn_s(0.5, [1.0, 1.25])
+    assert exact == pytest.approx(5.33333, abs=1e-5)
+    check_inside(means, exact, power=0.06)
+
+
+@pytest.mark.slow
+def test_random_routing_makes_independent_queues() -> None:
+    """Splitting Poisson arrivals at random leaves each of 4 replicas an M/D/1 queue at 50 %."""
+    pools = [Pool(ONE_SLOT, ONE_SECOND, 4)]
+    means = []
+    for seed in range(REPLICATIONS):
+        rng = np.random.default_rng(seed)
+        arrivals_s = np.cumsum(rng.exponential(1 / 2.0, 6000 // REDUCTION)).tolist()
+        requests = [request(str(i), at_s, output=1) for i, at_s in enumerate(arrivals_s)]
+        frame = simulate_cluster(requests, pools, RouterConfig("random"), seed=seed).requests
+        means.append(float(frame["queue_s"][WARM_UP:].mean()))
+    check_inside(means, md1_wait_s(0.5, 1.0), power=0.06)
