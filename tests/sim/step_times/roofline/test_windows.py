@@ -161,7 +161,7 @@ def test_these_models_want_every_context() -> None:
     assert {type(model) for model in WHOLE_RUNS.values()} == {ContextStepTime, UncachedStepTime}
 
 
-@pytest.mark.parametrize("name", WHOLE_RUNS.keys() - {"uncached"})
+@pytest.mark.parametrize("name", sorted(WHOLE_RUNS.keys() - {"uncached"}))
 def test_pieces_of_a_run_are_its_single_steps(name: str) -> None:
     model = WHOLE_RUNS[name]
     assert isinstance(model, ContextStepTime)
