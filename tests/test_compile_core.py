@@ -34,7 +34,7 @@ SMALL = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=3,
 
 @pytest.fixture(scope="module")
 def builds() -> Iterator[tuple[Build, Build]]:
-    """Both builds, the pure one first."""
+    """Yield both builds, the pure one first."""
     require_compiled()
     with Build(PURE) as pure, Build(COMPILED) as compiled:
         assert (pure.is_compiled, compiled.is_compiled) == (False, True)
@@ -44,7 +44,7 @@ def builds() -> Iterator[tuple[Build, Build]]:
 def assert_equal(
     builds: tuple[Build, Build], simulate: Callable[[Build, bool], Outcome]
 ) -> Outcome:
-    """Both builds find the same, and each what the other finds step by step."""
+    """Assert that both builds find the same, in runs of steps and step by step."""
     pure, compiled = builds
     macro, single = simulate(pure, True), simulate(pure, False)
     assert simulate(compiled, True) == macro

@@ -54,7 +54,7 @@ def one_server() -> float:
 
 
 def cluster(router: str, replicas: int) -> Case:
-    """Requests in sessions of five, to replicas that are loaded as the one server is."""
+    """Return requests in sessions of five, for replicas that are loaded as the one server is."""
     case = poisson(REQUESTS, RATE_PER_S * replicas)
     requests = [replace(r, session_id=f"s{i % SESSIONS}") for i, r in enumerate(case.trace)]
     scenario = replace(case.scenario, cluster=ClusterConfig(replicas, router))

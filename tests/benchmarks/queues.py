@@ -6,7 +6,7 @@ costs of the cheapest. Wanted: at most 1.5.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import typer
 
@@ -33,7 +33,7 @@ class Growth(NamedTuple):
 
 
 def waiting(requests: int, **policies: Any) -> Case:
-    """All requests at once, more than the memory holds, so that decodes are preempted.
+    """Return requests that come at once, more than the memory holds, so decodes are preempted.
 
     Every fourth prompt has two answers: one that is preempted belongs into the middle of the queue.
     """
@@ -45,21 +45,21 @@ def waiting(requests: int, **policies: Any) -> Case:
 
 
 def of_tenants(tenants: int) -> Case:
-    """All requests at once, of so many tenants in turn."""
+    """Return requests that come at once, of so many tenants in turn."""
     case = waiting(max(REQUESTS, 2 * tenants), queue_order="fair")
     requests = [replace(r, tenant=f"t{i % tenants}") for i, r in enumerate(case.trace)]
     return replace(case, trace=Trace(tuple(requests), "tenants"))
 
 
 def beyond_the_limit(limit: int, **policies: Any) -> Case:
-    """A queue that is full at once; then more requests come than are served."""
+    """Return requests that fill the queue at once; then more come than are served."""
     at_once = [Request(f"w{i}", 0.0, 50, 1 + i % 3) for i in range(limit)]
     later = [Request(f"r{i}", 1e-3 * i, 50, 1 + i % 3) for i in range(limit)]
     return _case([*at_once, *later], queue_limit=limit, max_seqs=32, **policies)
 
 
 def cached(requests: int) -> Case:
-    """All requests at once; prompts of 50 families begin alike."""
+    """Return requests that come at once; prompts of 50 families begin alike."""
     asked = [
         Request(f"r{i}", 0.0, 640, 2 + i % 5, (i % 50, 50 + i % 500, *_own(i, 3)), KEY_TOKENS)
         for i in range(requests)
@@ -69,7 +69,7 @@ def cached(requests: int) -> Case:
 
 
 def of_prompts(tokens: int, index: PrefixIndex, requests: int = 1_000) -> Case:
-    """Prompts of which half is shared, each computed in one step; the memory holds 40 of them."""
+    """Return half-shared prompts, each computed in one step; the memory holds 40 of them."""
     keys = tokens // KEY_TOKENS
     asked = [
         Request(
@@ -87,12 +87,12 @@ def of_prompts(tokens: int, index: PrefixIndex, requests: int = 1_000) -> Case:
 
 
 def mooncake(index: PrefixIndex) -> Case:
-    """The Mooncake conversation trace as it came, with a prefix cache."""
+    """Return the Mooncake conversation trace as it came, with a prefix cache."""
     return Case.of(read_trace(MOONCAKE), prefix_cache=True, prefix_index=index)
 
 
 def _own(number: int, keys: int) -> range:
-    """Chained keys that belong to one number."""
+    """Return chained keys that belong to one number."""
     return range(1_000_000 * number, 1_000_000 * number + keys)
 
 
@@ -125,7 +125,7 @@ def events(case: Case, pairs: int = PAIRS) -> float:
 
 
 def line(name: str, found: dict[int, float]) -> str:
-    """One row: events a request by size, and the growth."""
+    """Return one row: events a request by size, and the growth."""
     figures = "".join(f"{size:>10,}{found[size]:>8.1f}" for size in sorted(found))
     growth = max(found.values()) / min(found.values())
     return f"{name:<28}{figures}{growth:>10.2f}"
@@ -135,12 +135,12 @@ HEADER = f"{'':<28}" + f"{'size':>10}{'events':>8}" * 3 + f"{'growth':>10}"
 
 
 def main(pairs: int = PAIRS) -> None:
-    """Print all rows, and the Mooncake trace with both indexes."""
+    """Print all rows, and the Mooncake trace with every index."""
     typer.echo(HEADER)
     for name, (make, sizes) in ROWS.items():
         typer.echo(line(name, {size: events(make(size), pairs) for size in sizes}))
     if MOONCAKE.is_file():
-        for index in ("radix", "hash"):
+        for index in get_args(PrefixIndex):
             typer.echo(f"Mooncake, {index}: {events(mooncake(index), pairs):.1f} events a request")
 
 

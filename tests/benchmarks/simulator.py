@@ -97,7 +97,7 @@ def roofline(
     drafting: Drafting | None = None,
     acceptance: Acceptance | None = None,
 ) -> Case:
-    """``poisson`` on a device by its data sheet, under the policies of the profile.
+    """Return ``poisson`` on a device by its data sheet, under the policies of the profile.
 
     By default it is the model and the device of the profile.
     """
@@ -114,7 +114,7 @@ def roofline(
 
 
 def speculative(rate_per_s: float) -> Case:
-    """Four tokens from a small model of the same device, 80 % of them accepted."""
+    """Return drafts of four tokens from a small model of the same device, 80 % of them accepted."""
     drafting = Drafting(find_model("llama-68m"), step_rows=(1, 1, 1, 1))
     return roofline(rate_per_s, drafting=drafting, acceptance=Chain(0.8, 4))
 
@@ -201,7 +201,7 @@ def whole_process(requests: int) -> dict[str, float]:
 
 
 def start_to_result(requests: int = 1_000) -> dict[str, float]:
-    """``servetwin replay`` in its own process, with the intervals of a profile that has noise.
+    """Run ``servetwin replay`` in its own process, with the intervals of a profile with noise.
 
     Seconds to its result on the clock and of the processor, imports included.
     """

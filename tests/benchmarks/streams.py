@@ -53,7 +53,7 @@ def write_rows(path: Path, requests: int) -> None:
 
 
 def reading_s(path: Path) -> tuple[float, float]:
-    """Seconds of processor time of the first reading, and of making all requests."""
+    """Return the processor seconds of the first reading, and of making all requests."""
     started_s = time.process_time()
     trace = StreamedTrace.open(TraceFile(path))
     surveyed_s = time.process_time()
@@ -85,7 +85,7 @@ HEADER = f"{'requests':>12}{'us each':>10}{'events':>10}{'seconds':>10}{'peak MB
 
 
 def line(figures: dict[str, float]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     requests, seconds = figures["requests"], figures["seconds"]
     return (
         f"{requests:>12,}{1e6 * seconds / requests:>10.1f}{figures['events_per_request']:>10.1f}"

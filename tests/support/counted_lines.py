@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lines_run(work: Callable[[], object]) -> int:
-    """Return how many lines run during a call, those of all that it calls included."""
+    """Return how many lines run during a call, in all that it calls too."""
     count = 0
 
     def on_event(frame: FrameType, event: str, argument: Any) -> Any:

@@ -1,7 +1,7 @@
 """A server that decides request by request in plain lists, as other simulators do.
 
-It shares nothing with the policies: no lockstep, no runs of steps, no memory object. Its rules are
-those of vLLM before version 1 and of the simulator Vidur (Agrawal et al., MLSys 2024).
+It shares nothing with the policies: no lockstep, no runs of steps, no memory object. It follows the
+rules of vLLM before version 1 and of the simulator Vidur (Agrawal et al., MLSys 2024).
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ class PlainServer:
         return step or self._decodes()
 
     def end(self, step: list[tuple[Running, int]]) -> list[Running]:
-        """Advance the requests of a step; return those that came to a token."""
+        """Advance the requests of a step; return the ones that came to a token."""
         sampled = []
         for one, rows in step:
             one.computed_tokens += rows

@@ -46,7 +46,7 @@ def configs(draw: st.DrawFn) -> PolicyConfig:
 
 @st.composite
 def traces(draw: st.DrawFn) -> list[Request]:
-    """One workload after the other, so that the server is empty now and then."""
+    """Draw one workload after the other, so that the server is empty now and then."""
     requests: list[Request] = []
     now_s = 0.0
     for part in range(draw(st.integers(1, 4))):

@@ -20,7 +20,7 @@ Name = tuple[int, int]
 
 
 class FlatBlocks:
-    """Every block on its own: who holds it, what names it, and how long it has been idle."""
+    """Every block on its own: which sequences hold it, its key, and how long it has been idle."""
 
     def __init__(self) -> None:
         self.by_name: defaultdict[Name, list[int]] = defaultdict(list)

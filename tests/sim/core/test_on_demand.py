@@ -37,7 +37,7 @@ def run(
     macro: bool = True,
     keep_usage: bool = False,
 ) -> Run:
-    """``in_events`` adds a late loop of two requests, for which no replica may run ahead."""
+    """Simulate; ``in_events`` adds a late loop of two requests, so no replica may run ahead."""
     if in_events:
         late = request("late", FAR_S)
         requests = [*requests, late, replace(request("later"), parent_id="late", delay_s=1.0)]
@@ -49,7 +49,7 @@ def run(
 
 
 def early(of: Run) -> tuple[object, ...]:
-    """What happened before the late pair, in full."""
+    """Return what happened before the late pair, in full."""
     assert of.steps["end_s"].is_monotonic_increasing
     assert of.pauses["preempted_s"].is_monotonic_increasing
     requests, steps, pauses = (
@@ -137,8 +137,8 @@ def test_replicas_that_run_ahead_need_no_events(router: str) -> None:
     assert min(in_events["_on_alarm"], in_events["_ring"]) > 300
 
 
-def test_only_those_that_get_a_request_catch_up_where_no_loads_are_read() -> None:
-    """A request lets one replica catch up; a router that reads lets those that have decided."""
+def test_only_replicas_that_get_a_request_catch_up_where_no_loads_are_read() -> None:
+    """A request lets one replica catch up; a router that reads loads, all with decisions due."""
     pools = [Pool(ROOM, STEP_TIME, 200)]
     catches = {
         name: calls_of(partial(simulate_cluster, MANY, pools, RouterConfig(name)))

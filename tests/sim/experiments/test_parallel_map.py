@@ -108,7 +108,7 @@ def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:
         list(mapped(refuse, 1))
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_ends_with_the_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from operator import add\n"
