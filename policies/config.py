@@ -82,7 +82,7 @@ class PolicyConfig:
     prompt_blocks: PromptBlocks = "whole"
     """Blocks that a prompt takes at a time: of all of it, or of each chunk as it comes (paged)."""
     full_prompt_gate: bool = True
-    """Admit a prompt where all of it fits, else where its first chunk does (``unified``)."""
+    """Admit a prompt only where all of it fits; false: where its first chunk fits (``unified``)."""
     long_prefill_tokens: int = 0
     """Rows of a prompt in a step while other requests are there (``unified``); 0: any number."""
     watermark: float = 0.0

@@ -20,7 +20,7 @@ from workloads.transform import limit_note, window_note
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which requests of a file are taken: those in a window, and of these the first ones."""
+    """Which requests of a file are taken: the ones in a window, and of these the first."""
 
     start_s: float | None = None
     end_s: float | None = None

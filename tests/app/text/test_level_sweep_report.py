@@ -25,7 +25,7 @@ def test_the_knee_stands_beside_the_predicted_one() -> None:
     found = list(knee_sentences(swept(wanted=0.975)))
     assert found[0].startswith("knee: 5 requests/s")
     assert "90% interval" in found[0]
-    assert "95 %: 5 to 5.4" in found[1]
+    assert ", 95 %: 5 to 5.4" in found[1]
     assert found[1].endswith("of the measured one, inside its interval")
     assert len(found) == 2
     far = replace(swept(wanted=0.975), predicted=PredictedKnee(50.0))

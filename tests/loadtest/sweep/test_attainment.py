@@ -12,7 +12,6 @@ from loadtest.sweep.attainment import (
     effective_requests,
     least_requests,
 )
-from sim.records.margins import margins
 from sim.records.metrics import SLO
 
 LIMITS = SLO(ttft_s=0.5, tpot_s=0.05)
@@ -23,18 +22,6 @@ def requests_of(ttft_s: list[float], tpot_s: list[float], status: list[str]) -> 
     return pd.DataFrame(
         {"scheduled_s": stamps, "ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": 1.0, "status": status}
     )
-
-
-def test_a_margin_is_the_worst_limit_and_agrees_with_the_slo() -> None:
-    nan = float("nan")
-    frame = requests_of(
-        [0.4, 0.5, 0.6, 0.1, 0.1, 0.1],
-        [0.01, 0.05, 0.01, 0.06, nan, 0.01],
-        ["finished"] * 5 + ["failed"],
-    )
-    found = margins(frame, LIMITS)
-    assert found.tolist() == pytest.approx([0.8, 1.0, 1.2, 1.2, 0.2, np.inf])
-    assert (found <= 1).tolist() == LIMITS.met(frame).tolist()
 
 
 def test_warm_up_and_cancelled_requests_do_not_count() -> None:

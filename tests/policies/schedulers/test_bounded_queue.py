@@ -1,4 +1,4 @@
-"""A queue with a limit gives up the newest, whatever the order; whole runs are those of lists."""
+"""A queue with a limit gives up the newest, whatever the order; whole runs are as with lists."""
 
 from dataclasses import replace
 

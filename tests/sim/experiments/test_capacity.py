@@ -227,7 +227,7 @@ def test_the_command_says_capacity_limit_and_saturation() -> None:
     starts = [line.split()[0] for line in lines if line]
     assert {"capacity", "saturation", "limited"} <= set(starts)
     assert "only 2 of 240 requests may miss" in done.out
-    assert "95 %: " in done.out
+    assert ", 95 %: " in done.out
 
 
 def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:

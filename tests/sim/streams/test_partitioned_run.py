@@ -122,7 +122,7 @@ def test_a_server_that_waits_for_more_is_not_empty(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_still_on_its_way_delays_the_next(tmp_path: Path) -> None:
-    """One API process reads requests in their order, also those that are refused then."""
+    """One API process reads requests in their order, also requests that are refused then."""
     long = WITHOUT_NOISE.policy_config().max_model_len + 1
     requests = [
         Request(f"r{pair}-{n}", 0.04 * pair + 0.01 * n, (9, long)[n], 1)

@@ -1,4 +1,4 @@
-"""The chosen requests of a stream are those that the transforms of a whole trace keep."""
+"""A stream chooses the requests that the transforms of a whole trace keep."""
 
 from collections.abc import Callable
 from pathlib import Path
