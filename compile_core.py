@@ -67,10 +67,10 @@ def modules(root: Path = ROOT) -> list[str]:
 def digest(root: Path = ROOT) -> str:
     """Return a name for all that the compiled modules depend on."""
     files = [path for folder in SOURCES for path in sorted((root / folder).rglob("*.py"))]
-    digest = hashlib.sha256(sysconfig.get_config_var("EXT_SUFFIX").encode())
+    found = hashlib.sha256(sysconfig.get_config_var("EXT_SUFFIX").encode())
     for path in [root / "compile_core.py", *files]:
-        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
+        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def can_compile() -> bool:
