@@ -56,7 +56,7 @@ class AdmissionQueue:
         self._max_model_len = config.max_model_len
         self._queue_limit = config.queue_limit
         self._shed_ttft_s = config.shed_ttft_s
-        longest = Sequence("", 0.0, config.max_model_len, 1)
+        longest = Sequence("", 0.0, max(1, config.max_model_len - 1), 2)  # which decodes
         self._holds_any = memory.refusal(longest) is None
         """Whether every length that the model allows fits the memory."""
         self._last_arrival_number = 0

@@ -44,6 +44,15 @@ def test_a_request_may_be_as_long_as_the_memory() -> None:
     )
 
 
+def test_a_last_decode_without_a_free_block_is_refused_where_the_model_fits_the_memory() -> None:
+    """Eight positions fill both blocks; then a decode that needs a free block finds none."""
+    queue = admission(kv_tokens=8, max_model_len=8, decode_needs_free_block=True)
+    assert queue.add(sequence("a", 7, 1)) is None
+    assert queue.add(sequence("b", 2, 6)) == Refusal(
+        "too_long", "needs 7 KV tokens, the memory has 8 (2 blocks of 4, 1 of them kept free)"
+    )
+
+
 def test_arrivals_are_numbered_from_one() -> None:
     queue = admission()
     seqs = [sequence(name) for name in "ab"]
