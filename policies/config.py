@@ -13,6 +13,7 @@ PrefixIndex = Literal["hash", "radix", "blocks"]
 QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 Admission = Literal["prompt", "peak", "full"]
 Preemption = Literal["recompute", "swap"]
+Recompute = Literal["all", "computed"]
 Victim = Literal["newest", "lowest-priority", "least-progress"]
 PromptBlocks = Literal["whole", "chunk"]
 Rounding = Literal["up", "down"]
@@ -95,6 +96,8 @@ class PolicyConfig:
     """TTFT after which a waiting request is given up; None: never."""
     preemption: Preemption = "recompute"
     """What happens to the keys and values of a preempted sequence."""
+    recompute: Recompute = "all"
+    """What is recomputed of a prompt preempted in its middle: all, or what had been computed."""
     victim: Victim = "newest"
     """Sequence that is preempted when memory runs out."""
     admit_after_preemption: bool = False
@@ -139,6 +142,8 @@ class PolicyConfig:
             raise PolicyError(
                 "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
             )
+        if self.recompute == "computed":
+            self._require_recomputable()
         if self.host_cache_tokens and not self.prefix_cache:
             raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
 
@@ -146,6 +151,19 @@ class PolicyConfig:
         """Return how many of the memory's ``units`` the watermark keeps free."""
         kept = self.watermark * units
         return ceil(kept) if self.watermark_rounding == "up" else int(kept)
+
+    def _require_recomputable(self) -> None:
+        """Raise where a shortened prompt has another meaning: its tokens come out as an answer."""
+        if self.prefix_cache:
+            raise PolicyError(
+                "recompute: 'computed' shortens prompts whose blocks prefix_cache would share; use "
+                "recompute: all"
+            )
+        if self.batching == "unified":
+            raise PolicyError(
+                "recompute: batching 'unified' computes preempted prompts from the beginning; use "
+                "recompute: all, or batching: chunked"
+            )
 
     def _require_room(self) -> None:
         require(

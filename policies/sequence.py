@@ -145,7 +145,7 @@ class Sequence:
 
     @property
     def generated_tokens(self) -> int:
-        """Output tokens so far."""
+        """Output tokens so far; negative where ``shorten_prompt`` left more to generate."""
         group = self.lockstep
         if group is None:
             return self.base_generated_tokens
@@ -207,6 +207,14 @@ class Sequence:
         child.group = self.group
         child.base_generated_tokens = self.base_generated_tokens
         return child
+
+    def shorten_prompt(self) -> None:
+        """Leave only the computed tokens to compute; the rest is generated, one by one.
+
+        The length stays: ``generated_tokens`` is negative until the rest of the prompt is out.
+        """
+        if self.base_computed_tokens:
+            self.base_generated_tokens = self.base_computed_tokens - self.prompt_tokens
 
     def stop(self) -> None:
         """Make the token of the running step the last one, whatever ``max_tokens`` says."""

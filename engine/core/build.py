@@ -75,6 +75,11 @@ def _check_policies(policies: PolicyConfig) -> None:
             "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
             "prompt as it does a decode, use one_row_chunk: decode"
         )
+    if policies.recompute == "computed":
+        raise EngineError(
+            "recompute 'computed' is simulated only; the bundled engine computes a preempted "
+            "prompt from the beginning, use recompute: all"
+        )
     if policies.kv == "windowed":
         raise EngineError(
             "kv 'windowed' is simulated only; the bundled engine's models keep every token, "

@@ -43,6 +43,8 @@ class PagedKV:
         self._watermark_alone = self._watermark if config.watermark_alone else 0
         self._spare_block = config.decode_needs_free_block
         """Whether each decode must find a free block, even if it needs none."""
+        self._shortens_prompts = config.recompute == "computed"
+        """Whether a part of a prompt may be decoded, and so even an answer of one token decodes."""
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []
 
@@ -50,7 +52,8 @@ class PagedKV:
         """Return why ``seq`` can never be held, even alone; None where it can."""
         size, tokens = self.block_tokens, seq.prompt_tokens + seq.max_tokens - 1
         free = self._watermark_alone
-        if self._spare_block and seq.max_tokens > 1 and tokens % size != 1 % size:
+        decodes = seq.max_tokens > 1 or self._shortens_prompts
+        if self._spare_block and decodes and tokens % size != 1 % size:
             free = max(free, 1)
         if -(-tokens // size) + free <= self.total_blocks:
             return None

@@ -69,11 +69,13 @@ class WindowedKV:
         self._watermark_alone = self._watermark if config.watermark_alone else 0
         self._spare_block = config.decode_needs_free_block
         """Whether each decode must find a free block, even if it needs none."""
+        self._shortens_prompts = config.recompute == "computed"
+        """Whether a part of a prompt may be decoded, and so even an answer of one token decodes."""
 
     def refusal(self, seq: Sequence) -> str | None:
         """Return why ``seq`` can never be held, even alone; None where it can."""
         free, blocks = self._watermark_alone, self._blocks(seq.final_kv_tokens)
-        if self._spare_block and seq.max_tokens > 1:
+        if self._spare_block and (seq.max_tokens > 1 or self._shortens_prompts):
             free = max(free, 1 - (blocks - self._blocks(seq.final_kv_tokens - 1)))
         if blocks + free <= self.total_blocks:
             return None

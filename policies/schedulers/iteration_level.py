@@ -26,8 +26,6 @@ class IterationBatching(MacroSteps):
         if config.prompt_blocks == "chunk" and not self._reserves_all:
             self._chunk_memory = memory if isinstance(memory, ChunkMemory) else None
         self._forked = False
-        self._rules = config
-        """The settings that are rarely read; a scheduler is to have few attributes."""
 
     @property
     def _admits_after_preemption(self) -> bool:

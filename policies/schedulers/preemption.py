@@ -26,6 +26,8 @@ class PreemptiveScheduler(SchedulerBase):
         self._reserves_all = config.admission == "full"
         self._grows = not self._reserves_all and memory.layout == "paged"
         self._victim = config.victim
+        self._rules = config
+        """The settings that are rarely read; a scheduler is to have few attributes."""
         self._host = HostMemory(config.host_kv_tokens) if config.preemption == "swap" else None
 
     def abort(self, request_id: str) -> Sequence | None:
@@ -56,6 +58,8 @@ class PreemptiveScheduler(SchedulerBase):
         if self._host and decoding and self._host.store(seq):
             batch.swapped_tokens += seq.computed_tokens
         else:
+            if self._rules.recompute == "computed" and not decoding:
+                seq.shorten_prompt()
             seq.computed_tokens = 0
         self._waiting.push(seq)
 

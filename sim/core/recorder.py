@@ -140,7 +140,7 @@ class Recorder:
                 admitted_s[place] = started_s
             elif paused and seq.number in paused:
                 paused.pop(seq.number).append(started_s)
-            if samples and seq.base_generated_tokens == 1:
+            if samples and self._first_s[place] != self._first_s[place]:  # NaN: none was out
                 self._first_s[place] = ended_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:

@@ -44,6 +44,20 @@ from workloads.errors import PolicyError
             "one_row_chunk: 'chunk' is not possible; it must be one of decode, prefill",
         ),
         (
+            {"recompute": "chunk"},
+            "recompute: 'chunk' is not possible; it must be one of all, computed",
+        ),
+        (
+            {"recompute": "computed", "prefix_cache": True},
+            "recompute: 'computed' shortens prompts whose blocks prefix_cache would share; use "
+            "recompute: all",
+        ),
+        (
+            {"recompute": "computed", "batching": "unified"},
+            "recompute: batching 'unified' computes preempted prompts from the beginning; use "
+            "recompute: all, or batching: chunked",
+        ),
+        (
             {"rounding_waste": "none"},
             "rounding_waste: 'none' is not possible; it must be one of internal, external",
         ),

@@ -17,6 +17,23 @@ def test_a_prompt_is_computed_until_it_yields_a_token() -> None:
     assert repr(seq) == "Sequence('a', 11 of 10+2 tokens computed)"
 
 
+def test_a_shortened_prompt_is_what_was_computed_and_the_rest_is_generated() -> None:
+    seq = sequence("a", 10, 2)
+    seq.computed_tokens = 6
+    seq.shorten_prompt()
+    assert (seq.total_tokens, seq.generated_tokens, seq.final_kv_tokens) == (6, -4, 11)
+    seq.generated_tokens = 1
+    assert not seq.finished
+    seq.generated_tokens = 2
+    assert seq.finished
+
+
+def test_a_prompt_of_which_nothing_was_computed_stays_as_it_is() -> None:
+    seq = sequence("a", 10, 2)
+    seq.shorten_prompt()
+    assert (seq.total_tokens, seq.generated_tokens) == (10, 0)
+
+
 def test_the_last_token_is_never_fed_back() -> None:
     assert sequence("a", 10, 3).final_kv_tokens == 12
 

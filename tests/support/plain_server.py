@@ -15,11 +15,16 @@ Entry = tuple[str, int, int]
 
 @dataclass
 class Running:
-    """A request, what has been computed of it, and the blocks that it holds."""
+    """A request, what has been computed of it, and the blocks that it holds.
+
+    Both lengths are those of the trace until a preemption begins a new request with the rest.
+    """
 
     request: Request
     prompt_tokens: int
-    """Tokens to compute before the next one comes out; after a preemption all that there were."""
+    """Tokens to compute before the next one comes out."""
+    output_tokens: int
+    """Tokens to come out from then on."""
     generated_tokens: int = 0
     computed_tokens: int = 0
     blocks: int = 0
@@ -33,7 +38,14 @@ class Running:
     @property
     def ended(self) -> bool:
         """Whether its last token is out."""
-        return self.generated_tokens >= self.request.output_tokens
+        return self.generated_tokens >= self.output_tokens
+
+    def restart(self, prompt_tokens: int) -> None:
+        """Begin again with so many tokens as the prompt; the sum of both lengths stays."""
+        self.output_tokens += self.prompt_tokens - prompt_tokens
+        self.prompt_tokens = prompt_tokens
+        self.computed_tokens = self.generated_tokens = self.blocks = 0
+        self.preemptions += 1
 
 
 @dataclass
@@ -51,6 +63,10 @@ class PlainServer:
     watermark_blocks: int
     chunks: bool
     interval: int = 0
+    shortens: bool = False
+    """Whether a prompt that is preempted in its middle is as short then as what was computed."""
+    preempted_prompts: int = 0
+    """Preemptions in the middle of a prompt."""
     decoded: int = 0
     """Steps of decodes since the last prompts."""
     waiting: list[Running] = field(default_factory=list)
@@ -100,8 +116,8 @@ class PlainServer:
         lengths = []
         for one in ones:
             generated = one.generated_tokens + (not one.decodes)
-            left = max(0, one.request.output_tokens - generated - 1)
-            lengths.append((one.request.prompt_tokens + generated, left))
+            left = max(0, one.output_tokens - generated - 1)
+            lengths.append((one.prompt_tokens + generated, left))
         steps = range(1 + max(left for _, left in lengths))
         return max(sum(held + n for held, left in lengths if left >= n) for n in steps)
 
@@ -130,9 +146,11 @@ class PlainServer:
 
     def _preempt(self, one: Running) -> None:
         self.running.remove(one)
-        one.prompt_tokens = one.request.prompt_tokens + one.generated_tokens
-        one.computed_tokens = one.blocks = 0
-        one.preemptions += 1
+        self.preempted_prompts += not one.decodes
+        if self.shortens and not one.decodes:
+            one.restart(one.computed_tokens)
+        else:
+            one.restart(one.prompt_tokens + one.generated_tokens)
         self.waiting.insert(0, one)
 
     def _prompts(self, step: list[tuple[Running, int]]) -> list[tuple[Running, int]]:
@@ -172,7 +190,7 @@ def run_plainly(
     while True:
         while coming and coming[0].arrival_s <= now_s:
             asked = coming.pop(0)
-            server.waiting.append(Running(asked, asked.prompt_tokens))
+            server.waiting.append(Running(asked, asked.prompt_tokens, asked.output_tokens))
         step = server.step()
         if not step:
             if not coming:

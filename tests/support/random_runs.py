@@ -17,6 +17,7 @@ from policies.config import (
     PrefixIndex,
     PromptBlocks,
     QueueOrder,
+    Recompute,
     Reservation,
     Rounding,
     Victim,
@@ -50,6 +51,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
     """Any combination of policies, with small memories and budgets that reach every mechanism."""
     kv = draw(st.sampled_from(["paged", *MEMORIES]))
     prefix_cache = kv == "paged" and draw(st.booleans())
+    may_shorten = not prefix_cache and batching != "unified"
     return PolicyConfig(
         batching=batching,
         kv=kv,
@@ -81,6 +83,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         admit_after_preemption=draw(st.booleans()),
         shed_ttft_s=draw(st.sampled_from([None, None, 0.2])),
         preemption=draw(one_of(Preemption)),
+        recompute=draw(one_of(Recompute)) if may_shorten else "all",
         victim=draw(one_of(Victim)),
         host_kv_tokens=draw(st.sampled_from([0, 40, 1000])),
         host_cache_tokens=draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,

@@ -39,6 +39,11 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
             "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
             "prompt as it does a decode, use one_row_chunk: decode",
         ),
+        (
+            {"policies": replace(POLICIES, recompute="computed")},
+            "recompute 'computed' is simulated only; the bundled engine computes a preempted "
+            "prompt from the beginning, use recompute: all",
+        ),
         ({"policies": replace(POLICIES, kv_tokens=1 << 50)}, "no room for"),
         ({"step_log": Path("/nowhere/steps.jsonl")}, "step log /nowhere/steps.jsonl: No such file"),
     ],

@@ -83,6 +83,12 @@ def test_a_decode_that_needs_a_free_block_can_fill_no_memory_alone(output: int, 
     assert (memory.refusal(sequence("a", 4, output)) is None) == fits
 
 
+def test_a_prompt_that_may_be_decoded_can_fill_no_memory_alone_either() -> None:
+    memory = memory_of(4, decode_needs_free_block=True, recompute="computed")
+    assert memory.refusal(sequence("a", 13, 1)) is None
+    assert memory.refusal(sequence("a", 14, 1)) is not None
+
+
 @pytest.mark.parametrize("index", [None, *INDEXES])
 def test_admission_leaves_the_watermark_free(index: IndexName | None) -> None:
     """A fifth of 8 blocks is 1.6, which is two."""

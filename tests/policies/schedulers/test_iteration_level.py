@@ -20,8 +20,12 @@ RULES: dict[str, Any] = {
     "one_row_chunk": "prefill",
 }
 VERSION_0: dict[str, Any] = {"batching": "prefill-first", "budget_count": "padded", **RULES}
-SARATHI: dict[str, Any] = {"batching": "chunked", "admit_after_preemption": True, **RULES}
-
+SARATHI: dict[str, Any] = {
+    "batching": "chunked",
+    "admit_after_preemption": True,
+    "recompute": "computed",
+    **RULES,
+}
 
 LIGHTLLM: dict[str, Any] = {
     "batching": "prefill-first",
@@ -57,8 +61,24 @@ def test_every_step_is_that_of_a_server_in_plain_lists(rules: dict[str, Any], se
     block_tokens, total_blocks = (4, 60) if seed % 2 else (16, 14)
     watermark_blocks = int(WATERMARK * total_blocks)
     chunks = rules["batching"] == "chunked"
-    server = PlainServer(total_blocks, block_tokens, MAX_SEQS, BUDGET, watermark_blocks, chunks)
+    server = PlainServer(
+        total_blocks, block_tokens, MAX_SEQS, BUDGET, watermark_blocks, chunks, shortens=chunks
+    )
     assert same_steps(server, requests_of(seed), {**rules, "watermark": WATERMARK}) > 0
+
+
+@pytest.mark.parametrize("recompute", ["all", "computed"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_prompt_preempted_in_its_middle_is_recomputed_as_the_setting_says(
+    seed: int, recompute: str
+) -> None:
+    """Budgets so small that the victims are prompts in progress, often the same one again."""
+    shortens = recompute == "computed"
+    total_blocks, block_tokens, budget = (40, 4, 14) if seed % 2 else (20, 8, 9)
+    server = PlainServer(total_blocks, block_tokens, 8, budget, 1, chunks=True, shortens=shortens)
+    rules = {**SARATHI, "watermark": 1 / total_blocks, "recompute": recompute}
+    same_steps(server, requests_of(seed), rules)
+    assert server.preempted_prompts > 0
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -201,3 +201,30 @@ def test_what_was_preempted_may_come_back_in_the_same_step() -> None:
         sequence("a", 6, 5), sequence("b", 4, 8),
     )  # fmt: skip
     assert steps(scheduler, 4) == ["a@0+6 b@0+4", "a@6+1 b@4+1", "a@7+1 b@0+6 -b", "a@8+1 -b"]
+
+
+@pytest.mark.parametrize(
+    ("recompute", "said"),
+    [
+        ("all", ["a@5+1", "a@6+1", "a@7+1", "a@8+1", "b@0+4", "b@4+4", "b@8+3", "b@11+1", "idle"]),
+        (
+            "computed",
+            ["a@5+1 b@0+3", "a@6+1 b@3+1", "a@7+1 b@4+1", "a@8+1 -b", "b@0+4", "b@4+2", "b@6+1",
+             "b@7+1", "b@8+1", "b@9+1", "b@10+1", "b@11+1", "idle"],
+        ),
+    ],
+)  # fmt: skip
+def test_of_a_prompt_preempted_in_its_middle_all_is_recomputed_or_what_had_been_computed(
+    recompute: str, said: list[str]
+) -> None:
+    """Four blocks of 4. ``b`` has computed 4 of 11 prompt tokens when it is preempted.
+
+    With those as its prompt it comes back at once, decodes the fifth, and is preempted again: now
+    as a decode, so the six tokens that it has are its prompt.
+    """
+    scheduler = added(
+        scheduler_of(batching="chunked", kv_tokens=16, token_budget=4, recompute=recompute),
+        sequence("a", 3, 7), sequence("b", 11, 2),
+    )  # fmt: skip
+    assert steps(scheduler, 3) == ["a@0+3 b@0+1", "a@3+1 b@1+3", "a@4+1 -b"]
+    assert steps(scheduler, len(said)) == said

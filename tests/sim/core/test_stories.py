@@ -189,3 +189,22 @@ def test_a_cached_prefix_that_fills_the_memory_gives_way(batching: str, index: A
     run = run_checked(config, requests)
     assert run.requests["status"].tolist() == ["finished"] * 4
     assert run.requests["cached_tokens"].tolist()[:3] == [0, 120, 0]
+
+
+@pytest.mark.parametrize("macro", [True, False])
+@pytest.mark.parametrize(("recompute", "stamps"), [("all", (1, 10, 11)), ("computed", (2, 5, 15))])
+def test_the_first_token_of_a_shortened_prompt_is_stamped_once_and_the_answer_keeps_its_length(
+    recompute: Any, stamps: tuple[int, float, float], macro: bool
+) -> None:
+    """``b`` is preempted at 4 of 11 prompt tokens, and with ``computed`` again as a decode.
+
+    The steps are those of ``tests/policies/schedulers/test_preemption.py``, a second each.
+    """
+    config = PolicyConfig(
+        batching="chunked", kv_tokens=16, block_tokens=4, max_model_len=64, max_seqs=4,
+        token_budget=4, recompute=recompute,
+    )  # fmt: skip
+    requests = [request("a", prompt=3, output=7), request("b", prompt=11, output=2)]
+    run = simulate(requests, CheckedScheduler(config), ONE_SECOND, macro=macro)
+    columns = ["preemptions", "first_token_s", "last_token_s", "prompt_tokens", "output_tokens"]
+    assert run.requests[columns].to_numpy().tolist() == [[0, 1, 7, 3, 7], [*stamps, 11, 2]]
