@@ -167,13 +167,18 @@ def _report(
 ) -> list[str]:
     from app.text.provenance import rests_line
     from app.text.sparkline import sparkline_lines
-    from app.text.tables import counts_line, error_lines, latency_table, note_lines, steady_lines
+    from app.text.tables import (
+        counts_line,
+        error_lines,
+        latency_table,
+        note_lines,
+        scenario_lines,
+        steady_lines,
+        totals_lines,
+    )
 
-    speed, config = summary["simulation"], scenario.policies
     lines = [
-        f"{run.scenario['trace']}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
-        f"{config.max_seqs} sequences",
-        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
+        *scenario_lines(run.scenario["trace"], scenario),
         *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"]),
@@ -184,12 +189,7 @@ def _report(
         "",
         *sparkline_lines(run.requests),
         "",
-        f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
-        f"{summary['makespan_s']:.1f} s, prefix hits "
-        f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
-        f"{summary['preemptions']} preemptions",
-        f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
-        f"({speed['requests_per_s']:.0f} requests/s)",
+        *totals_lines(summary),
         rests_line(summary["provenance"]),
     ]
     if scenario.is_certain():

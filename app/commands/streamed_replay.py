@@ -12,7 +12,15 @@ from app.scenario.scenarios import build_scenario, scenario_record
 from app.scenario.streams.stream_options import StreamOptions
 from app.text.progress import progress
 from app.text.provenance import outside_warning, rests_line
-from app.text.tables import counts_line, error_count_lines, latency_table, note_lines, steady_lines
+from app.text.tables import (
+    counts_line,
+    error_count_lines,
+    latency_table,
+    note_lines,
+    scenario_lines,
+    steady_lines,
+    totals_lines,
+)
 from sim.experiments.scenario import Scenario
 from sim.records.run import RunError, machine_facts
 from sim.streams.part_run import DividedRun
@@ -98,11 +106,8 @@ def _report(
     scenario: Scenario,
     errors: Mapping[str, int],
 ) -> list[str]:
-    speed, config = summary["simulation"], scenario.policies
     return [
-        f"{trace.source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
-        f"{config.max_seqs} sequences",
-        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
+        *scenario_lines(trace.source, scenario),
         *note_lines(trace.notes),
         counts_line(summary["requests"]),
         *error_count_lines(errors),
@@ -112,12 +117,7 @@ def _report(
         "",
         *steady_lines(summary["steady"]),
         "",
-        f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
-        f"{summary['makespan_s']:.1f} s, prefix hits "
-        f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
-        f"{summary['preemptions']} preemptions",
-        f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
-        f"({speed['requests_per_s']:.0f} requests/s)",
+        *totals_lines(summary),
         rests_line(summary["provenance"]),
         "no intervals: a stream is simulated once",
     ]

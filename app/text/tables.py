@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from workloads.rows import counted
+
+if TYPE_CHECKING:
+    from sim.experiments.scenario import Scenario
 
 WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -18,6 +21,29 @@ _ROWS = (
     ("decode TPS", "decode_tps", 1.0, "/s"),
     ("request TPS", "request_tps", 1.0, "/s"),
 )
+
+
+def scenario_lines(source: str, scenario: "Scenario") -> list[str]:
+    """Return what is simulated: the trace's source, the policies, and a description of servers."""
+    config = scenario.policies
+    return [
+        f"{source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
+        f"{config.max_seqs} sequences",
+        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
+    ]
+
+
+def totals_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a whole simulation, and how fast it was."""
+    speed = summary["simulation"]
+    return [
+        f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
+        f"{summary['makespan_s']:.1f} s, prefix hits "
+        f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
+        f"{summary['preemptions']} preemptions",
+        f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
+        f"({speed['requests_per_s']:.0f} requests/s)",
+    ]
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
