@@ -6,8 +6,11 @@ stays, which then cannot be reached until the prefix has been computed again. Bl
 names, of a prompt's end or of an answer, are found by their own request after a preemption, and
 stay until they are evicted.
 
-Blocks of one sequence that one key names are a *run*: they are found, held and evicted together as
-long as nothing parts them.
+Successive blocks that one sequence filled are a *run*: they are found, held and evicted together
+as long as nothing parts them. A run is cut where a prompt was found to part from it, and blocks
+with copies are runs of one block. So a prompt that comes to a run comes to its first block, and
+only the key of that block needs to be known. Where blocks are not evicted in the order of their
+last use, a run ends with its key.
 """
 
 from bisect import insort
@@ -16,15 +19,22 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
 
+from policies.block_keys import Keys
 from policies.prefix.eviction_rank import EvictionRank
 from policies.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Blocks at successive places of a block table."""
+    """Blocks at successive places of a block table.
+
+    ``keys`` name them as they name a prompt, ``key_blocks`` blocks each; ``key`` is that of the
+    first block. Blocks that belong to one request have one key, and no ``keys``.
+    """
 
     key: int
+    keys: Keys
+    key_blocks: int
     start: int
     end: int
     blocks: list[int]
@@ -44,6 +54,28 @@ class _Run:
         """The number of blocks."""
         return self.end - self.start
 
+    def key_at(self, place: int) -> int:
+        """Return the key of one of the blocks."""
+        return self.keys[place // self.key_blocks] if self.keys else self.key
+
+    def reach(self, keys: Keys, end: int) -> int:
+        """Return the place, at most ``end``, up to which a prompt shares the blocks.
+
+        It shares the first one. As keys are chained, it parts from them once.
+        """
+        own, size = self.keys, self.key_blocks
+        differ = (end - 1) // size
+        if own is keys or own[differ] == keys[differ]:
+            return end
+        agree = self.start // size + 1
+        while agree < differ:  # the unit at ``differ`` is known to differ
+            middle = (agree + differ) // 2
+            if own[middle] == keys[middle]:
+                agree = middle + 1
+            else:
+                differ = middle
+        return agree * size
+
 
 class BlockRuns:
     """Maps keys to runs of blocks, and knows which runs are idle."""
@@ -53,7 +85,10 @@ class BlockRuns:
         self.held_blocks = 0
         self._block_tokens = block_tokens
         self._rank = EvictionRank(eviction)
-        self._runs: dict[int, list[_Run]] = {}  # by key, in the order of places
+        self._spans_keys = eviction == "lru"
+        """Whether blocks of several keys are one run: released together, they go together."""
+        self._runs: dict[int, list[_Run]] = {}
+        """Runs by the key of their first block, in the order of places; the oldest copy first."""
         self._held: dict[Sequence, list[_Run]] = {}
         """Runs by holder, in the order of places; what was cut off since is behind ``tail``."""
         self._idle: list[tuple[tuple[float, int], int, int, _Run]] = []
@@ -98,17 +133,18 @@ class BlockRuns:
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Note that the first ``blocks`` of the sequence's table are filled, now or before."""
-        keys, size = seq.block_keys, seq.key_blocks
         named = self._named_blocks(seq)
         place = seq.keyed_blocks
+        self.held_blocks += blocks - place
         while place < blocks:
-            if place < named:
-                unit = place // size
-                end = min((unit + 1) * size, named, blocks)
-                self._keep(seq, keys[unit], place, end)
+            end = min(named, blocks) if place < named else blocks
+            if place < named and not self._spans_keys:
+                end = min(end, (place // seq.key_blocks + 1) * seq.key_blocks)
+            copied = self._copied(seq, place, end, place < named)
+            if copied:
+                self._keep_beside(seq, place, end, copied)
             else:
-                end = blocks
-                self._keep(seq, seq.own_key, place, end)
+                self._keep(seq, place, end, place < named)
             place = seq.keyed_blocks = end
 
     def release(self, seq: Sequence) -> tuple[int, list[int]]:
@@ -171,7 +207,9 @@ class BlockRuns:
             run = self._at(keys[place // size] if is_named else seq.own_key, place)
             if run is None:
                 return
-            place = min(run.end, named if is_named else limit, limit)
+            place = min(run.end, limit)
+            if is_named:
+                place = run.reach(keys, min(place, named))
             yield run, place
 
     def _at(self, key: int, place: int) -> _Run | None:
@@ -193,46 +231,86 @@ class BlockRuns:
                 run = run.tail
         return parts
 
-    def _keep(self, seq: Sequence, key: int, start: int, end: int) -> None:
-        """Keep blocks of a sequence under a key, after the others that it holds."""
-        held = self._held.setdefault(seq, [])
-        runs = self._runs.setdefault(key, [])
+    def _copied(self, seq: Sequence, start: int, end: int, is_named: bool) -> list[_Run]:
+        """Return the runs with blocks of the same names as those of a sequence, by place."""
+        if not is_named:
+            return [r for r in self._runs.get(seq.own_key, ()) if start <= r.start < end]
+        first, size = start // seq.key_blocks, seq.key_blocks
+        keys = seq.block_keys[first : (end - 1) // size + 1]
+        if self._runs.keys().isdisjoint(keys):
+            return []
+        return [r for key in keys for r in self._runs.get(key, ()) if start <= r.start < end]
+
+    def _keep(self, seq: Sequence, start: int, end: int, is_named: bool) -> None:
+        """Keep blocks of a sequence that have no copies, after the others that it holds."""
+        keys = seq.block_keys if is_named else ()
+        key = keys[start // seq.key_blocks] if is_named else seq.own_key
         numbers = seq.blocks[start:end]
-        self.held_blocks += end - start
-        if any(run.start < end and start < run.end for run in runs):
-            self._keep_again(runs, held, _Run(key, start, end, numbers, 0))
-            return
+        held = self._held.get(seq)
         last = held[-1] if held else None
-        if last is not None and last.end == start and _may_grow(last, runs):
+        if last is not None and last.end == start and self._may_grow(last, key, is_named):
             last.end = end
             last.blocks += numbers
-            last.tail = None  # it was evicted
+            last.keys = keys
+            last.tail = None  # no sequence holds it
             return
-        self._add(runs, held, _Run(key, start, end, numbers, self._rank.tick()))
+        born = self._rank.tick()
+        self._add(seq, _Run(key, keys, seq.key_blocks, start, end, numbers, born))
 
-    def _keep_again(self, runs: list[_Run], held: list[_Run], fresh: _Run) -> None:
+    def _may_grow(self, run: _Run, key: int, is_named: bool) -> bool:
+        """Return whether blocks may follow in a run: it has one holder, and no copies."""
+        if run.holders > 1 or (run.key != key and not (self._spans_keys and run.keys and is_named)):
+            return False
+        runs = self._runs[run.key]
+        return runs[-1] is run and (len(runs) == 1 or runs[-2].end <= run.start)
+
+    def _keep_beside(self, seq: Sequence, start: int, end: int, copied: list[_Run]) -> None:
         """Keep blocks of which some are there already: from now on each of them is a run."""
-        start, end = fresh.start, fresh.end
-        for run in [run for run in runs if run.start < end and start < run.end]:
-            for place in range(run.end - 1, run.start, -1):
-                self._cut(run, place)
-        for place in range(start, end):
-            number = fresh.blocks[place - start : place - start + 1]
-            self._add(runs, held, _Run(fresh.key, place, place + 1, number, self._rank.tick()))
+        place, is_named = start, bool(copied[0].keys)
+        for run in copied:
+            stop = end
+            if self._spans_keys:
+                stop = min(run.end, end)
+                if place < run.start:
+                    self._keep(seq, place, run.start, is_named)
+                    place = run.start
+            for cut in range(min(run.end - 1, stop), run.start, -1):
+                self._cut(run, cut)
+            while place < stop:
+                self._keep_block(seq, place, is_named)
+                place += 1
+        if place < end:
+            self._keep(seq, place, end, is_named)
 
-    def _add(self, runs: list[_Run], held: list[_Run], run: _Run) -> None:
-        insort(runs, run, key=attrgetter("start"))
-        held.append(run)
+    def _keep_block(self, seq: Sequence, place: int, is_named: bool) -> None:
+        keys, size = (seq.block_keys if is_named else ()), seq.key_blocks
+        key = keys[place // size] if is_named else seq.own_key
+        numbers = seq.blocks[place : place + 1]
+        self._add(seq, _Run(key, keys, size, place, place + 1, numbers, self._rank.tick()))
+
+    def _add(self, seq: Sequence, run: _Run) -> None:
+        """Let a sequence hold a new run after its others."""
+        self._list(run)
+        self._held.setdefault(seq, []).append(run)
+
+    def _list(self, run: _Run) -> None:
+        """Let a run be found."""
+        runs = self._runs.get(run.key)
+        if runs is None:
+            self._runs[run.key] = [run]
+        else:
+            insort(runs, run, key=attrgetter("start"))
 
     def _cut(self, run: _Run, place: int) -> None:
         """Cut the blocks from ``place`` on off a run; its holders hold both parts."""
         numbers = run.blocks[place - run.start :]
         del run.blocks[place - run.start :]
-        rest = _Run(run.key, place, run.end, numbers, run.born, run.holders, run.uses)
+        key, size = run.key_at(place), run.key_blocks
+        rest = _Run(key, run.keys, size, place, run.end, numbers, run.born, run.holders, run.uses)
         rest.tail = run.tail
         run.end = place
         run.tail = rest
-        insort(self._runs[run.key], rest, key=attrgetter("start"))
+        self._list(rest)
         if run.ticket:
             self._offer(rest, run.rank)
 
@@ -248,10 +326,3 @@ class BlockRuns:
         runs.remove(run)
         if not runs:
             del self._runs[run.key]
-
-
-def _may_grow(run: _Run, runs: list[_Run]) -> bool:
-    """Return whether a run is the last of a key, has one holder, and no copies beside it."""
-    if run.holders > 1 or not runs or runs[-1] is not run:
-        return False
-    return len(runs) == 1 or runs[-2].end <= run.start

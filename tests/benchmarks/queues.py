@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 import typer
 
 from policies.config import PrefixIndex
+from policies.presets import find_preset
 from tests.benchmarks.simulator import MOONCAKE, Case, Costs
 from workloads.reading import read_trace
 from workloads.request import Request
@@ -18,6 +19,7 @@ from workloads.trace import Trace
 
 PAIRS = 3
 REQUESTS = 20_000
+PRESET_REQUESTS = 3_000
 LENGTHS = (1_000, 10_000, 100_000)
 TENANTS = (10, 1_000, 10_000)
 PROMPT_TOKENS = (1_000, 10_000, 100_000)
@@ -91,6 +93,12 @@ def mooncake(index: PrefixIndex) -> Case:
     return Case.of(read_trace(MOONCAKE), prefix_cache=True, prefix_index=index)
 
 
+def mooncake_of_preset(preset: str) -> Case:
+    """The first requests of the same trace under the policies of a preset."""
+    requests = list(read_trace(MOONCAKE))[:PRESET_REQUESTS]
+    return Case.of(Trace(tuple(requests), "mooncake"), **find_preset(preset).policies)
+
+
 def _own(number: int, keys: int) -> range:
     """Return chained keys that belong to one number."""
     return range(1_000_000 * number, 1_000_000 * number + keys)
@@ -111,6 +119,7 @@ ROWS = {
     ),
     "prompts, radix": Growth(lambda n: of_prompts(n, "radix"), PROMPT_TOKENS),
     "prompts, hash": Growth(lambda n: of_prompts(n, "hash"), PROMPT_TOKENS),
+    "prompts, blocks": Growth(lambda n: of_prompts(n, "blocks"), PROMPT_TOKENS),
 }
 """What grows, by name."""
 
@@ -135,13 +144,15 @@ HEADER = f"{'':<28}" + f"{'size':>10}{'events':>8}" * 3 + f"{'growth':>10}"
 
 
 def main(pairs: int = PAIRS) -> None:
-    """Print all rows, and the Mooncake trace with every index."""
+    """Print all rows, and the Mooncake trace with each index and under a preset."""
     typer.echo(HEADER)
     for name, (make, sizes) in ROWS.items():
         typer.echo(line(name, {size: events(make(size), pairs) for size in sizes}))
     if MOONCAKE.is_file():
         for index in get_args(PrefixIndex):
             typer.echo(f"Mooncake, {index}: {events(mooncake(index), pairs):.1f} events a request")
+        cost = events(mooncake_of_preset("vllm-v1"), pairs)
+        typer.echo(f"Mooncake, vllm-v1: {cost:.1f} events a request")
 
 
 if __name__ == "__main__":

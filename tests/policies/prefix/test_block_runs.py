@@ -1,6 +1,7 @@
 """The index of all blocks decides as a flat list of blocks, copies included, does."""
 
 from collections import defaultdict
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis.stateful import (
 
 from policies.prefix.block_runs import BlockRuns
 from policies.sequence import Sequence
+from tests.support.counted_lines import lines_run
 
 Name = tuple[int, int]
 """Key and place of a block."""
@@ -44,6 +46,11 @@ class FlatBlocks:
             self.holders[block] += 1
             if block in self.idle:
                 self.idle.remove(block)
+
+    def share(self, seq: Sequence, child: Sequence) -> None:
+        self.held[child] = list(self.held[seq])
+        for block in self.held[child]:
+            self.holders[block] += 1
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         held = self.held[seq]
@@ -112,6 +119,16 @@ class Twins(RuleBasedStateMachine):
         self.seqs.append(seq)
 
     @precondition(lambda self: self.seqs)
+    @rule(data=st.data())
+    def share(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.seqs))
+        child = seq.fork()
+        child.arrival_number = len(self.seqs) + len(self.gone) + 1
+        self.runs.share(seq, child)
+        self.flat.share(seq, child)
+        self.seqs.append(child)
+
+    @precondition(lambda self: self.seqs)
     @rule(data=st.data(), more=st.integers(1, 6))
     def fill(self, data: st.DataObject, more: int) -> None:
         seq = data.draw(st.sampled_from(self.seqs))
@@ -171,3 +188,36 @@ def test_only_its_own_request_finds_what_no_key_names() -> None:
     index.release(own)
     assert index.find(own, 4) == (4, 4)
     assert index.find(other, 4) == (1, 1)
+
+
+def in_chunks(keys: int) -> None:
+    """Fill a prompt in four chunks, find half of it from another prompt, and evict both."""
+    index = BlockRuns("lru", block_tokens=1)
+    first = Sequence("a", 0.0, 4 * keys, 1, range(keys), key_blocks=4)
+    parting = [*range(keys // 2), *range(keys, keys + keys // 2)]
+    second = Sequence("b", 0.0, 4 * keys, 1, parting, key_blocks=4)
+    second.arrival_number = 1
+    for seq, found in ((first, 0), (second, 2 * keys)):
+        assert index.find(seq, 4 * keys) == (found, found)
+        index.hold(seq, 4 * keys)
+        for chunk in range(1, 5):
+            index.insert(seq, max(found, keys * chunk))
+        index.release(seq)
+    index.evict(6 * keys)
+    assert (index.idle_blocks, index.held_blocks) == (0, 0)
+
+
+def test_the_work_for_a_prompt_does_not_grow_with_its_keys() -> None:
+    few, many = (lines_run(partial(in_chunks, keys)) for keys in (8, 800))
+    assert many < 1.3 * few
+
+
+def test_the_same_prompt_at_once_is_copied_block_by_block_only_where_it_is_twice() -> None:
+    index = BlockRuns("lru", block_tokens=1)
+    first = Sequence("a", 0.0, 400, 1, range(100), key_blocks=4)
+    second = Sequence("b", 0.0, 400, 1, range(100), key_blocks=4)
+    second.arrival_number = 1
+    index.insert(first, 400)
+    index.hold(second, 390)
+    index.insert(second, 400)
+    assert [run.size for run in index.runs(first)] == [1] * 10 + [390]
