@@ -113,7 +113,9 @@ class PagedKV:
 
         False, and nothing changed, without room.
         """
-        held = max(seq.held_blocks, -(-seq.base_computed_tokens // self.block_tokens))
+        held = -(-seq.base_computed_tokens // self.block_tokens)
+        if held < seq.held_blocks:
+            held = seq.held_blocks
         missing = -(-tokens // self.block_tokens) - held
         if missing > 0:
             if missing > self._free and not self._evict(missing):
@@ -220,7 +222,7 @@ class PagedKV:
         """Return the tokens that could be given out now, cached prefixes included."""
         if self._index is None:
             return self._free * self.block_tokens
-        return self._available() * self.block_tokens
+        return (self._free + self._index.idle_blocks) * self.block_tokens
 
     def forget_idle(self) -> None:
         """Forget every cached block that no sequence holds: one of them was never computed."""

@@ -89,11 +89,15 @@ class BlockRuns:
         """Whether blocks of several keys are one run: released together, they go together."""
         self._runs: dict[int, list[_Run]] = {}
         """Runs by the key of their first block, in the order of places; the oldest copy first."""
+        self._first_keys = self._runs.keys()
         self._held: dict[Sequence, list[_Run]] = {}
         """Runs by holder, in the order of places; what was cut off since is behind ``tail``."""
         self._idle: list[tuple[tuple[float, int], int, int, _Run]] = []
         """Heap of (rank, -start, ticket, run), with stale entries."""
         self._tickets = 0
+        self._matched: tuple[Sequence, int] | None = None
+        """The sequence and the most blocks for which ``_path`` is known."""
+        self._path: list[tuple[_Run, int]] = []
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """Return (blocks found, idle ones among them) of the first ``limit`` blocks."""
@@ -107,7 +111,9 @@ class BlockRuns:
     def hold(self, seq: Sequence, limit: int) -> None:
         """Hold what ``find`` finds."""
         held = self._held[seq] = []
-        for run, end in self._match(seq, limit):
+        path = self._match(seq, limit)
+        self._matched = None
+        for run, end in path:
             if end < run.end:
                 self._cut(run, end)
             held.append(run)
@@ -133,11 +139,12 @@ class BlockRuns:
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Note that the first ``blocks`` of the sequence's table are filled, now or before."""
+        self._matched = None
         named = self._named_blocks(seq)
         place = seq.keyed_blocks
         self.held_blocks += blocks - place
         while place < blocks:
-            end = min(named, blocks) if place < named else blocks
+            end = named if place < named < blocks else blocks
             if place < named and not self._spans_keys:
                 end = min(end, (place // seq.key_blocks + 1) * seq.key_blocks)
             copied = self._copied(seq, place, end, place < named)
@@ -149,6 +156,7 @@ class BlockRuns:
 
     def release(self, seq: Sequence) -> tuple[int, list[int]]:
         """Let go, the tail first, so that prefixes outlive their continuations."""
+        self._matched = None
         for run in self.runs(seq):
             run.holders -= 1
             if not run.holders:
@@ -162,6 +170,7 @@ class BlockRuns:
 
     def evict(self, blocks: int) -> list[int]:
         """Forget so many idle blocks; return the numbers of the blocks that have one."""
+        self._matched = None
         numbers: list[int] = []
         left = blocks
         while left:
@@ -169,15 +178,17 @@ class BlockRuns:
             if run.ticket != ticket:
                 heappop(self._idle)
                 continue
-            taken = min(left, run.size)
-            run.end -= taken
-            left -= taken
-            kept = run.end - run.start
-            numbers += reversed(run.blocks[kept:])
-            del run.blocks[kept:]
-            if not kept:
+            kept = run.end - run.start - left
+            if kept > 0:
+                left = 0
+            else:
+                kept, left = 0, -kept
                 heappop(self._idle)
                 self._forget(run)
+            run.end = run.start + kept
+            if run.blocks:
+                numbers += reversed(run.blocks[kept:])
+                del run.blocks[kept:]
         self.idle_blocks -= blocks
         return numbers
 
@@ -195,10 +206,18 @@ class BlockRuns:
     def _named_blocks(self, seq: Sequence) -> int:
         """Return how many leading blocks of a sequence have keys that others may have too."""
         tokens = seq.prompt_tokens + (seq.max_tokens if seq.names_answer else 0)
-        return min(len(seq.block_keys) * seq.key_blocks, tokens // self._block_tokens)
+        named, full = len(seq.block_keys) * seq.key_blocks, tokens // self._block_tokens
+        return named if named < full else full
 
-    def _match(self, seq: Sequence, limit: int) -> Iterator[tuple[_Run, int]]:
-        """Yield the runs with the first ``limit`` blocks of a sequence, and where each is left."""
+    def _match(self, seq: Sequence, limit: int) -> list[tuple[_Run, int]]:
+        """Return the runs with the first ``limit`` blocks of a sequence, and where each is left.
+
+        Admission asks several times in a row: the answer holds until a run changes.
+        """
+        if self._matched is not None and self._matched[0] is seq and self._matched[1] == limit:
+            return self._path
+        self._matched = seq, limit
+        path = self._path = []
         keys, size = seq.block_keys, seq.key_blocks
         named = self._named_blocks(seq)
         place = 0
@@ -206,11 +225,12 @@ class BlockRuns:
             is_named = place < named
             run = self._at(keys[place // size] if is_named else seq.own_key, place)
             if run is None:
-                return
+                break
             place = min(run.end, limit)
             if is_named:
                 place = run.reach(keys, min(place, named))
-            yield run, place
+            path.append((run, place))
+        return path
 
     def _at(self, key: int, place: int) -> _Run | None:
         """Return the run of a key with the block of ``place``; of several, the oldest."""
@@ -237,7 +257,7 @@ class BlockRuns:
             return [r for r in self._runs.get(seq.own_key, ()) if start <= r.start < end]
         first, size = start // seq.key_blocks, seq.key_blocks
         keys = seq.block_keys[first : (end - 1) // size + 1]
-        if self._runs.keys().isdisjoint(keys):
+        if self._first_keys.isdisjoint(keys):
             return []
         return [r for key in keys for r in self._runs.get(key, ()) if start <= r.start < end]
 
@@ -262,7 +282,7 @@ class BlockRuns:
         if run.holders > 1 or (run.key != key and not (self._spans_keys and run.keys and is_named)):
             return False
         runs = self._runs[run.key]
-        return runs[-1] is run and (len(runs) == 1 or runs[-2].end <= run.start)
+        return runs[-1] is run and (runs[0] is run or runs[-2].end <= run.start)
 
     def _keep_beside(self, seq: Sequence, start: int, end: int, copied: list[_Run]) -> None:
         """Keep blocks of which some are there already: from now on each of them is a run."""

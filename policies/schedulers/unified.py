@@ -59,9 +59,11 @@ class UnifiedBatching(IterationBatching):
     def _fill(self, batch: Batch, now_s: float) -> bool:
         """Decide a step; return whether something runs in it, or nothing can."""
         preempted = len(batch.preempted)
-        alone = self._decodes.size + len(self._prefilling) + self._waiting.size < 2
-        long_prefill = self._long_prefill_tokens
-        self._most_rows = self._token_budget if alone or not long_prefill else long_prefill
+        self._most_rows = self._token_budget
+        if self._long_prefill_tokens and (
+            self._decodes.size + len(self._prefilling) + self._waiting.size > 1
+        ):
+            self._most_rows = self._long_prefill_tokens
         batch.one_row_prefills = self._one_row_prefills
         self._run(batch)
         if len(batch.preempted) == preempted or self._admits_after_preemption:
@@ -93,15 +95,18 @@ class UnifiedBatching(IterationBatching):
     def _has_room(self) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
         decodes, block = self._decodes, self.memory.block_tokens
-        needed = decodes.new_blocks(1) if decodes.size else 0
         left = self._token_budget - decodes.size
+        free_tokens = self.memory.free_tokens()
+        if 0 <= left <= free_tokens - block * (decodes.size + len(self._prefilling)):
+            return True  # each of them begins a block
+        needed = decodes.new_blocks(1) if decodes.size else 0
         for seq in self._prefilling:
             computed = seq.base_computed_tokens
             tokens = min(_missing_tokens(seq), left, self._most_rows)
             left -= tokens
             end = computed + tokens
             needed += -(-end // block) - max(seq.held_blocks, -(-computed // block))
-        return needed * block <= self.memory.free_tokens()
+        return needed * block <= free_tokens
 
     def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> None:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
@@ -159,6 +164,8 @@ class UnifiedBatching(IterationBatching):
     def _add_prompts(self, batch: Batch, now_s: float) -> None:
         """Admit what waits, as far as slots, budget and memory allow."""
         waiting, prefilling = self._waiting, self._prefilling
+        if not waiting.size:
+            return
         left = self._token_budget - self._decodes.size
         for chunk in batch.chunks:
             left -= chunk.tokens
@@ -180,12 +187,16 @@ class UnifiedBatching(IterationBatching):
         return self._chunks.reserve_part(seq, end, total if self._gate else end)
 
     def _add_chunk(self, batch: Batch, seq: Sequence, limit: int) -> int:
-        limit = min(limit, self._most_rows)
-        if self._chunks is not None and limit > 0:
-            end = seq.base_computed_tokens + limit
-            held = self._chunks.extend(seq, min(end, seq.total_tokens))
+        if limit <= 0:
+            return 0
+        tokens = batch.add_chunk(seq, limit if limit < self._most_rows else self._most_rows)
+        end = seq.base_computed_tokens + tokens
+        if self._chunks is not None:
+            held = self._chunks.extend(seq, end)
             assert held, "there was room for every running sequence"
-        return super()._add_chunk(batch, seq, limit)
+        if self._shares:
+            self.memory.commit(seq, end)
+        return tokens
 
     def _share(self, seq: Sequence, child: Sequence) -> bool:
         self._number(child)
