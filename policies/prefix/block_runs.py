@@ -171,25 +171,22 @@ class BlockRuns:
     def evict(self, blocks: int) -> list[int]:
         """Forget so many idle blocks; return the numbers of the blocks that have one."""
         self._matched = None
-        numbers: list[int] = []
-        left = blocks
-        while left:
-            _, _, ticket, run = self._idle[0]
-            if run.ticket != ticket:
-                heappop(self._idle)
-                continue
-            kept = run.end - run.start - left
-            if kept > 0:
-                left = 0
-            else:
-                kept, left = 0, -kept
-                heappop(self._idle)
-                self._forget(run)
-            run.end = run.start + kept
-            if run.blocks:
-                numbers += reversed(run.blocks[kept:])
-                del run.blocks[kept:]
         self.idle_blocks -= blocks
+        numbers: list[int] = []
+        while blocks:
+            _, _, ticket, run = self._idle[0]
+            if run.ticket == ticket:
+                end = run.end - blocks
+                if run.blocks:
+                    kept = max(end - run.start, 0)
+                    numbers += reversed(run.blocks[kept:])
+                    del run.blocks[kept:]
+                if end > run.start:
+                    run.end = end
+                    break
+                blocks = run.start - end
+                self._forget(run)
+            heappop(self._idle)
         return numbers
 
     def runs(self, seq: Sequence) -> Iterator[_Run]:

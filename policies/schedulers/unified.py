@@ -67,7 +67,8 @@ class UnifiedBatching(IterationBatching):
         batch.one_row_prefills = self._one_row_prefills
         self._run(batch)
         if len(batch.preempted) == preempted or self._admits_after_preemption:
-            self._add_prompts(batch, now_s)
+            if self._waiting.size:
+                self._add_prompts(batch, now_s)
             return True
         return self._decodes.size > 0 or len(batch.chunks) > 0
 
@@ -164,8 +165,6 @@ class UnifiedBatching(IterationBatching):
     def _add_prompts(self, batch: Batch, now_s: float) -> None:
         """Admit what waits, as far as slots, budget and memory allow."""
         waiting, prefilling = self._waiting, self._prefilling
-        if not waiting.size:
-            return
         left = self._token_budget - self._decodes.size
         for chunk in batch.chunks:
             left -= chunk.tokens
