@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from policies.config import PrefixIndex
-from tests.benchmarks.queues import HEADER, ROWS, events, line, mooncake
+from tests.benchmarks.queues import HEADER, ROWS, events, line, mooncake, mooncake_of_preset
 from tests.benchmarks.simulator import MOONCAKE
 
 
@@ -30,4 +30,14 @@ def test_cost_of_a_cached_conversation(
     found = benchmark.pedantic(lambda: events(mooncake(index)), rounds=1)
     with capsys.disabled():
         sys.stdout.write(f"\nMooncake, {index}: {found:.1f} events a request\n")
+    assert found > 0
+
+
+@pytest.mark.skipif(not MOONCAKE.is_file(), reason="the public trace is not here")
+def test_cost_of_a_conversation_under_a_preset(
+    benchmark: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = benchmark.pedantic(lambda: events(mooncake_of_preset("vllm-v1")), rounds=1)
+    with capsys.disabled():
+        sys.stdout.write(f"\nMooncake, vllm-v1: {found:.1f} events a request\n")
     assert found > 0
