@@ -148,6 +148,9 @@ class GatedMemory(ChunkMemory, Protocol):
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
 
+    def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
+        """Return whether ``grow`` by a step and ``extend`` to each end would all be granted."""
+
 
 class Scheduler(Protocol):
     """Decides what each step computes. Deterministic; knows no clock, no tensor, no future.

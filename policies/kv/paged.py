@@ -125,6 +125,13 @@ class PagedKV:
         seq.held_blocks = held
         return True
 
+    def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
+        """Return whether ``grow`` and ``extend`` to each end would all be granted."""
+        block, needed = self.block_tokens, decodes.new_blocks(1) if decodes.size else 0
+        for seq, end in ends:
+            needed += -(-end // block) - max(seq.held_blocks, -(-seq.base_computed_tokens // block))
+        return needed * block <= self.free_tokens()
+
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Let others find the full blocks among the first ``tokens`` positions.
 

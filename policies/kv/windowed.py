@@ -92,21 +92,35 @@ class WindowedKV:
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         """Take room for what is kept of ``tokens`` positions; False, unchanged, without it."""
-        needed = self._blocks(tokens)
+        return self.reserve_part(seq, tokens, tokens)
+
+    def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
+        """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
         is_empty = self._free == self.total_blocks
-        if needed > self._free - (self._watermark_alone if is_empty else self._watermark):
+        available = self._free - (self._watermark_alone if is_empty else self._watermark)
+        if self._blocks(fitting_tokens) > available:
             return False
-        self._hold(seq, needed)
+        self._hold(seq, self._blocks(tokens))
         return True
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
-        """Give a prompt in progress room for ``tokens`` positions; False, unchanged, without it."""
-        missing = max(0, self._blocks(tokens) - seq.held_blocks)
+        """Give a sequence outside a lockstep group room for ``tokens`` positions in all.
+
+        False, and nothing changed, without room.
+        """
+        held = self._held(seq)
+        missing = max(0, self._blocks(tokens) - held)
         if missing > self._free:
             return False
         self._free -= missing
-        seq.held_blocks += missing
+        seq.held_blocks = held + missing
         return True
+
+    def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
+        """Return whether ``grow`` and ``extend`` to each end would all be granted."""
+        needed = self._growth(_granted(decodes), 1) if decodes.size else 0
+        needed += sum(max(0, self._blocks(end) - self._held(seq)) for seq, end in ends)
+        return needed <= self._free
 
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Do nothing: prefixes are not shared."""

@@ -82,32 +82,30 @@ class UnifiedBatching(IterationBatching):
 
     def _run(self, batch: Batch) -> None:
         """Give every running sequence its rows and its memory, in the order of admission."""
-        decodes = self._decodes
-        if self._chunks is None:
+        decodes, chunks = self._decodes, self._chunks
+        if chunks is None:
             if self._grows and decodes.size and not self.memory.grow(decodes, 1):
                 self._make_room(batch)
-        elif not self._has_room() or (decodes.size and not self.memory.grow(decodes, 1)):
-            self._run_in_turn(batch, self._chunks)
+        elif not self._has_room(chunks) or (decodes.size and not self.memory.grow(decodes, 1)):
+            self._run_in_turn(batch, chunks)
             return
         left = self._token_budget - decodes.size
         for seq in self._prefilling:
             left -= self._add_chunk(batch, seq, left)
 
-    def _has_room(self) -> bool:
+    def _has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
-        decodes, block = self._decodes, self.memory.block_tokens
+        decodes, prefilling = self._decodes, self._prefilling
         left = self._token_budget - decodes.size
-        free_tokens = self.memory.free_tokens()
-        if 0 <= left <= free_tokens - block * (decodes.size + len(self._prefilling)):
+        most_tokens = left + self.memory.block_tokens * (decodes.size + len(prefilling))
+        if left >= 0 and most_tokens <= self.memory.free_tokens():
             return True  # each of them begins a block
-        needed = decodes.new_blocks(1) if decodes.size else 0
-        for seq in self._prefilling:
-            computed = seq.base_computed_tokens
+        ends: list[tuple[Sequence, int]] = []
+        for seq in prefilling:
             tokens = min(_missing_tokens(seq), left, self._most_rows)
             left -= tokens
-            end = computed + tokens
-            needed += -(-end // block) - max(seq.held_blocks, -(-computed // block))
-        return needed * block <= free_tokens
+            ends.append((seq, seq.base_computed_tokens + tokens))
+        return memory.has_room(decodes, ends)
 
     def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> None:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
