@@ -13,11 +13,13 @@ class PrefillFirst(ContinuousBatching):
     """A step is either prompts, whole as far as ``token_budget`` allows, or decodes.
 
     As long as a prompt can be admitted, the decodes wait: short TTFT, at the price of stalls. With
-    ``decodes_between_prefills``, prompts wait for that many steps of decodes first (LightLLM).
+    ``decodes_between_prefills``, prompts wait for that many steps of decodes first (LightLLM). A
+    prompt takes its blocks when it is admitted, whatever ``prompt_blocks`` says.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
+        self._chunk_memory = None  # A prompt that ran out of blocks would stop what frees them.
         self._decoded = 0
         """Steps of decodes since prompts ran."""
 
