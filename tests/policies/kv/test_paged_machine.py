@@ -49,6 +49,7 @@ class PagedMachine(RuleBasedStateMachine):
             for j in range(min(named, -(-prompt // (4 * key_blocks))))
         ]
         seq = Sequence(str(self.made), 0.0, prompt, 60, keys, key_blocks=key_blocks)
+        seq.arrival_number = self.made  # It names the blocks of its own, as in a scheduler.
         hit = self.memory.cached_prefix(seq)
         free = self.memory.free_tokens()
         assert hit < prompt
