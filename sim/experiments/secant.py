@@ -6,6 +6,8 @@ from math import exp, inf, log
 _CLOSE, _AS_CLOSE = 0.04, 0.1
 """Steps, in the logarithm of the rate, that are not worth another look: the latter along a line
 through two looks that are no further than ``_NEIGHBOURS`` apart."""
+_UNSURE = 0.015
+"""The same along a line that is flatter than it may be."""
 _NEIGHBOURS = 0.25
 _MOST_LOOKS = 8
 _MOST_EXCESS = 1.0
@@ -27,13 +29,17 @@ def crossing_rate(
     for _ in range(_MOST_LOOKS):
         found = min(max(excess(exp(at)), -_MOST_EXCESS), _MOST_EXCESS)
         low, high = (max(low, at), high) if found <= 0 else (low, min(high, at))
+        close = 0.0  # What is expected of the slope alone says nothing about the error.
         if before is not None and before[0] != at:
-            steep = max((found - before[1]) / (at - before[0]), slope / _FLATTEST)
-        is_line = before is not None and abs(at - before[0]) < _NEIGHBOURS
+            line, flattest = (found - before[1]) / (at - before[0]), slope / _FLATTEST
+            steep = max(line, flattest)
+            close = _AS_CLOSE if abs(at - before[0]) < _NEIGHBOURS else _CLOSE
+            if line < flattest:
+                close = _UNSURE
         before, target = (at, found), at - found / steep
         if not low <= target <= high:
             target = high if target > high and found <= 0 else (low + high) / 2
-        if abs(target - at) < (_AS_CLOSE if is_line else _CLOSE):
+        if target == at or abs(target - at) < close:
             return exp(target)
         at = target
     return exp(at)
