@@ -48,7 +48,7 @@ MADE = {"build", "dist", "mutants", "results", "runs"}
 """Folders of a checkout with what was made from it."""
 GROUP = "servetwin"
 MYPY_OPTIONS = (
-    "--config-file=",  # whoever builds a wheel has none of the packages that the types come from
+    "--config-file=",  # an environment that builds a wheel lacks the packages with the types
     "--no-site-packages",
     "--ignore-missing-imports",
     "--follow-imports=silent",

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from policies.protocols import KVMemory
 from policies.schedulers.prefix_matches import matches_in
-from policies.schedulers.waiting_queue import ArrivalOrder, waiting_request
+from policies.schedulers.waiting_queue import ArrivalOrder, remove_request
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
@@ -61,10 +61,7 @@ class LongestPrefixFirst:
 
     def remove(self, request_id: str) -> Sequence | None:
         """Remove and return a sequence; None when it does not wait."""
-        seq = waiting_request(self, request_id)
-        if seq is not None:
-            self.discard(seq)
-        return seq
+        return remove_request(self, request_id)
 
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""

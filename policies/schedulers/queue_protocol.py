@@ -33,7 +33,7 @@ class WaitingQueue(Protocol):
 
 
 @runtime_checkable
-class DiscardingQueue(Protocol):
+class DiscardingQueue(WaitingQueue, Protocol):
     """A waiting queue that can remove a sequence without a search, the newest at least."""
 
     def discard(self, seq: Sequence) -> None:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from policies.schedulers.queue_protocol import WaitingQueue
+from policies.schedulers.queue_protocol import DiscardingQueue
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
@@ -54,10 +54,7 @@ class ArrivalOrder:
 
     def remove(self, request_id: str) -> Sequence | None:
         """Remove and return a sequence; None when it does not wait."""
-        seq = waiting_request(self, request_id)
-        if seq is not None:
-            self.discard(seq)
-        return seq
+        return remove_request(self, request_id)
 
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
@@ -114,10 +111,7 @@ class RankedQueue:
 
     def remove(self, request_id: str) -> Sequence | None:
         """Remove and return a sequence; None when it does not wait."""
-        seq = waiting_request(self, request_id)
-        if seq is not None:
-            self.discard(seq)
-        return seq
+        return remove_request(self, request_id)
 
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
@@ -169,6 +163,9 @@ class EarliestDeadlineFirst(RankedQueue):
         return seq.deadline_s
 
 
-def waiting_request(queue: WaitingQueue, request_id: str) -> Sequence | None:
-    """Return a waiting sequence of a request; None when none waits."""
-    return next((seq for seq in queue if seq.request_id == request_id), None)
+def remove_request(queue: DiscardingQueue, request_id: str) -> Sequence | None:
+    """Remove and return the waiting sequence of a request; None when none waits."""
+    seq = next((seq for seq in queue if seq.request_id == request_id), None)
+    if seq is not None:
+        queue.discard(seq)
+    return seq

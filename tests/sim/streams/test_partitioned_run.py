@@ -43,7 +43,9 @@ def test_parts_cut_by_time_change_no_byte(
 ) -> None:
     order = "fcfs" if config.queue_order == "fair" else config.queue_order
     config = replace(config, prefix_cache=False, host_cache_tokens=0, queue_order=order)
-    same_bytes(tmp_path_factory, requests, Scenario(config, WITHOUT_NOISE), parts, macro)
+    same_bytes(
+        tmp_path_factory.mktemp("run"), requests, Scenario(config, WITHOUT_NOISE), parts, macro
+    )
 
 
 @given(traces(), configs(), clusters, st.integers(1, 6), st.booleans())
@@ -55,19 +57,21 @@ def test_parts_of_replicas_change_no_byte(
     parts: int,
     macro: bool,
 ) -> None:
-    same_bytes(tmp_path_factory, requests, Scenario(config, NOISY, cluster), parts, macro)
+    same_bytes(
+        tmp_path_factory.mktemp("run"), requests, Scenario(config, NOISY, cluster), parts, macro
+    )
 
 
 def same_bytes(
-    tmp_path_factory: pytest.TempPathFactory,
+    folder: Path,
     requests: list[Request],
     scenario: Scenario,
     parts: int,
-    macro: bool,
+    macro: bool = True,
+    first_part: int = 4,
 ) -> None:
-    folder = tmp_path_factory.mktemp("run")
     with small_pieces(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 4)
+        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", first_part)
         trace = written(requests, folder)
         one = streamed(trace, scenario, folder / "one", macro)
         assert divided(trace, scenario, folder / "parts", parts, macro=macro) == one
@@ -114,11 +118,7 @@ def test_a_server_that_waits_for_more_is_not_empty(tmp_path: Path) -> None:
         shed_ttft_s=0.2,
     )
     scenario = Scenario(config, WITHOUT_NOISE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 1)
-        trace = written(requests, tmp_path)
-        one = streamed(trace, scenario, tmp_path / "one")
-        assert divided(trace, scenario, tmp_path / "parts", 9) == one
+    same_bytes(tmp_path, requests, scenario, parts=9, first_part=1)
 
 
 def test_a_request_that_is_still_on_its_way_delays_the_next(tmp_path: Path) -> None:
@@ -133,11 +133,7 @@ def test_a_request_that_is_still_on_its_way_delays_the_next(tmp_path: Path) -> N
     scenario = Scenario(
         WITHOUT_NOISE.policy_config(), WITHOUT_NOISE.model_copy(update={"api": api})
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", 1)
-        trace = written(requests, tmp_path)
-        one = streamed(trace, scenario, tmp_path / "one")
-        assert divided(trace, scenario, tmp_path / "parts", 4) == one
+    same_bytes(tmp_path, requests, scenario, parts=4, first_part=1)
 
 
 def test_a_run_that_cannot_be_divided_leaves_no_spool(tmp_path: Path) -> None:
