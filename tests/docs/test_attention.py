@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from sim.formulas.techniques import break_even_bytes_per_s, low_rank_elements, token_passes
 from sim.shapes.feed_forward import Experts
 from sim.step_times.acceptance import Chain
 from sim.techniques.attention import (
@@ -24,7 +25,6 @@ from sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
 from tests.support.offloading import opt_13b, phone
 from tests.support.paths import DOCS
-from tests.support.technique_formulas import break_even_bytes_per_s, low_rank_elements, token_passes
 
 TECHNIQUES_PAGES = DOCS / "techniques"
 PAGES = {name: (TECHNIQUES_PAGES / f"{name}.md").read_text() for name in ("attention", "memory")}

@@ -2,6 +2,7 @@
 
 import re
 
+from sim.formulas.speculation import best_drafts, plain_step_s
 from sim.techniques.decoding import (
     EarlyExitDecoding,
     SpeculativeDecoding,
@@ -9,10 +10,6 @@ from sim.techniques.decoding import (
 )
 from tests.support.decoding_techniques import TECHNIQUES, base, gain, ideal
 from tests.support.paths import ROOT
-from tests.support.speculation_formulas import (
-    best_drafts,
-    plain_step_s,
-)
 
 PAGE = (ROOT / "docs/techniques/decoding.md").read_text()
 

@@ -6,6 +6,9 @@ import shlex
 import pytest
 
 from policies.batch import BatchShape
+from sim.formulas.block_shapes import block_shapes
+from sim.formulas.intensities import attention_intensity, matmul_intensity
+from sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.roofline.decode_latency import ideal_deployment
 from sim.step_times.roofline.efficiency import DEFAULT
@@ -13,14 +16,6 @@ from sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin
 from tests.support.paths import DOCS
-from tests.support.textbook import (
-    Phases,
-    activation_bytes,
-    attention_intensity,
-    block_shapes,
-    decode_traffic_ratio,
-    matmul_intensity,
-)
 
 PAGE = (DOCS / "techniques" / "roofline.md").read_text()
 EXAMPLES = re.findall(r"^```\nservetwin ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.M | re.S)

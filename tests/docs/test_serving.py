@@ -2,14 +2,10 @@
 
 import re
 
+from sim.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
 from sim.theory import copy_on_write, exponential_slot_efficiency
 from tests.support.paths import DOCS
 from tests.support.serving_techniques import PAIRS, SERVING, eager, equal_kernels, gain_over_static
-from tests.support.technique_formulas import (
-    chunk_passes,
-    kv_tokens_read,
-    shared_prefix_hit_rate,
-)
 
 PAGE = (DOCS / "techniques" / "serving.md").read_text()
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from sim.formulas.speculation import roofline_speed_up
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
@@ -25,9 +26,6 @@ from sim.techniques.decoding import (
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request
-from tests.support.speculation_formulas import (
-    roofline_speed_up,
-)
 from workloads.trace import Trace
 
 A100: Hardware = find_hardware("a100-80gb")

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sim.experiments.predict import run_once
+from sim.formulas.speculation import drafted_pass_s, plain_step_s
+from sim.formulas.techniques import early_exit_gain_limit, routed_cost
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
 from sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
@@ -39,11 +41,6 @@ from tests.support.decoding_techniques import (
     ideal,
     law_of,
 )
-from tests.support.speculation_formulas import (
-    drafted_pass_s,
-    plain_step_s,
-)
-from tests.support.technique_formulas import early_exit_gain_limit, routed_cost
 from workloads.errors import PolicyError
 
 H100: Hardware = find_hardware("h100")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sim.core.simulate import simulate
 from sim.experiments.predict import run_once
+from sim.formulas.speculation import drafted_pass_s, plain_step_s
 from sim.records.run import Run
 from sim.shapes.catalogue import find_model
 from sim.shapes.model import ModelShape
@@ -39,10 +40,6 @@ from tests.support.decoding_techniques import (
     base,
     gain,
     law_of,
-)
-from tests.support.speculation_formulas import (
-    drafted_pass_s,
-    plain_step_s,
 )
 from workloads.trace import Trace
 

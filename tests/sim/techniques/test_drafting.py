@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policies.batch import BatchShape
+from sim.formulas.speculation import drafted_pass_s, period, plain_step_s
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.acceptance import Chain
 from sim.step_times.roofline.operators import head_operator, linear_operators
@@ -24,11 +25,6 @@ from tests.support.decoding_techniques import (
     gain,
     ideal,
     law_of,
-)
-from tests.support.speculation_formulas import (
-    drafted_pass_s,
-    period,
-    plain_step_s,
 )
 
 

@@ -7,6 +7,12 @@ from pydantic import ValidationError
 
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
+from sim.formulas.techniques import (
+    flash_traffic_elements,
+    score_elements,
+    split_gain_limit,
+    standard_traffic_elements,
+)
 from sim.records.run import Run
 from sim.shapes.catalogue import find_model
 from sim.step_times.roofline.deployment import Deployment
@@ -24,12 +30,6 @@ from tests.support.kernel_techniques import (
     TECHNIQUES,
     attention_s,
     ideal,
-)
-from tests.support.technique_formulas import (
-    flash_traffic_elements,
-    score_elements,
-    split_gain_limit,
-    standard_traffic_elements,
 )
 from workloads.errors import PolicyError
 from workloads.trace import Trace

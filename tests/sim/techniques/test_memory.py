@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
+from sim.formulas.techniques import (
+    break_even_bytes_per_s,
+    break_even_rank,
+    fetch_s_per_token,
+    low_rank_elements,
+    recompute_s_per_token,
+    token_passes,
+)
 from sim.records.run import Run
 from sim.shapes.catalogue import find_model
 from sim.step_times.acceptance import Chain
@@ -19,14 +27,6 @@ from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request
 from tests.support.offloading import A100, ideal, opt_13b, phone
-from tests.support.technique_formulas import (
-    break_even_bytes_per_s,
-    break_even_rank,
-    fetch_s_per_token,
-    low_rank_elements,
-    recompute_s_per_token,
-    token_passes,
-)
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 

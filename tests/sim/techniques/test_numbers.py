@@ -7,6 +7,7 @@ from math import inf
 import pytest
 
 from policies.batch import BatchShape
+from sim.formulas.techniques import ideal_request_s
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
@@ -52,7 +53,6 @@ from tests.support.number_techniques import (
     prompt,
     seconds,
 )
-from tests.support.technique_formulas import ideal_request_s
 from workloads.errors import PolicyError, ServetwinError
 
 

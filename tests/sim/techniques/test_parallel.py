@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from policies.batch import BatchShape
 from sim.experiments.predict import run_once
 from sim.experiments.scenario import ClusterConfig
+from sim.formulas.techniques import bubble_share, makespan_s
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.model import ModelShape
@@ -41,7 +42,6 @@ from tests.support.parallel_techniques import (
     ideal,
     rows_s,
 )
-from tests.support.technique_formulas import bubble_share, makespan_s
 from workloads.errors import PolicyError
 from workloads.trace import Trace
 

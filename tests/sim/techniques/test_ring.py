@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.formulas.techniques import overlap_block_tokens
 from sim.shapes.catalogue import find_model
 from sim.step_times.roofline.links import Link
 from sim.step_times.roofline.operators import (
@@ -13,7 +14,6 @@ from sim.techniques.parallel import (
 )
 from sim.techniques.setup import Setup
 from tests.support.parallel_techniques import FREE, GQA, MHA, MIXTURE, ideal, rows_s
-from tests.support.technique_formulas import overlap_block_tokens
 from workloads.errors import PolicyError
 
 

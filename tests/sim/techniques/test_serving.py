@@ -14,6 +14,8 @@ from policies.presets import find_preset
 from policies.registry import build_scheduler
 from policies.sequence import Sequence as ServedSequence
 from sim.core.simulate import simulate
+from sim.formulas.phases import Phases
+from sim.formulas.techniques import chunk_passes, kv_tokens_read
 from sim.shapes.catalogue import find_model
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from sim.step_times.roofline.efficiency import IDEAL
@@ -36,11 +38,6 @@ from sim.techniques.technique import Technique
 from sim.theory import exponential_slot_efficiency
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated
-from tests.support.technique_formulas import (
-    chunk_passes,
-    kv_tokens_read,
-)
-from tests.support.textbook import Phases
 from workloads.errors import PolicyError
 
 pytestmark = pytest.mark.slow

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.config import PrefixIndex as PrefixIndexName
 from sim.core.simulate import simulate
+from sim.formulas.techniques import shared_prefix_hit_rate, token_passes
 from sim.techniques.effects import Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.memory import KVCache
@@ -21,10 +22,6 @@ from sim.techniques.setup import Setup
 from sim.theory import copy_on_write
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import ONE_SECOND, REAL, pair, simulated
-from tests.support.technique_formulas import (
-    shared_prefix_hit_rate,
-    token_passes,
-)
 from workloads.request import Request
 
 pytestmark = pytest.mark.slow

@@ -5,6 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.formulas.intensities import (
+    attention_intensity,
+    attention_limit_flops_per_element,
+    gated_ffn_intensity,
+    matmul_intensity,
+    per_second,
+)
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.hardware import Hardware
 from sim.shapes.mixers import Attention
@@ -21,13 +28,6 @@ from sim.step_times.roofline.matrix_products import (
     projections,
 )
 from sim.step_times.roofline.operators import decode_attention, prefill_attention
-from tests.support.textbook import (
-    attention_intensity,
-    attention_limit_flops_per_element,
-    gated_ffn_intensity,
-    matmul_intensity,
-    per_second,
-)
 
 LLAMA = find_model("llama-2-7b")
 MIXER = LLAMA.attentions()[0]

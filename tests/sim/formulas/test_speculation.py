@@ -8,6 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.formulas.speculation import (
+    best_drafts,
+    drafted_pass_s,
+    needed_alpha,
+    period,
+    plain_step_s,
+    speed_up,
+    streamed_pass_s,
+)
+from sim.formulas.techniques import routed_cost, small_first_cost
 from sim.shapes.catalogue import find_model
 from sim.step_times.acceptance import Chain
 from sim.step_times.roofline.formats import BF16
@@ -17,16 +27,6 @@ from sim.techniques.decoding import (
 from sim.techniques.memory import WeightOffload
 from sim.techniques.setup import Setup
 from tests.support.decoding_techniques import base, gain, ideal
-from tests.support.speculation_formulas import (
-    best_drafts,
-    drafted_pass_s,
-    needed_alpha,
-    period,
-    plain_step_s,
-    speed_up,
-    streamed_pass_s,
-)
-from tests.support.technique_formulas import routed_cost, small_first_cost
 from workloads.errors import PolicyError
 
 

@@ -1,4 +1,4 @@
-"""Affine grids and the loss of distillation, as the lectures compute them."""
+"""Affine grids, as the lectures compute them."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.textbook import AffineGrid, distillation_loss
+from sim.formulas.affine_grid import AffineGrid
 
 
 def test_the_grid_over_minus_one_to_three() -> None:
@@ -46,11 +46,3 @@ def test_no_number_in_the_range_is_off_by_more_than_half_a_step(
     errors = np.abs(grid.restore(grid.quantise(values)) - values)
     assert errors.max() <= grid.worst_error * (1 + 1e-6)
     assert (np.diff(grid.quantise(np.sort(values))) >= 0).all()
-
-
-def test_distillation_loss() -> None:
-    teacher, softened, student = (
-        np.array(p) for p in ([0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.5, 0.3, 0.2])
-    )
-    loss = distillation_loss(teacher, softened, student, np.array([1.0, 0, 0]), 0.7)
-    assert loss == pytest.approx(0.7879859, abs=5e-8)

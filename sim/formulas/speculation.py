@@ -14,7 +14,7 @@ from workloads.errors import PolicyError
 
 
 def period(draft: float, verify: float, pipelined: bool) -> float:
-    """Time of a pass: the longer of both where they overlap, else their sum."""
+    """Return the time of a pass: the longer of both where they overlap, else their sum."""
     return max(draft, verify) if pipelined else draft + verify
 
 
@@ -25,14 +25,14 @@ def speed_up(
     verify_share: float = 1.0,
     pipelined: bool = False,
 ) -> float:
-    """E[tokens] / (g c + v): ``drafts`` g, each ``draft_share`` c of a step, then v to verify."""
+    """Return E[tokens] / (g c + v): ``drafts`` g, each c of a step, then v to verify."""
     return tokens_per_pass / period(drafts * draft_share, verify_share, pipelined)
 
 
 def needed_alpha(
     wanted: float, drafts: int, draft_share: float, verify_share: float = 1.0
 ) -> float:
-    """Acceptance at which a chain of drafts is ``wanted`` times as fast as none.
+    """Return the acceptance at which a chain of drafts is ``wanted`` times as fast as none.
 
     Raises ``PolicyError`` where even accepting all of them is not enough.
     """
@@ -52,7 +52,7 @@ def needed_alpha(
 
 
 def best_drafts(alpha: float, draft_share: float, most: int = 64) -> int:
-    """The number of drafts, up to ``most``, that is the quickest where verifying is one step."""
+    """Return the quickest number of drafts, up to ``most``, where verifying is one step."""
 
     def gain(drafts: int) -> float:
         return speed_up(Chain(alpha, drafts).mean_tokens_per_pass(), drafts, draft_share)
@@ -61,12 +61,12 @@ def best_drafts(alpha: float, draft_share: float, most: int = 64) -> int:
 
 
 def streamed_pass_s(weight_bytes: float, resident_bytes: float, bytes_per_s: float) -> float:
-    """The speed limit of memory-constrained devices: a pass streams all that is not resident."""
+    """Return the seconds of a pass that streams all weights that are not resident."""
     return max(0.0, weight_bytes - resident_bytes) / bytes_per_s
 
 
 def plain_step_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
-    """Seconds of a step of plain decodes, each behind ``context_tokens`` others."""
+    """Return the seconds of a step of plain decodes, each behind ``context_tokens`` others."""
     attended = context_tokens + 1
     shape = BatchShape(
         sequences, sequences * attended, sequences, decode_contexts=(attended,) * sequences
@@ -75,7 +75,7 @@ def plain_step_s(deployment: Deployment, sequences: int, context_tokens: int) ->
 
 
 def drafted_pass_s(deployment: Deployment, rows: int, sequences: int, context_tokens: int) -> float:
-    """Seconds of a pass of ``rows`` rows of each sequence, the drafting included."""
+    """Return the seconds of a pass of ``rows`` rows of each sequence, the drafting included."""
     chunks = ((context_tokens, rows),) * sequences
     shape = BatchShape(0, 0, 0, chunks, drafted_chunks=sequences)
     return float(roofline_step_time(deployment).seconds(shape)[0])
@@ -84,7 +84,7 @@ def drafted_pass_s(deployment: Deployment, rows: int, sequences: int, context_to
 def roofline_speed_up(
     plain: Deployment, drafted: Deployment, law: Acceptance, sequences: int, context_tokens: int
 ) -> float:
-    """E[tokens per pass] t_1(B) / t_pass(rows, B), truncation apart.
+    """Return E[tokens per pass] t_1(B) / t_pass(rows, B), truncation apart.
 
     Drafts are nearly free while B rows stay below the ridge; past it the gain goes. For diffusion
     this is N t_decode / (K t_forward(N)).

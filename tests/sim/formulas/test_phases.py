@@ -5,14 +5,14 @@ import pytest
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.step_time import LinearStepTime
-from tests.support.textbook import (
+from sim.formulas.phases import (
     Phases,
     activation_bytes,
     batch_where_kv_outweighs_weights,
     decode_traffic_ratio,
 )
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.step_time import LinearStepTime
 from workloads.request import Request
 
 GPT_3 = find_model("gpt-3-175b")

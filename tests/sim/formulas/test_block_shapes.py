@@ -4,12 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from sim.formulas.block_shapes import block_shapes
 from sim.shapes.catalogue import find_model
 from sim.shapes.feed_forward import Dense
 from sim.shapes.mixers import Attention
 from sim.shapes.model import LayerGroup, ModelShape
 from sim.step_times.roofline.matrix_products import model_products
-from tests.support.textbook import block_shapes
 from workloads.errors import PolicyError
 
 FloatArray = npt.NDArray[np.float64]
