@@ -16,7 +16,7 @@ class ScheduledSequence(NamedTuple):
 
     Positions ``start .. start + tokens - 1`` are computed and stored. ``padding`` further rows
     are computed and thrown away (static batching). ``samples`` says whether the step yields a
-    token of this sequence.
+    token of this sequence, or ends a prompt that yields none (``Batch.prompt_token``).
     """
 
     seq: Sequence
@@ -90,8 +90,8 @@ class Batch:
     """
 
     __slots__ = (
-        "chunks", "drafted", "emitted", "lockstep", "one_row_prefills", "preempted", "resumed",
-        "swapped_tokens",
+        "chunks", "drafted", "emitted", "lockstep", "one_row_prefills", "preempted",
+        "prompt_token", "resumed", "swapped_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,8 @@ class Batch:
         self.emitted: Listed[int] = ()
         self.one_row_prefills = False
         """Whether one row of a prompt is a prefill chunk, and not a decode."""
+        self.prompt_token = True
+        """Whether the last chunk of a prompt yields a token."""
 
     @property
     def entries(self) -> list[ScheduledSequence]:

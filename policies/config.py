@@ -116,6 +116,8 @@ class PolicyConfig:
     """State that is kept whatever the length, as so many tokens."""
     draft_rows: int = 0
     """Rows that a decode verifies beside its own (``batching: speculative``)."""
+    prompt_token: bool = True
+    """The prompt's pass yields the first token; false: the first block does (``speculative``)."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():

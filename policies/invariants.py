@@ -120,7 +120,9 @@ class InvariantChecked(SchedulerProxy):
         if start != seq.computed_tokens:
             detail = f"it starts at {start}, {seq.computed_tokens} positions are computed"
             self._fail(POSITIONS, seq, detail)
-        last = start + 1 if drafted else start + tokens  # drafts are behind its last position
+        last = start + tokens
+        if drafted:  # they are behind its last position, or a block is behind all of its tokens
+            last = start + self._config.prompt_token
         if tokens and entry.samples != (last == seq.total_tokens):
             self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
         room = seq.region_tokens

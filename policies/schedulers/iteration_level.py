@@ -21,6 +21,7 @@ class IterationBatching(MacroSteps):
         super().__init__(memory, config)
         self._token_budget = config.token_budget
         self._rows_per_decode = 1
+        self._tokens_of_prompt = 1
         self._shares = memory.shares_prefixes
         self._chunk_memory: ChunkMemory | None = None
         if config.prompt_blocks == "chunk" and not self._reserves_all:
@@ -66,7 +67,9 @@ class IterationBatching(MacroSteps):
         for seq, start, tokens, samples, _ in batch.chunks:
             seq.base_computed_tokens = start + tokens
             if samples:
-                seq.base_generated_tokens = generated = seq.base_generated_tokens + 1
+                seq.base_generated_tokens = generated = (
+                    seq.base_generated_tokens + self._tokens_of_prompt
+                )
                 self._prefilling.remove(seq)
                 if seq.samples > 1 and seq.group is None:
                     finished += self._fork(seq)

@@ -3,7 +3,8 @@
 A decode computes its own row and those of ``draft_rows`` drafted tokens; the accepted ones and one
 more come out (Leviathan et al., ICML 2023; Chen et al., 2023). Trees, blocks of parallel heads and
 refined diffusion blocks are the same to a scheduler: so many rows, and a number of tokens that is
-known afterwards.
+known afterwards. With ``prompt_token`` off the pass of a prompt yields no token: the first ones are
+those of the first block (diffusion).
 """
 
 from collections.abc import Iterator
@@ -35,9 +36,14 @@ class SpeculativeBatching(ContinuousBatching):
         super().__init__(memory, replace(config, admission="full"))
         self._drafts = config.draft_rows
         self._drafting = Drafting()
+        self._last_rows = self._drafts
+        """Positions behind an answer that its last pass may write."""
         if self._drafts:
             self._decodes = self._drafting
             self._rows_per_decode = 1 + self._drafts
+            if not config.prompt_token:
+                self._tokens_of_prompt = 0
+                self._last_rows += 1
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused: its last drafts need room too."""
@@ -45,7 +51,7 @@ class SpeculativeBatching(ContinuousBatching):
             with self._room_for_drafts(seq):
                 reason = self.memory.refusal(seq)
             if reason:
-                why = f"{reason}; {self._drafts} of its positions are for drafts"
+                why = f"{reason}; {self._last_rows} of its positions are for drafts"
                 return Refusal("too_long", why)
         return super().add(seq)
 
@@ -58,6 +64,7 @@ class SpeculativeBatching(ContinuousBatching):
             batch.chunks = [*passes, *batch.chunks]
             batch.drafted = len(passes)
             batch.lockstep = None
+            batch.prompt_token = self._tokens_of_prompt > 0
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -87,11 +94,11 @@ class SpeculativeBatching(ContinuousBatching):
     @contextmanager
     def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
         """Let the memory see an answer that is longer by the drafts of its last pass."""
-        seq.max_tokens += self._drafts
+        seq.max_tokens += self._last_rows
         try:
             yield
         finally:
-            seq.max_tokens -= self._drafts
+            seq.max_tokens -= self._last_rows
 
 
 class Drafting(Lockstep):
@@ -105,7 +112,7 @@ class Drafting(Lockstep):
         """Tokens of the pass, one number per member in the order of joining."""
 
     def join(self, seq: Sequence) -> None:
-        """Add a sequence that has its first token, or its memory again."""
+        """Add a sequence whose prompt is computed."""
         self._members[seq] = 0
         self.size += 1
         seq.lockstep = self

@@ -162,3 +162,8 @@ def _check_roles(pools: Listed[Pool]) -> None:
             f"pools: the roles {sorted(roles)} do not make a server; all must be 'serve', or some "
             "'prefill' and the others 'decode'"
         )
+    if any(pool.role == "prefill" and not pool.policies.prompt_token for pool in pools):
+        raise PolicyError(
+            "prompt_token: a prefill replica hands on what its pass has begun, and prompts that "
+            "yield no token (diffusion) begin nothing; serve them on replicas that do both"
+        )

@@ -120,6 +120,8 @@ class Recorder:
             ended_s += self.api.chunk_out_s(sequences)
         if batch.chunks:
             self._prompts_ran(batch, started_s, ended_s)
+            if not batch.prompt_token:
+                self._blocks_ran(batch, ended_s)
         handed_on = self._handed_on
         for seq in finished:
             place = seq.number - handed_on
@@ -133,6 +135,7 @@ class Recorder:
 
     def _prompts_ran(self, batch: Batch, started_s: float, ended_s: float) -> None:
         admitted_s, paused, handed_on = self._admitted_s, self._paused, self._handed_on
+        yields = batch.prompt_token
         for seq, _, _, samples, _ in batch.chunks[batch.drafted :]:
             place = seq.number - handed_on
             before_s = admitted_s[place]
@@ -140,8 +143,18 @@ class Recorder:
                 admitted_s[place] = started_s
             elif paused and seq.number in paused:
                 paused.pop(seq.number).append(started_s)
-            if samples and self._first_s[place] != self._first_s[place]:  # NaN: none was out
+            if (
+                samples and yields and self._first_s[place] != self._first_s[place]
+            ):  # NaN: none was out
                 self._first_s[place] = ended_s
+
+    def _blocks_ran(self, batch: Batch, ended_s: float) -> None:
+        """Record first tokens that come with the last one of their block."""
+        first_s, handed_on = self._first_s, self._handed_on
+        for entry, emitted in zip(batch.chunks, batch.emitted, strict=False):  # drafted ones first
+            place = entry.seq.number - handed_on
+            if emitted and first_s[place] != first_s[place]:
+                first_s[place] = ended_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """Record that the keys and values of a prompt arrived at the replica that decodes it."""

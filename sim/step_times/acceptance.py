@@ -2,7 +2,7 @@
 
 A pass computes ``rows`` rows of a sequence: that of its last token, and those of the drafted
 tokens. The prefill yields the first token, so an answer of m tokens takes ``passes(m - 1)`` passes
-on average.
+on average; ``passes(m)`` for diffusion, whose first block has the first token.
 
 ========== ======================================================================================
 Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023)
@@ -40,6 +40,10 @@ class Acceptance(Protocol):
     def rows(self) -> int:
         """Rows of a sequence in a pass: 1 + ``draft_rows`` of the policies."""
 
+    @property
+    def prompt_token(self) -> bool:
+        """Whether the pass of a prompt yields the first token: ``prompt_token`` of the policies."""
+
     def mean_tokens_per_pass(self) -> float:
         """Return the mean over the passes of an endless answer."""
 
@@ -56,6 +60,11 @@ class OrderedAcceptance(Acceptance):
     A pass draws one uniform number, so with equal draws a higher acceptance never yields fewer
     tokens.
     """
+
+    @property
+    def prompt_token(self) -> bool:
+        """The target's own."""
+        return True
 
     @property
     @abstractmethod
@@ -188,6 +197,11 @@ class Diffusion:
         """``block_tokens``."""
         return self.block_tokens
 
+    @property
+    def prompt_token(self) -> bool:
+        """None: all tokens are those of blocks."""
+        return False
+
     def mean_tokens_per_pass(self) -> float:
         """``block_tokens`` / ``refinements``."""
         return self.block_tokens / self.refinements
@@ -247,13 +261,20 @@ class Verifier:
 
 
 def require_judged(policies: PolicyConfig, acceptance: Acceptance | None) -> None:
-    """Raise ``PolicyError`` where decodes verify drafts and nothing says how many are accepted."""
+    """Raise ``PolicyError`` where decodes verify drafts and nothing fitting says what comes out."""
     drafts = policies.draft_rows
-    if policies.batching == "speculative" and drafts and acceptance is None:
+    if policies.batching != "speculative" or not drafts:
+        return
+    if acceptance is None:
         raise PolicyError(
             f"batching: 'speculative' with draft_rows {drafts} needs a technique that judges the "
             "drafts; name one for a server of --model and --hardware, such as --technique "
             f"speculative:drafts={drafts}, or set draft_rows to 0"
+        )
+    if policies.prompt_token != acceptance.prompt_token:
+        raise PolicyError(
+            f"prompt_token: {policies.prompt_token} does not fit {acceptance}; it must be "
+            f"{acceptance.prompt_token}"
         )
 
 

@@ -49,6 +49,7 @@ class DraftedDecoding(Technique):
         drafted = setup.with_deployment(drafting=drafting).with_policies(
             batching="speculative",
             draft_rows=drafts,
+            prompt_token=acceptance.prompt_token,
             token_budget=policies.token_budget + policies.max_seqs * drafts,
         )
         return replace(drafted, acceptance=acceptance)

@@ -24,9 +24,10 @@ SMALL = PolicyConfig("speculative", kv_tokens=64, block_tokens=4, max_seqs=2, dr
 class Scripted:
     """Every answer gets these tokens, pass by pass; a draft of the last row ever after."""
 
-    def __init__(self, *tokens: int, rows: int = 3) -> None:
+    def __init__(self, *tokens: int, rows: int = 3, prompt_token: bool = True) -> None:
         self.tokens = tokens
         self.rows = rows
+        self.prompt_token = prompt_token
 
     def mean_tokens_per_pass(self) -> float:
         return float(self.rows)

@@ -81,13 +81,62 @@ def test_a_prompt_joins_beside_the_drafts_and_its_first_token_is_stamped_once() 
     ]
 
 
-def test_a_diffusion_block_keeps_its_request_at_its_first_token_until_it_is_done() -> None:
-    config = replace(SMALL, draft_rows=3)
+BLOCKS = replace(SMALL, draft_rows=3, prompt_token=False)
+
+
+def test_the_first_token_of_a_block_comes_with_its_last() -> None:
+    """The prompt's pass yields none; six tokens are two blocks of four, three passes each."""
     asked = [request("a", 0.0, prompt=5, output=6)]
-    run = drafted_run(config, asked, Diffusion(4, 3), step_time=ONE_SECOND, keep_records=True)
+    run = drafted_run(BLOCKS, asked, Diffusion(4, 3), step_time=ONE_SECOND, keep_records=True)
     assert story(run) == ["0 a@0+5", *(f"{1 + n} a@5+4" for n in range(3)),
                           *(f"{4 + n} a@9+4" for n in range(3))]  # fmt: skip
-    assert run.requests[["first_token_s", "last_token_s"]].iloc[0].tolist() == [1.0, 7.0]
+    done = run.requests.iloc[0]
+    assert (done["first_token_s"], done["last_token_s"], done["output_tokens"]) == (4.0, 7.0, 6)
+    assert [record.free_tokens for record in run.records] == [64 - 16] * 7, "5 + 6 - 1 + a block"
+
+
+@pytest.mark.parametrize("output", [1, 4])
+def test_an_answer_of_one_block_comes_out_at_once(output: int) -> None:
+    asked = [request("a", 0.0, prompt=5, output=output)]
+    run = drafted_run(BLOCKS, asked, Diffusion(4, 3), step_time=ONE_SECOND, keep_records=True)
+    assert len(run.records) == 1 + Diffusion(4, 3).passes(output) == 4
+    assert run.requests[["first_token_s", "last_token_s"]].iloc[0].tolist() == [4.0, 4.0]
+
+
+def test_blocks_stamp_first_tokens_beside_prompts_that_are_still_read() -> None:
+    """Each request waits for its own block, whatever the pass of another prompt yields."""
+    config = replace(BLOCKS, token_budget=8)
+    requests = [request("a", 0.0, prompt=4, output=4), request("b", 0.5, prompt=6, output=8)]
+    law = Diffusion(4, 2)
+    run = drafted_run(config, requests, law, step_time=ONE_SECOND, keep_records=True)
+    assert story(run) == [
+        "0 a@0+4",
+        "1 a@4+4 b@0+4",
+        "2 a@4+4 b@4+2",
+        "3 b@6+4",
+        "4 b@6+4",
+        "5 b@10+4",
+        "6 b@10+4",
+    ]
+    assert run.requests["first_token_s"].tolist() == [3.0, 5.0]
+    assert run.requests["last_token_s"].tolist() == [3.0, 7.0]
+
+
+def test_answers_to_one_prompt_begin_with_the_first_block_of_any() -> None:
+    asked = replace(request("a", 0.0, prompt=6, output=8), samples=2)
+    config = replace(BLOCKS, kv_tokens=200)
+    law = Scripted(0, 4, rows=4, prompt_token=False)
+    run = drafted_run(config, [asked], law, step_time=ONE_SECOND)
+    assert run.requests[["first_token_s", "last_token_s"]].iloc[0].tolist() == [3.0, 4.0]
+    assert run.requests["output_tokens"].tolist() == [16]
+
+
+def test_a_block_needs_room_behind_the_answer() -> None:
+    """40 + 21 - 1 positions and a block of 4 are 64; one token more is refused."""
+    for output, status in ((21, "finished"), (22, "refused")):
+        run = drafted_run(BLOCKS, [request("a", 0.0, 40, output)], Diffusion(4, 1))
+        assert run.requests["status"].tolist() == [status]
+    assert run.requests["error"][0].endswith("4 of its positions are for drafts")
 
 
 def test_a_sequence_that_comes_with_its_prompt_computed_drafts_at_once() -> None:
@@ -138,7 +187,13 @@ def drafting(draw: st.DrawFn) -> PolicyConfig:
     drafts = draw(st.integers(1, 5))
     config = draw(policies("speculative"))
     least = config.max_seqs * (1 + drafts)
-    config = replace(config, draft_rows=drafts, token_budget=max(config.token_budget, least))
+    blocks = draw(st.booleans())
+    config = replace(
+        config,
+        draft_rows=drafts,
+        token_budget=max(config.token_budget, least),
+        prompt_token=not blocks,
+    )
     if not config.prefix_cache and draw(st.booleans()):
         config = replace(config, kv="windowed", kv_window_tokens=draw(st.integers(1, 40)))
     return config
@@ -147,9 +202,10 @@ def drafting(draw: st.DrawFn) -> PolicyConfig:
 @st.composite
 def laws(draw: st.DrawFn, config: PolicyConfig) -> Acceptance:
     rows = 1 + config.draft_rows
+    if not config.prompt_token:
+        return Diffusion(rows, draw(st.integers(1, 4)))
     alpha = draw(st.sampled_from([0.0, 0.3, 0.7, 0.9, 1.0]))
-    row, blocks = Chain(alpha, rows - 1), Diffusion(rows, 3)
-    return blocks if draw(st.booleans()) else row
+    return Chain(alpha, rows - 1)
 
 
 @given(data=st.data(), requests=workloads())

@@ -288,6 +288,23 @@ def test_drafts_that_nothing_judges_are_an_error_of_the_scenario() -> None:
         assert set(run.requests["status"]) == {"finished"}
 
 
+def test_blocks_and_drafts_do_not_stand_in_for_each_other() -> None:
+    trace = Trace((request("a", output=4),), "made")
+    setup = build_setup("llama-2-7b", "a100-80gb", ["diffusion"])
+    for prompt_token, technique in ((True, "diffusion"), (False, "blockwise:block=32")):
+        server = build_setup("llama-2-7b", "a100-80gb", [technique]).server()
+        policies = replace(setup.scenario().policies, prompt_token=prompt_token)
+        reason = f"^prompt_token: {prompt_token} does not fit .*; it must be {not prompt_token}$"
+        with pytest.raises(PolicyError, match=reason):
+            run_once(trace, Scenario(policies, server))
+
+
+def test_prompts_that_yield_no_token_are_not_handed_on() -> None:
+    setup = build_setup("llama-2-7b", "a100-80gb", ["diffusion", "prefill-decode-split"])
+    with pytest.raises(PolicyError, match="prompt_token: a prefill replica hands on"):
+        run_once(Trace((request("a", output=4),), "made"), setup.scenario())
+
+
 @pytest.mark.parametrize(
     "options", [["--batching", "speculative"], ["--compare", "continuous", "speculative"]]
 )

@@ -75,6 +75,18 @@ def test_a_diffusion_block_gains_eight_below_the_ridge_and_less_past_it(
     assert measured == pytest.approx(256 * step_s / (32 * forward_s))
 
 
+def test_the_first_token_of_a_diffusion_waits_for_its_whole_block() -> None:
+    """TTFT is that of the prompt and of all passes of a block, and the answer two blocks long."""
+    setup = DiffusionDecoding(block_tokens=32, passes=8).apply(base())
+    plain, blocks = (run_once(apart(1, output=64), s.scenario()) for s in (base(), setup))
+    prompt_s = plain.requests["ttft_s"][0]
+    durations_s = (blocks.steps["end_s"] - blocks.steps["start_s"]).tolist()
+    assert len(durations_s) == 1 + 2 * 8
+    assert blocks.requests["ttft_s"][0] == pytest.approx(sum(durations_s[:9]))
+    assert blocks.requests["e2e_s"][0] == pytest.approx(sum(durations_s))
+    assert durations_s[0] == pytest.approx(prompt_s)
+
+
 def test_early_exit_gains_its_mean_depth_of_the_layers_and_not_the_head() -> None:
     setup = EarlyExitDecoding().apply(base())
     layers, head, kv = 2 * TARGET.linear_params(), 2 * 32000 * 4096, 524_288
