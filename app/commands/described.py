@@ -1,10 +1,10 @@
 """A command whose ``--help`` says of an option what the scenario says of its setting."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 from typer import BadParameter
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _UsageError: Any = BadParameter.__base__
 """Of click, or of the copy of click that newer versions of typer have."""
@@ -20,9 +20,8 @@ class DescribedCommand(TyperCommand):
         An option whose metavar is in brackets, ``[HOST:PORT]``, may stand alone: it is empty then.
         """
         has_header = any(argument.startswith("--header") for argument in args)
-        alone = {name for each in self.params if _may_stand_alone(each) for name in each.opts}
         try:
-            return super().parse_args(ctx, _with_empty_values(args, alone))
+            return super().parse_args(ctx, _with_empty_values(args, self.params))
         except _UsageError as error:
             if has_header and "extra argument" in error.message:
                 error.message = _TOO_MANY
@@ -34,13 +33,22 @@ class DescribedCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+class DescribedGroup(TyperGroup):
+    """A group of commands with options of its own, some of which may stand alone too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; an option whose metavar is in brackets may be without a value."""
+        return super().parse_args(ctx, _with_empty_values(args, self.params))
+
+
 def _may_stand_alone(parameter: Any) -> bool:
     metavar: str = parameter.metavar or ""
     return parameter.param_type_name == "option" and metavar.startswith("[")
 
 
-def _with_empty_values(args: Sequence[str], alone: Set[str]) -> list[str]:
-    """Return the arguments with an empty value for each option of ``alone`` that has none."""
+def _with_empty_values(args: Sequence[str], parameters: Sequence[Any]) -> list[str]:
+    """Return the arguments with an empty value for each option that stands alone and may."""
+    alone = {name for each in parameters if _may_stand_alone(each) for name in each.opts}
     following = [*args[1:], "--"][: len(args)]
     return [
         f"{argument}=" if argument in alone and after.startswith("-") else argument

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from app.commands.described import DescribedCommand
+from app.commands.described import DescribedCommand, DescribedGroup
 from app.scenario.common_options import MOST_REPLICATIONS, Json, Seed
 from app.scenario.option_groups import takes_options
 from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
 from app.text.progress import progress
+from workloads.errors import PolicyError
 
-techniques_app = typer.Typer()
+techniques_app = typer.Typer(cls=DescribedGroup)
 
 
 @techniques_app.callback(invoke_without_command=True)
@@ -31,6 +32,10 @@ def techniques(
         int,
         Option(help="Draws of load and engine behind the intervals.", min=2, max=MOST_REPLICATIONS),
     ] = 5,
+    table: Annotated[
+        str | None,
+        Option(metavar="[NAME]", help="Print this table of the notes beside ours; alone: list."),
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -40,6 +45,12 @@ def techniques(
     throughput when saturated, memory; signs beyond a dead band of 1 %, 95 % intervals.
     """
     if context.invoked_subcommand is not None:
+        return
+    if table is not None:
+        from app.text.published.tables import table_lines, table_report
+
+        _require_alone(scenario, only)
+        _echo(table_report(table), as_json, table_lines)
         return
     from app.scenario.technique_scenario import read_technique_scenario
     from app.text.technique_effects import effect_lines, effects_as_dict, measure_effects
@@ -101,6 +112,13 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
     from app.text.technique_tables import latency_lines
 
     _echo(latency_report(options), as_json, latency_lines)
+
+
+def _require_alone(scenario: Path | None, only: list[str] | None) -> None:
+    """Raise ``PolicyError`` where a table is wanted of one's own server: it is of the notes'."""
+    beside = "--scenario" if scenario else "--only" if only else ""
+    if beside:
+        raise PolicyError(f"--table and {beside} exclude each other: a table has its own server")
 
 
 def _echo(

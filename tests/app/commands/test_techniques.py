@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sim.published.tables import TABLES
 from sim.shapes.catalogue import shipped_models
 from tests.support.command import refused, servetwin
 
@@ -241,3 +242,36 @@ def test_models_and_devices_by_path(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], reason: str) -> None:
     assert reason in refused("techniques", *arguments)
+
+
+def test_a_table_of_the_notes_stands_beside_ours_with_the_reasons() -> None:
+    printed = lines("--table", "affine-quantisation")
+    assert printed[1].split() == ["notes", "here"]
+    assert printed[-1].startswith("[1] E8: Z = Qmax - Rmin / S")
+    found = [words(line) for line in printed]
+    assert words("code of the smallest number 127 -128 [1]") in found
+
+
+def test_a_table_as_numbers_is_not_rounded() -> None:
+    table = numbers("--table", "distillation")
+    first, second = table["rows"]
+    assert (first["agrees"], first["error"], first["why"]) == (True, None, "")
+    assert first["here"] == pytest.approx(0.7879858589, abs=5e-11)
+    assert (second["agrees"], second["error"]) == (False, "E14")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_fits(name: str) -> None:
+    assert len(lines("--table", name)) > 2
+
+
+@pytest.mark.parametrize("more", [(), ("--replications", 3)])
+def test_without_a_name_all_tables_are_listed(more: tuple[object, ...]) -> None:
+    assert [line.split()[0] for line in lines("--table", *more)] == list(TABLES)
+    assert list(numbers("--table", *more)["tables"]) == list(TABLES)
+
+
+def test_a_table_that_is_not_there_names_the_nearest() -> None:
+    message = "--table: unknown table '175b-phase'; did you mean '175b-phases'?"
+    assert message in refused("techniques", "--table", "175b-phase")
+    assert "exclude each other" in refused("techniques", "--table", "queues", "--only", "awq")
