@@ -1,8 +1,8 @@
 """Many commands in a moment: each in a process of its own, forked from one that has the imports.
 
-``python -m tests.support.forked_commands`` reads a command line as JSON from each line of its
-input, and answers with what became of it. The usage is that of the child alone, so it is what a
-command costs beside starting up; memory includes the imports.
+``python -m tests.support.forked_commands`` reads a number and a command line as JSON from each line
+of its input, and answers with the number and what became of the command. The usage is that of the
+child alone, so it is what a command costs beside starting up; memory includes the imports.
 """
 
 import json
@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -40,14 +41,20 @@ class ForkedCommands:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self._numbers = count()
 
     def run(self, arguments: Sequence[object]) -> Outcome:
-        """Run one command."""
+        """Run one command; the answer to one before it, whose test has ended early, is dropped."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(one) for one in arguments]) + "\n")
+        number = next(self._numbers)
+        self._process.stdin.write(json.dumps([number, [str(one) for one in arguments]]) + "\n")
         self._process.stdin.flush()
-        return Outcome(*json.loads(self._process.stdout.readline()))
+        for line in self._process.stdout:
+            answered, outcome = json.loads(line)
+            if answered == number:
+                return Outcome(*outcome)
+        raise AssertionError("the process that forks has ended")
 
 
 @contextmanager
@@ -108,7 +115,8 @@ def main() -> None:
     for name in IMPORTS:
         __import__(name)
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(_run(json.loads(line))) + "\n")
+        number, arguments = json.loads(line)
+        sys.stdout.write(json.dumps([number, _run(arguments)]) + "\n")
         sys.stdout.flush()
 
 

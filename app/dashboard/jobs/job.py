@@ -1,9 +1,12 @@
 """Long work on processes that all users share; each job belongs to the session of one user.
 
-A job has at most as many items under way as there are processes, so that jobs take turns.
+A job has at most as many items under way as there are processes, so that jobs take turns. An item
+whose process is killed is begun again, in a process of its own: the next death is not that of
+another item beside it.
 """
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
@@ -13,7 +16,8 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from app.dashboard.jobs.process_pool import Stopped, forget_pool, shared_pool
+from app.dashboard.jobs.process_pool import Stopped, shared_pool
+from sim.experiments.lost_items import TRIES, LostItems, numbered
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -136,6 +140,7 @@ class _Feed:
         self.under_way = 0
         self._function = function
         self._waiting = list(enumerate(items))[::-1]
+        self._deaths = Counter[int]()
         self._lock = RLock()
         self._pool = shared_pool()
         self._flag = self._pool.free_flag()
@@ -156,12 +161,13 @@ class _Feed:
         """Submit items without the lock: a pool that breaks calls back with locks of its own."""
         while work := self._next():
             place, item = work
+            submit = self._pool.submit_alone if self._deaths[place] else self._pool.submit
             try:
-                future = self._pool.submit(self._flag, self._function, item)
-            except RuntimeError as error:  # the pool has ended
+                future = submit(self._flag, self._function, item)
+            except RuntimeError as error:  # the dashboard ends
                 self._end(error)
             else:
-                future.add_done_callback(partial(self._take, place))
+                future.add_done_callback(partial(self._take, place, item))
 
     def _next(self) -> tuple[int, Any] | None:
         with self._lock:
@@ -170,25 +176,34 @@ class _Feed:
             self.under_way += 1
             return self._waiting.pop()
 
-    def _take(self, place: int, future: "Future[Any]") -> None:
+    def _take(self, place: int, item: Any, future: "Future[Any]") -> None:
         try:
             self.results[place] = future.result()
         except (Stopped, CancelledError):
             self._end(None)
+        except BrokenProcessPool:
+            self._take_death(place, item)
         except Exception as error:
             self._end(error)
         else:
             self._end(None)
             self.go_on()
 
+    def _take_death(self, place: int, item: Any) -> None:
+        self._deaths[place] += 1
+        if self._deaths[place] == TRIES:
+            self._end(LostItems([place], numbered))
+            return
+        with self._lock:
+            self.under_way -= 1
+            if not self.stopped:
+                self._waiting.append((place, item))
+        self.go_on()
+
     def _end(self, error: Exception | None) -> None:
         """Count one item less under way; after an error begin no other."""
         with self._lock:
             self.under_way -= 1
-            if error is None:
-                return
-            if isinstance(error, BrokenProcessPool):
-                forget_pool(self._pool)
-                error = MemoryError("a simulating process ended, perhaps for lack of memory")
-            self.problem = self.problem or str(error)
-            self.stop()
+            if error is not None:
+                self.problem = self.problem or str(error)
+                self.stop()

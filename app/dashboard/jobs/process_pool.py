@@ -1,7 +1,8 @@
 """The processes that simulate for all users of a dashboard; their work can be stopped.
 
 Each job has a flag. A process looks at the flag on a timer, and ends the work within a tenth of a
-second. Streamlit is not loaded in these processes.
+second. When a process is killed, all of them are replaced, since their common queue is lost.
+Streamlit is not loaded in these processes.
 """
 
 import os
@@ -9,7 +10,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock
@@ -29,11 +32,11 @@ class Pool:
     """The processes, and the flags by which their work is stopped."""
 
     def __init__(self) -> None:
-        context = _Context()
         self.processes = max(1, (os.cpu_count() or 2) - 1)
-        self.flags = context.RawArray("b", _FLAGS)
+        self.flags = _Context().RawArray("b", _FLAGS)
         self._numbers = count()
-        self._executor = ProcessPoolExecutor(self.processes, context, _begin, (self.flags,))
+        self._executor = self._begun(self.processes)
+        self._renewing = Lock()
 
     def free_flag(self) -> int:
         """Return the flag of a new job."""
@@ -43,11 +46,38 @@ class Pool:
 
     def submit(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
         """Run ``function(item)`` in a process; it raises ``Stopped`` once the flag is set."""
-        return self._executor.submit(_stoppable, flag, function, item)
+        executor = self._executor
+        try:
+            future = executor.submit(_stoppable, flag, function, item)
+        except BrokenProcessPool:
+            self._renew(executor)
+            return self.submit(flag, function, item)
+        future.add_done_callback(partial(self._renew_if_broken, executor))
+        return future
+
+    def submit_alone(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
+        """Run it in a fresh process, which no other item can break, and which ends with it."""
+        executor = self._begun(1)
+        future = executor.submit(_stoppable, flag, function, item)
+        executor.shutdown(wait=False)
+        return future
+
+    def _begun(self, processes: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(processes, _Context(), _begin, (self.flags,))
+
+    def _renew_if_broken(self, executor: ProcessPoolExecutor, future: "Future[Any]") -> None:
+        """Replace the processes before the job learns of the death: it may submit at once."""
+        if not future.cancelled() and isinstance(future.exception(), BrokenProcessPool):
+            self._renew(executor)
+
+    def _renew(self, broken: ProcessPoolExecutor) -> None:
+        with self._renewing:
+            if self._executor is broken:
+                self._executor = self._begun(self.processes)
 
 
 _pools: list[Pool] = []
-"""The working pool, once there is one."""
+"""The pool of this dashboard, once there is one."""
 _starting = Lock()
 
 
@@ -57,13 +87,6 @@ def shared_pool() -> Pool:
         if not _pools:
             _pools.append(Pool())
         return _pools[0]
-
-
-def forget_pool(pool: Pool) -> None:
-    """Drop a broken pool; the next job starts another."""
-    with _starting:
-        if pool in _pools:
-            _pools.remove(pool)
 
 
 class _Process(SpawnProcess):

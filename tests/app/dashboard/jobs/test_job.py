@@ -2,8 +2,10 @@
 
 import gc
 import os
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from app.dashboard.jobs.job import Job
+from tests.support.killed_items import killed_at_first, own_pid
 
 
 def wait(condition: Callable[[], bool], within_s: float = 30.0) -> None:
@@ -47,11 +50,26 @@ def test_a_failure_is_the_jobs_own() -> None:
     assert ended(Job(int, ["2"])).problem is None
 
 
-def test_a_process_that_dies_is_replaced() -> None:
+def test_a_process_that_dies_in_every_try_ends_its_job_alone() -> None:
+    other: Job[Any, Any] = Job(time.sleep, [0.01] * 200)
     job = ended(Job(os._exit, [1]))
-    assert job.problem is not None
-    assert "process ended" in job.problem
+    assert job.problem == (
+        "item 1: the process was killed in each of 3 tries, perhaps for lack of memory"
+    )
+    assert (ended(other).problem, len(other.results)) == (None, 200)
     assert ended(Job(int, ["3"])).results == {0: 3}
+
+
+def test_what_a_killed_process_computed_is_computed_again(tmp_path: Path) -> None:
+    (tmp_path / "second").touch()
+    job = ended(Job(killed_at_first, [tmp_path / "first", tmp_path / "second"]))
+    assert (job.problem, job.results) == (None, {0: "first", 1: "second"})
+
+
+def test_an_idle_process_that_is_killed_is_replaced() -> None:
+    (pid,) = ended(Job(own_pid, [None])).results.values()
+    os.kill(pid, signal.SIGKILL)
+    assert ended(Job(int, ["4"])).results == {0: 4}
 
 
 def test_jobs_take_turns() -> None:
