@@ -6,12 +6,21 @@ from typing import Any, get_args
 
 from app.scenario.technique_scenario import TechniqueScenario
 from app.text.assets import asset_table
+from app.text.techniques.quality import (
+    Judged,
+    on_front,
+    quality_as_dict,
+    quality_lines,
+    signed_cell,
+)
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
+from sim.techniques.quality import Quality, quality_of
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Family, Technique
 
 _NAME_WIDTH = 23
+_QUALITY_WIDTH = 14
 _PARTS = ("change", "low", "high", "sign")
 _LEGEND = (
     "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
@@ -30,18 +39,30 @@ def measure_effects(
         yield laboratory.effect(technique, scenario.setup, own or scenario.experiment)
 
 
-def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iterator[str]:
+def judge(
+    effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
+) -> list[Judged]:
+    """Return each effect with the quality of its technique: one's own, or a published one."""
+    model = scenario.setup.deployment.model
+    return [
+        Judged(effect, quality_of(effect.technique, model, own), _aside(effect, scenario))
+        for effect in effects
+    ]
+
+
+def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
     """Return the whole report, at most 100 columns wide."""
-    shown = [effect for effect in effects if effect.refused is None]
+    shown = [one.effect for one in judged if one.effect.refused is None]
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
     yield from wrap(scenario.experiment.describe(), 100)
     yield ""
     heads = [words["head"] for words in EFFECT_WORDS.values()]
-    yield _row("technique", [*heads, "quality"], 9)
-    for effect in shown:
-        signs = [effect.of(metric).sign or "n/a" for metric in METRICS]
-        quality = "0" if effect.technique.lossless else "-"
-        yield _row(_label(effect, scenario), [*signs, quality], 9)
+    yield f"{_row('technique', heads, 9)}{'quality':>{_QUALITY_WIDTH}}"
+    for one in judged:
+        if one.effect.refused is None:
+            signs = [one.effect.of(metric).sign or "n/a" for metric in METRICS]
+            row = _row(_label(one.effect, scenario), signs, 9)
+            yield f"{row}{signed_cell(one.quality):>{_QUALITY_WIDTH}}"
     yield ""
     yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
     yield ""
@@ -49,22 +70,32 @@ def effect_lines(effects: Sequence[Effect], scenario: TechniqueScenario) -> Iter
     for effect in shown:
         yield _row(_label(effect, scenario), [_number(effect.of(metric)) for metric in METRICS], 11)
     yield ""
+    yield from quality_lines(judged)
+    yield ""
     yield from _LEGEND
     for effect in shown:
         if effect.experiment != scenario.experiment:
             yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
-    for effect in effects:
-        if effect.refused is not None:
-            yield from wrap(f"not here: {effect.technique.name}: {effect.refused}", 100)
+    for one in judged:
+        if one.effect.refused is not None:
+            yield from wrap(f"not here: {one.effect.technique.name}: {one.effect.refused}", 100)
 
 
-def effects_as_dict(effects: Iterable[Effect], scenario: TechniqueScenario) -> dict[str, Any]:
+def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> dict[str, Any]:
     """Return the effects unrounded, for JSON."""
+    fronts = on_front(judged)
     return {
         "deployment": scenario.setup.deployment.name,
         "policies": scenario.setup.policies.as_dict(),
         "dead_band": DEAD_BAND,
-        "techniques": [_as_dict(effect) for effect in effects],
+        "techniques": [
+            {
+                **_as_dict(one.effect),
+                "quality": quality_as_dict(one.quality),
+                "on_quality_front": front,
+            }
+            for one, front in zip(judged, fronts, strict=True)
+        ],
     }
 
 
@@ -112,6 +143,14 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
         "refused": effect.refused,
         "changes": {c.metric: {part: getattr(c, part) for part in _PARTS} for c in effect.changes},
     }
+
+
+def _aside(effect: Effect, scenario: TechniqueScenario) -> str:
+    """Return why the throughput of an effect is not compared with that of others."""
+    if effect.refused is None and effect.technique.off(scenario.setup) != scenario.setup:
+        return "the setup has it already"
+    own_load = not scenario.has_workload and effect.experiment != scenario.experiment
+    return "under another load" if own_load else ""
 
 
 def _label(effect: Effect, scenario: TechniqueScenario) -> str:

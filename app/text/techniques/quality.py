@@ -1,0 +1,122 @@
+"""What techniques cost in quality, beside what they gain in throughput, as text and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any
+
+from sim.techniques.effects import DEAD_BAND, Effect
+from sim.techniques.quality import Quality, on_quality_front
+
+NOT_KNOWN = "not known"
+SHORT = {"perplexity": "ppl", "accuracy": "acc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An effect, and the quality of its technique.
+
+    ``aside`` says why its throughput is not compared with that of others: it was measured under
+    another load, or the setup has the technique already. Empty where it is compared.
+    """
+
+    effect: Effect
+    quality: Quality | None
+    aside: str = ""
+
+    @property
+    def throughput_change(self) -> float | None:
+        """Return the relative change of throughput; None where it was not measured."""
+        return None if self.effect.refused else self.effect.of("throughput").change
+
+
+def quality_sign(quality: Quality) -> str:
+    """Return ``+`` better, ``-`` worse, ``0`` in the dead band."""
+    if abs(quality.loss) < DEAD_BAND:
+        return "0"
+    return "-" if quality.loss > 0 else "+"
+
+
+def quality_cell(quality: Quality | None) -> str:
+    """Return the change, such as ``ppl +4.8%``; ``~``: measured on another model."""
+    if quality is None:
+        return NOT_KNOWN
+    if quality.metric is None:
+        return "0"
+    other = "~" if quality.basis == "nearest model" else ""
+    return f"{SHORT[quality.metric]} {100 * quality.change:+.1f}%{other}"
+
+
+def signed_cell(quality: Quality | None) -> str:
+    """Return the sign and the change; a kept quality is only ``0``."""
+    cell = quality_cell(quality)
+    return cell if quality is None or quality.metric is None else f"{quality_sign(quality)} {cell}"
+
+
+def quality_source(quality: Quality | None) -> str:
+    """Return in a sentence how a quality is known."""
+    if quality is None:
+        return "no figure is known; give your own with --quality"
+    if quality.metric is None or quality.basis == "own value":
+        return f"{quality.basis}: {quality.source}"
+    method = f", {quality.method}" if quality.method else ""
+    other = "another model, " if quality.basis == "nearest model" else ""
+    return (
+        f"{quality.metric} {quality.before:g} to {quality.after:g} ({quality.task}) on {other}"
+        f"{quality.model}{method}; {quality.source}"
+    )
+
+
+def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:
+    """Return quality against throughput with its front, then how each quality is known.
+
+    Empty where no technique with a known quality has a throughput.
+    """
+    rows = [
+        (one.throughput_change, one, best)
+        for one, best in zip(judged, on_front(judged), strict=True)
+        if one.quality is not None and one.throughput_change is not None
+    ]
+    if not rows:
+        return
+    yield "Quality against throughput; * on the front: no other gains more and loses no more"
+    yield "(perplexity and accuracy are not compared; ~ measured on another model):"
+    yield ""
+    yield f"  {'technique':<23}{'quality':>14}{'thrput %':>11}"
+    for gain, one, best in sorted(rows, key=lambda row: -row[0]):
+        name, aside = one.effect.technique.name, f"  ({one.aside})" if one.aside else ""
+        cell = quality_cell(one.quality)
+        yield f"{'*' if best else ' '} {name:<23}{cell:>14}{100 * gain:>+11.1f}{aside}"
+    yield ""
+    yield from _source_lines(judged)
+
+
+def quality_as_dict(quality: Quality | None) -> dict[str, Any]:
+    """Return a quality unrounded, for JSON."""
+    if quality is None:
+        return {"basis": NOT_KNOWN}
+    return {**asdict(quality), "loss": quality.loss}
+
+
+def on_front(judged: Sequence[Judged]) -> list[bool | None]:
+    """Return which are on the front of quality against throughput; None for those not compared."""
+    points = [
+        None if one.aside or one.quality is None or one.throughput_change is None
+        else (one.quality, one.throughput_change)
+        for one in judged
+    ]  # fmt: skip
+    marks = iter(on_quality_front([point for point in points if point]))
+    return [next(marks) if point else None for point in points]
+
+
+def _source_lines(judged: Sequence[Judged]) -> Iterator[str]:
+    unknown = []
+    for one in judged:
+        name = one.effect.technique.name
+        if one.quality is None and not one.effect.refused:
+            unknown.append(name)
+        elif one.quality is not None and one.quality.metric is not None:
+            text = f"  {name}: {quality_source(one.quality)}"
+            yield from wrap(text, 100, subsequent_indent="    ")
+    if unknown:
+        yield from wrap(f"  {NOT_KNOWN}: {', '.join(unknown)}", 100, subsequent_indent="    ")

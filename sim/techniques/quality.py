@@ -1,0 +1,164 @@
+"""What a technique costs in quality: 0 where it keeps the answers, else published or one's own.
+
+Nothing is computed and nothing is interpolated. A figure measured on another model is that of the
+model nearest in size, and says so; without a figure the quality is not known.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, log
+from typing import Literal, get_args
+
+from sim.shapes.model import ModelShape
+from sim.techniques.published_quality import Metric, PublishedQuality, Series, published_quality
+from sim.techniques.technique import Technique
+from workloads.errors import PolicyError, did_you_mean
+from workloads.key_values import key_value
+
+Basis = Literal["by definition", "this model", "nearest model", "own value"]
+FORM = "NAME=METRIC:CHANGE%@SOURCE"
+EXAMPLE = "awq=accuracy:-1.3%@own evaluation, 2026-11"
+_OWN = re.compile(r"(?P<metric>[^:]*):(?P<change>[^%@]*)%?\s*(?:@(?P<source>.*))?")
+_LEAST_CHANGE = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The relative change of a metric of quality, and how it is known.
+
+    ``before`` and ``after`` are the published figures of ``model``; undefined for one's own value.
+    """
+
+    basis: Basis
+    change: float
+    source: str
+    metric: Metric | None = None
+    task: str = ""
+    method: str = ""
+    model: str = ""
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Return the relative loss: higher perplexity, or lower accuracy."""
+        return -self.change if self.metric == "accuracy" else self.change
+
+
+KEPT = Quality("by definition", 0.0, "the answers stay the same")
+"""That of a lossless technique."""
+
+
+def quality_of(
+    technique: Technique,
+    model: ModelShape,
+    own: Mapping[str, Quality] | None = None,
+    published: PublishedQuality | None = None,
+) -> Quality | None:
+    """Return the quality of ``technique`` on ``model``; None where it is not known.
+
+    One's own value comes first, then that of the same model, then that of the nearest in size.
+    """
+    if technique.lossless:
+        return KEPT
+    if own and technique.name in own:
+        return own[technique.name]
+    known = published or published_quality()
+    size = log(model.params() / 1e9)
+    rows = [
+        (name != model.name, abs(log(known.models[name]) - size), place, series, name)
+        for place, series in enumerate(known.series)
+        if _is_of(series, technique)
+        for name in series.models
+    ]
+    if not rows:
+        return None
+    is_other, _, _, series, name = min(rows, key=lambda row: row[:3])
+    return _published(series, name, "nearest model" if is_other else "this model", known)
+
+
+def parse_own_qualities(
+    texts: Iterable[str], tried: Iterable[Technique], where: str = "--quality"
+) -> dict[str, Quality]:
+    """Return one's own values by technique, from texts such as ``EXAMPLE``.
+
+    Raises ``PolicyError`` that names ``where``, the technique, the reason and the right form.
+    """
+    techniques = {technique.name: technique for technique in tried}
+    own = {}
+    for text in texts:
+        name, value = key_value(text, where, form=FORM)
+        if name not in techniques:
+            hint = did_you_mean(name, techniques, f"tried are {', '.join(techniques)}")
+            raise PolicyError(f"{where}: {name!r} is not among the techniques tried; {hint}")
+        if techniques[name].lossless:
+            raise PolicyError(f"{where}: {name} keeps the answers: its quality is 0 by definition")
+        own[name] = _own(f"{where}: {name}", value)
+    return own
+
+
+def _own(where: str, value: str) -> Quality:
+    right = f"write {FORM}, such as {EXAMPLE!r}"
+    found = _OWN.fullmatch(value)
+    if found is None:
+        raise PolicyError(f"{where}: {value!r} is not METRIC:CHANGE%@SOURCE; {right}")
+    metric, source = found["metric"].strip(), (found["source"] or "").strip()
+    if not source:
+        raise PolicyError(f"{where}: a quality without a source; {right}")
+    for known in get_args(Metric):
+        if metric == known:
+            return Quality("own value", _share(where, found["change"].strip()), source, known)
+    hint = did_you_mean(metric, get_args(Metric))
+    raise PolicyError(f"{where}: unknown metric {metric!r}; {hint}")
+
+
+def _share(where: str, text: str) -> float:
+    try:
+        share = float(text) / 100
+    except ValueError:
+        raise PolicyError(f"{where}: the change {text!r} is not a number of per cent") from None
+    if not isfinite(share) or share <= _LEAST_CHANGE:
+        raise PolicyError(f"{where}: a change of {text} % is not possible; it is above -100")
+    return share
+
+
+def _is_of(series: Series, technique: Technique) -> bool:
+    values = technique.model_dump()
+    return series.name == technique.name and all(
+        str(values.get(key)) == value for key, value in series.parameters.items()
+    )
+
+
+def _published(series: Series, model: str, basis: Basis, known: PublishedQuality) -> Quality:
+    before, after = series.models[model]
+    return Quality(
+        basis,
+        after / before - 1,
+        str(known.sources[series.source]),
+        series.metric,
+        series.task,
+        series.method,
+        model,
+        before,
+        after,
+    )
+
+
+def on_quality_front(points: Sequence[tuple[Quality, float]]) -> list[bool]:
+    """Return which techniques no other beats, each with its quality and its relative throughput.
+
+    One beats another with no more loss and no less throughput, and one of the two better.
+    Perplexity and accuracy are not compared with each other, both are with a kept quality. A gain
+    in quality counts as no loss: published ones lie within the noise.
+    """
+    return [not any(_beats(other, point) for other in points) for point in points]
+
+
+def _beats(one: tuple[Quality, float], other: tuple[Quality, float]) -> bool:
+    metrics = {one[0].metric, other[0].metric} - {None}
+    if len(metrics) > 1:
+        return False
+    losses, gains = [max(0.0, quality.loss) for quality, _ in (one, other)], (one[1], other[1])
+    as_good = losses[0] <= losses[1] and gains[0] >= gains[1]
+    return as_good and (losses[0] < losses[1] or gains[0] > gains[1])

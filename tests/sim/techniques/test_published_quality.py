@@ -1,0 +1,97 @@
+"""The file of published qualities: every figure has its source, and what is wrong says where."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sim.techniques.published_quality import published_quality, read_published_quality
+from sim.techniques.registry import find_technique
+from workloads.errors import PolicyError
+
+SERIES = {
+    "technique": "awq", "method": "", "metric": "perplexity", "task": "t", "source": "paper",
+    "models": {"small": [5.0, 5.5]},
+}  # fmt: skip
+FILE = {
+    "sources": {"paper": {"title": "A paper", "date": "2024-05", "where": "there"}},
+    "models": {"small": 1.0},
+    "series": [SERIES],
+}
+
+
+def test_every_series_is_of_a_technique_with_parameters_that_it_has() -> None:
+    for series in published_quality().series:
+        technique = find_technique(series.technique)
+        assert technique.name == series.name
+        assert not technique.lossless
+
+
+def test_every_source_is_used_and_dated() -> None:
+    published = published_quality()
+    assert {series.source for series in published.series} == set(published.sources)
+    assert {name for series in published.series for name in series.models} == set(published.models)
+    assert all(2018 <= int(source.date[:4]) <= 2026 for source in published.sources.values())
+
+
+def test_models_of_the_catalogue_have_the_size_of_the_catalogue() -> None:
+    from sim.shapes.catalogue import find_model, shipped_models
+
+    shared = {n: size for n, size in published_quality().models.items() if n in shipped_models()}
+    assert len(shared) >= 6
+    for name, size in shared.items():
+        assert size == pytest.approx(find_model(name).params() / 1e9, abs=0.006)
+
+
+def test_more_bits_never_cost_more_perplexity_in_one_source() -> None:
+    """AWQ at 3 and 4 bits; each method of one paper on one model."""
+    by_bits = {
+        series.parameters["bits"]: series.models
+        for series in published_quality().series
+        if series.name == "awq"
+    }
+    assert set(by_bits) == {"3", "4"}
+    for model, (before, after) in by_bits["4"].items():
+        assert by_bits["3"][model][0] == before
+        assert before < after < by_bits["3"][model][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"series": [{**SERIES, "source": "papre"}]},
+         "series[0].source: unknown 'papre'; did you mean 'paper'?"),
+        ({"series": [{**SERIES, "models": {"smal": [1, 2]}}]},
+         "series[0].models: unknown 'smal'; did you mean 'small'?"),
+        ({"series": [{**SERIES, "models": {"small": [0, 2]}}]}, "series[0].models.small[0]: "),
+        ({"series": [{**SERIES, "models": {}}]}, "series[0].models: "),
+        ({"series": [{**SERIES, "metric": "taste"}]}, "series[0].metric: "),
+        ({"series": [{k: v for k, v in SERIES.items() if k != "source"}]},
+         "series[0].source: Field required"),
+        ({"sources": {"paper": {"title": "A paper", "date": "May", "where": "x"}}},
+         "sources.paper.date: "),
+        ({"sources": {"paper": {"title": "", "date": "2024", "where": "x"}}},
+         "sources.paper.title: "),
+        ({"sizes": {}}, "sizes: Extra inputs"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_names_the_file_and_the_key(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "quality.json"
+    path.write_text(json.dumps(FILE))
+    assert read_published_quality(path).series[0].models == {"small": (5.0, 5.5)}
+    path.write_text(json.dumps({**FILE, **change}))
+    with pytest.raises(PolicyError) as error:
+        read_published_quality(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"sources": NaN}'])
+def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "quality.json"
+    path.write_text(text)
+    with pytest.raises(PolicyError, match=r"quality\.json: "):
+        read_published_quality(path)
+    with pytest.raises(PolicyError, match="cannot be read"):
+        read_published_quality(tmp_path / "none.json")
