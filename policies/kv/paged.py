@@ -38,7 +38,10 @@ class PagedKV:
         self._forks = PrefixTree("lru")
         """Prompts that several answers share, where no prefix cache keeps them."""
         self._free = self.total_blocks
-        """Blocks that no sequence holds and no index remembers."""
+        """Blocks that nothing holds or remembers; below 0, so many idle ones are still to go."""
+        self._filling: Sequence | None = None
+        self._filled_tokens = 0
+        """Whose leading tokens the index of all blocks is still to learn of, and how many."""
         self._watermark = config.watermark_of(self.total_blocks)
         self._watermark_alone = self._watermark if config.watermark_alone else 0
         self._spare_block = config.decode_needs_free_block
@@ -67,6 +70,7 @@ class PagedKV:
         """Return the leading prompt tokens found here or in the host, in whole blocks."""
         if self._index is None:
             return 0
+        self._settle()
         limit = self._shareable(seq)
         found, _ = self._index.find(seq, limit)
         if self._host is not None:
@@ -93,6 +97,7 @@ class PagedKV:
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
+        self._settle()
         needed = -(-tokens // self.block_tokens)
         fitting = -(-fitting_tokens // self.block_tokens)
         available = self._free - self._watermark
@@ -118,7 +123,7 @@ class PagedKV:
             held = seq.held_blocks
         missing = -(-tokens // self.block_tokens) - held
         if missing > 0:
-            if missing > self._free and not self._evict(missing):
+            if missing > self._free and not self._find_room(missing):
                 return False
             self._free -= missing
             held += missing
@@ -135,10 +140,15 @@ class PagedKV:
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Let others find the full blocks among the first ``tokens`` positions.
 
-        Only blocks of the prompt are found; with ``prefix_index: blocks``, of the answer too.
+        Only blocks of the prompt are found; with ``prefix_index: blocks``, of the answer too. That
+        index learns of them when it is next asked, or another sequence fills blocks.
         """
         if self._keeps_answers:
-            self._keep(seq, tokens)
+            if self._filling is not seq:
+                if self._filling is not None:
+                    self._keep(self._filling, self._filled_tokens)
+                self._filling = seq
+            self._filled_tokens = tokens
         elif self._index is not None and seq.computed_tokens < seq.prompt_tokens:
             full = min(tokens, seq.prompt_tokens) // self.block_tokens
             if full > seq.keyed_blocks:
@@ -151,7 +161,7 @@ class PagedKV:
         needed = lockstep.new_blocks(steps)
         if self._spare_block and self._wanted(lockstep, steps) > self._available():
             return False
-        if needed > self._free and not self._evict(needed):
+        if needed > self._free and not self._find_room(needed):
             return False
         self._free -= needed
         lockstep.granted_step += steps
@@ -177,12 +187,13 @@ class PagedKV:
         The last sequence that shares a partly filled block writes into it in place (vLLM, SOSP
         2023, section 4.4), so k answers copy it k - 1 times.
         """
+        self._settle()
         index = self._index or self._forks
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
         own = needed - index.held(seq)
-        if own > self._free and not self._evict(own):
+        if own > self._free and not self._find_room(own):
             return False
         index.share(seq, child)
         child.base_computed_tokens = seq.computed_tokens
@@ -198,6 +209,7 @@ class PagedKV:
         seq.held_blocks = 0
         if self._index is not None:
             if self._keeps_answers:
+                self._settle()
                 self._keep(seq, seq.base_computed_tokens)
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:
@@ -234,10 +246,11 @@ class PagedKV:
     def forget_idle(self) -> None:
         """Forget every cached block that no sequence holds: one of them was never computed."""
         if self._index is not None:
-            self._evict(self._free + self._index.idle_blocks)
+            self._evict(self._index.idle_blocks)
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
+        self._settle()
         size, index = self.block_tokens, self._index or self._forks
         computed: dict[HeldRun, list[int]] = {}
         private = reserved_blocks = wasted = 0
@@ -287,7 +300,7 @@ class PagedKV:
             assert run.holders == holders, "a shared block's holders are miscounted"
         assert sum(run.size for run in shared) == held, "a shared block's holders are miscounted"
         assert self._free + idle + held + private == self.total_blocks, "blocks leak"
-        assert self._free >= 0, "more blocks are held than there are"
+        assert self._free + idle >= 0, "more blocks are held than there are"
 
     def _held(self, seq: Sequence) -> int:
         """Blocks of a sequence; decodes that grow hold what they have been granted."""
@@ -332,9 +345,8 @@ class PagedKV:
         self._index.hold(seq, limit)
         if self._host is not None:
             seq.loaded_tokens = self._host.find(seq, found, limit) * self.block_tokens
-        missing = needed - found - self._free
-        if missing > 0:
-            self._evict(needed - found)
+        if needed - found > self._free:
+            self._find_room(needed - found)
         return True
 
     def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:
@@ -345,22 +357,36 @@ class PagedKV:
     def _available(self) -> int:
         return self._free + (self._index.idle_blocks if self._index is not None else 0)
 
-    def _evict(self, needed: int) -> bool:
-        """Bring the free blocks up to ``needed`` at the cost of idle cached ones."""
-        missing = needed - self._free
-        if self._index is None or missing > self._index.idle_blocks:
+    def _find_room(self, needed: int) -> bool:
+        """Return whether so many can be given out; idle ones go for them, now or by ``_settle``."""
+        missing, index = needed - self._free, self._index
+        if index is None or missing > index.idle_blocks:
             return False
-        self._returned += self._index.evict(missing)
-        self._free += missing
+        if not self._keeps_answers:
+            self._evict(missing)
         return True
+
+    def _settle(self) -> None:
+        """Tell the index of all blocks what it was spared: blocks filled last, and evictions."""
+        if self._filling is not None:
+            filling, self._filling = self._filling, None
+            self._keep(filling, self._filled_tokens)
+        if self._free < 0:
+            self._evict(-self._free)
+
+    def _evict(self, blocks: int) -> None:
+        """Forget so many idle cached blocks: they are free."""
+        assert blocks <= self._available() - self._free, "more blocks are given out than there are"
+        if self._index is not None:
+            self._returned += self._index.evict(blocks)
+        self._free += blocks
 
     def _take(self, blocks: int) -> list[int]:
         """Give out numbers: first the ones never used, then the last that came back."""
         fresh = min(blocks, self.total_blocks - self._untouched)
         missing = blocks - fresh
-        while missing > len(self._returned):
-            evicted = self._evict(self._free + missing - len(self._returned))
-            assert evicted, "more blocks are given out than there are"
+        while (unknown := missing - len(self._returned)) > 0:
+            self._evict(unknown)
         taken = list(range(self._untouched, self._untouched + fresh))
         self._untouched += fresh
         if missing:

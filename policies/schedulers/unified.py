@@ -65,10 +65,10 @@ class UnifiedBatching(IterationBatching):
         ):
             self._most_rows = self._long_prefill_tokens
         batch.one_row_prefills = self._one_row_prefills
-        self._run(batch)
+        left = self._run(batch)
         if len(batch.preempted) == preempted or self._admits_after_preemption:
-            if self._waiting.size:
-                self._add_prompts(batch, now_s)
+            if left > 0 and self._waiting.size:
+                self._admit_prompts(batch, left, now_s)
             return True
         return self._decodes.size > 0 or len(batch.chunks) > 0
 
@@ -80,18 +80,21 @@ class UnifiedBatching(IterationBatching):
         self._decode_repeats = repeats
         return repeats > 0
 
-    def _run(self, batch: Batch) -> None:
-        """Give every running sequence its rows and its memory, in the order of admission."""
+    def _run(self, batch: Batch) -> int:
+        """Give every running sequence its rows and its memory, in the order of admission.
+
+        Returns the rows that are left.
+        """
         decodes, chunks = self._decodes, self._chunks
         if chunks is None:
             if self._grows and decodes.size and not self.memory.grow(decodes, 1):
                 self._make_room(batch)
         elif not self._has_room(chunks) or (decodes.size and not self.memory.grow(decodes, 1)):
-            self._run_in_turn(batch, chunks)
-            return
+            return self._run_in_turn(batch, chunks)
         left = self._token_budget - decodes.size
         for seq in self._prefilling:
             left -= self._add_chunk(batch, seq, left)
+        return left
 
     def _has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
@@ -107,10 +110,11 @@ class UnifiedBatching(IterationBatching):
             ends.append((seq, seq.base_computed_tokens + tokens))
         return memory.has_room(decodes, ends)
 
-    def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> None:
+    def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
 
-        A sequence that is its own victim ends the step for the sequences behind it.
+        A sequence that is its own victim ends the step for the sequences behind it. Returns the
+        rows that are left.
         """
         running, decodes = self._prefilling, self._decodes
         for seq in list(decodes):
@@ -135,6 +139,7 @@ class UnifiedBatching(IterationBatching):
             rows[seq] = tokens
             left -= tokens
         self._add_rows(batch, rows)
+        return left
 
     def _add_rows(self, batch: Batch, rows: dict[Sequence, int]) -> None:
         """Fill a batch with what each sequence computes; decodes advance together again."""
@@ -160,12 +165,9 @@ class UnifiedBatching(IterationBatching):
             return True
         return seq.base_generated_tokens > 0 and _missing_tokens(seq) == 1
 
-    def _add_prompts(self, batch: Batch, now_s: float) -> None:
-        """Admit what waits, as far as slots, budget and memory allow."""
+    def _admit_prompts(self, batch: Batch, left: int, now_s: float) -> None:
+        """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
         waiting, prefilling = self._waiting, self._prefilling
-        left = self._token_budget - self._decodes.size
-        for chunk in batch.chunks:
-            left -= chunk.tokens
         while waiting.size and left > 0 and self._has_slot():
             head = waiting.head()
             if head is None or not self._admit(head, batch, left, now_s):

@@ -1,5 +1,6 @@
 """Paged memory, call by call: what is reserved, grown, shared, copied and given back."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from policies.kv.paged import PagedKV
 from policies.lockstep import Lockstep
 from policies.protocols import KVUsage
 from policies.sequence import Sequence
+from tests.support.counted_lines import lines_run
 from tests.support.scheduler_steps import sequence
 
 INDEXES: list[IndexName] = ["hash", "radix", "blocks"]
@@ -234,6 +236,41 @@ def test_growing_evicts_idle_blocks_and_no_more(index: IndexName) -> None:
     assert memory.cached_prefix(prompt("c", 9, 1, 2)) == 0
     assert not memory.grow(group, 1)
     memory.check([seq])
+
+
+@each_index
+def test_prompts_that_are_filled_in_turns_are_all_found(index: IndexName) -> None:
+    memory = caching(index)
+    seqs = [prompt("a", 12, 1, 2, 3), prompt("b", 12, 5, 6, 7)]
+    for seq in seqs:
+        assert memory.reserve(seq, 12)
+    for tokens in (4, 8):
+        for seq in seqs:
+            memory.commit(seq, tokens)
+            seq.computed_tokens = tokens
+    for keys in ((5, 6, 7), (1, 2, 3)):
+        other = prompt("c", 9, *keys)
+        assert memory.reserve(other, 9)
+        assert other.keyed_blocks == 2
+        memory.release(other)
+    memory.check(seqs)
+
+
+def test_a_chunk_of_a_prompt_is_no_work_for_the_index_of_all_blocks() -> None:
+    """What it evicts and what it fills is told when the next prompt is looked for."""
+    memory = caching("blocks", blocks=32)
+    memory.release(computed(memory, prompt("a", 128, *range(32))))
+    seq = prompt("b", 120, *range(50, 80))
+    assert memory.reserve_part(seq, 4, 120)
+
+    def chunk(end: int) -> None:
+        assert memory.extend(seq, end)
+        memory.commit(seq, end)
+        seq.computed_tokens = end
+
+    assert max(lines_run(partial(chunk, end)) for end in range(8, 100, 4)) < 30
+    usage = memory.usage([seq])
+    assert (usage.cached_tokens, usage.free_tokens, usage.live_tokens) == (32, 0, 96)
 
 
 @pytest.mark.parametrize("index", [None, *INDEXES])

@@ -126,6 +126,65 @@ def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
     run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
 
 
+@pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
+@given(data=st.data())
+def test_what_an_index_learns_late_changes_no_answer(eviction: str, data: st.DataObject) -> None:
+    """One of two memories is looked into after every call; the other is asked only when needed."""
+    config = paged_machine("blocks", eviction).config
+    seen, unseen = Answers(PagedKV(config)), Answers(PagedKV(config))
+    for made in range(data.draw(st.integers(5, 40))):
+        call = data.draw(st.sampled_from(["admit", "compute", "compute", "grow", "release"]))
+        place, number = data.draw(st.integers(0, 30)), data.draw(st.integers(1, 12))
+        assert seen.of(call, made, place, number) == unseen.of(call, made, place, number)
+        seen.memory.usage(seen.running)
+        assert seen.memory.free_tokens() == unseen.memory.free_tokens()
+        unseen.memory.check(unseen.running)
+    assert seen.memory.usage(seen.running) == unseen.memory.usage(unseen.running)
+
+
+class Answers:
+    """What a memory answers to calls for prompts of two families and their answers."""
+
+    def __init__(self, memory: PagedKV) -> None:
+        self.memory, self.running = memory, list[Sequence]()
+        self._waiting = list[Sequence]()
+
+    def of(self, call: str, made: int, place: int, number: int) -> object:
+        if call == "admit":
+            return self._admit(made, place, number)
+        if not self.running:
+            return None
+        seq = self.running[place % len(self.running)]
+        if call == "release":
+            self.running.remove(seq)
+            self.memory.release(seq)
+            self._waiting.append(seq)  # and comes back, with what it has computed of its answer
+            return seq.request_id
+        tokens = seq.computed_tokens + number
+        if not self.memory.extend(seq, tokens):
+            return False
+        seq.generated_tokens = max(0, tokens - seq.prompt_tokens)
+        if call == "compute":
+            self.memory.commit(seq, tokens)
+        seq.computed_tokens = tokens
+        return True
+
+    def _admit(self, made: int, place: int, number: int) -> object:
+        if self._waiting and place % 3:
+            seq = self._waiting.pop(place % len(self._waiting))
+        else:
+            keys = [j + 100 * (place % 2 if j < number // 2 else 2 + made) for j in range(number)]
+            seq = Sequence(str(made), 0.0, 4 * number + place % 4, 60, keys)
+            seq.arrival_number = made
+        hit, total = self.memory.cached_prefix(seq), seq.prompt_tokens + seq.generated_tokens
+        if not self.memory.reserve_part(seq, min(total, hit + 5), total):
+            self._waiting.append(seq)
+            return hit, False
+        seq.computed_tokens = hit
+        self.running.append(seq)
+        return hit, True
+
+
 @given(data=st.data())
 def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) -> None:
     """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""
