@@ -36,7 +36,7 @@ def calibrate(
     limits: BlackBoxOptions,
     policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
-    served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
+    served: Annotated[ServerOptions, Only("hardware", "techniques", "without", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     recorded: Recorded = None,

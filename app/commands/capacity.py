@@ -44,7 +44,7 @@ def capacity(
 
     target = _target(slo, attainment)
     options = options.with_trace(trace, seed)
-    servers = options.servers.base()
+    servers = options.servers.servers()
     requests = options.trace.read()
     scenario = build_scenario(requests, servers, options.policy, options.cluster)
     with progress("capacity, replications", total=replications) as advance:

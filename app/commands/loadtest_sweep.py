@@ -61,7 +61,7 @@ class Simulator:
 
     def scenario(self, trace: "Trace") -> "Scenario":
         """Return the scenario that predicts load tests with requests like those of ``trace``."""
-        return build_scenario(trace, self.servers.base(), self.policy, ClusterOptions())
+        return build_scenario(trace, self.servers.servers(), self.policy, ClusterOptions())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from app.scenario.server_options import ServerOptions
 
 @takes_options
 def profile_convert(
-    servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "tables")],
+    servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "without", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),

@@ -32,7 +32,7 @@ class Served(NamedTuple):
 def serve(
     context: typer.Context,
     mock: MockOptions,
-    servers: Annotated[ServerOptions, Only("hardware", "techniques", "efficiency")],
+    servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
     policy: PolicyOptions,
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     http: HttpOptions,

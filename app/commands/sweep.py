@@ -17,7 +17,7 @@ from app.text.progress import progress
 from workloads.errors import ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.sweep_file import SweepFile
+    from app.scenario.sweeps.sweep_file import SweepFile
     from sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
@@ -63,8 +63,8 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from app.scenario.sweep_axes import combinations, parse_axis, parse_rates
-    from app.scenario.sweep_file import RATE, SweepFile, identity
+    from app.scenario.sweeps.sweep_axes import combinations, parse_axis, parse_rates
+    from app.scenario.sweeps.sweep_file import RATE, SweepFile, identity
     from app.text.sweep_report import as_json, report_text
     from loadtest.report.slo import parse_slo
     from sim.experiments.lost_items import LostItems
@@ -107,8 +107,8 @@ def _simulate(
     found: "SweepFile",
     grid: Grid,
 ) -> None:
-    from app.scenario.sweep_axes import scenario_at
-    from app.scenario.sweep_file import RATE
+    from app.scenario.sweeps.sweep_axes import scenario_at
+    from app.scenario.sweeps.sweep_file import RATE
     from app.text.sweep_report import named
     from sim.experiments.sweep import PROBLEM, GridPoint
 

@@ -55,7 +55,7 @@ def verify(
     settings: Annotated[PolicyOptions, Only(*SETTINGS, *SETTINGS_OF_A_RECORDED_RUN)],
     part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
-    served: Annotated[ServerOptions, Only("hardware", "techniques", "tables")],
+    served: Annotated[ServerOptions, Only("hardware", "techniques", "without", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     trace: Annotated[

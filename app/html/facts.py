@@ -92,8 +92,9 @@ def what_ran(run: Run) -> str:
 
 def _server(scenario: Mapping[str, Any]) -> str:
     if model := scenario.get("model"):
-        techniques = scenario.get("techniques") or ()
-        return " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
+        techniques, without = scenario.get("techniques") or (), scenario.get("without") or ()
+        named = " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
+        return " without ".join([named, *without])
     profiles = scenario.get("profile", "an unnamed profile")
     return ", ".join(profiles) if isinstance(profiles, list) else str(profiles)
 

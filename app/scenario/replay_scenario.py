@@ -7,6 +7,7 @@ from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import fit_to_trace
 from app.scenario.server_options import ServerOptions
+from app.scenario.servers import Servers
 from sim.experiments.predict import Redraw
 from sim.experiments.scenario import Scenario
 from workloads.trace import Trace
@@ -20,15 +21,18 @@ class ReplayScenario:
     options: ScenarioOptions
 
     def servers(self) -> ServerOptions:
-        """Return the servers of the options, where these name any; else those of the file."""
-        if self.file and self.options.servers == ServerOptions():
-            return self.file.server.options()
+        """Return the servers of the options, where these name any; else those of the file.
+
+        Techniques of the options come over those of the file.
+        """
+        if self.file and self.options.servers.names_no_server():
+            return self.file.server.options().with_toggles(self.options.servers)
         return self.options.servers
 
-    def base(self) -> Scenario:
+    def base(self) -> Servers:
         """Return the servers with the policies and cluster of the file."""
-        servers = self.servers().base(self.options.cluster.link())
-        return self.file.settled(servers) if self.file else servers
+        servers = self.servers().servers(self.options.cluster.link())
+        return self.file.servers(servers) if self.file else servers
 
     def policies(self) -> PolicyOptions:
         """Return the policy options; a model length of the file does not grow with the trace."""

@@ -19,8 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
+from app.scenario.scenarios import fit_to_trace, preset_cluster
 from app.scenario.server_options import ServerOptions
+from app.scenario.servers import Servers
 from app.scenario.settings import parse_policies
 from app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
 from policies.config import PolicyConfig
@@ -134,6 +135,8 @@ class Server(FrozenModel):
     """Device that the model runs on: ``h100``, ``a100-80gb`` ..."""
     techniques: tuple[str, ...] = ()
     """Techniques, applied to the model in turn: ``tensor-parallel:ways=2``, ``weight-int4`` ..."""
+    without: tuple[str, ...] = ()
+    """Techniques of the server itself that are taken away: ``kv-cache``, ``flash-attention`` ..."""
     efficiency: str | None = None
     """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85,overhead_s=0.001``."""
 
@@ -154,12 +157,16 @@ class Server(FrozenModel):
             raise ValueError("either a profile, or model and hardware")
         if self.profile and (self.techniques or self.efficiency):
             raise ValueError("techniques and efficiency need model and hardware")
+        if self.profile and self.without:
+            raise ValueError("without: only a server of model and hardware has techniques to lose")
         return self
 
     def options(self) -> ServerOptions:
         """As the command line has them."""
         profiles = (self.profile,) if self.profile else ()
-        return ServerOptions(profiles, self.model, self.hardware, self.techniques, self.efficiency)
+        return ServerOptions(
+            profiles, self.model, self.hardware, self.techniques, self.without, self.efficiency
+        )
 
 
 class Limits(FrozenModel):
@@ -208,18 +215,22 @@ class ScenarioFile(FrozenModel):
         cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
         return self.over(named.policies, cluster)
 
-    def settled(self, servers: Scenario | None = None) -> Scenario:
-        """Return servers (``servers`` in place of its own), policies and cluster.
+    def servers(self, servers: Servers | None = None) -> Servers:
+        """Return servers (``servers`` in place of its own) under the policies and cluster."""
+        servers = servers or self.server.options().servers()
+        return servers.over(self._policies(), {**preset_cluster(self.preset), **self.cluster})
+
+    def settled(self) -> Scenario:
+        """Return servers, policies and cluster.
 
         Raises ``ServetwinError`` naming the setting that cannot be.
         """
-        servers = servers or self.server.options().base()
-        return laid_over(servers, self._policies(), {**preset_cluster(self.preset), **self.cluster})
+        return self.servers().scenario()
 
-    def build(self, trace: Trace, servers: Scenario | None = None) -> Scenario:
+    def build(self, trace: Trace) -> Scenario:
         """Return the scenario for ``trace``: as ``settled``, with a model length that fits every
         request."""
-        scenario = self.settled(servers)
+        scenario = self.settled()
         config, _ = fit_to_trace(scenario.policies, trace, self._policies())
         return replace(scenario, policies=config)
 

@@ -9,11 +9,12 @@ import typer
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.server_options import ServerOptions
+from app.scenario.servers import Servers
 from app.scenario.settings import NamedPolicies, parse_policies, with_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
 from policies.registry import build_scheduler
-from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.experiments.scenario import Scenario
 from sim.step_times.profile import Profile
 from sim.step_times.roofline.server import unlimited_policies
 from sim.step_times.server_model import ServerModel
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def build_scenario(
     trace: "Trace | StreamedTrace",
-    servers: Scenario,
+    servers: Servers,
     policy: PolicyOptions,
     cluster: ClusterOptions,
     compared: str | None = None,
@@ -39,11 +40,12 @@ def build_scenario(
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings = {**policy.changes(), **named.policies}
     preset = {**preset_cluster(policy.preset), **named.preset_cluster}
-    found = laid_over(servers, settings, {**preset, **cluster.changes(), **named.cluster})
+    settled = servers.over(settings, {**preset, **cluster.changes(), **named.cluster})
+    found = settled.scenario()
     config, note = fit_to_trace(found.policies, trace, settings)
-    if note:
-        typer.echo(f"note: {note}", err=True)
-    _warn_of_free_swaps(config, servers.servers())
+    for said in (*settled.notes(), *([note] if note else [])):
+        typer.echo(f"note: {said}", err=True)
+    _warn_of_free_swaps(config, found.servers())
     return replace(found, policies=config)
 
 
@@ -62,7 +64,7 @@ def recorded_server(
             "--recorded: say what served the run: --profile P, or --model M with --layers DIR "
             "or --hardware H"
         )
-    return build_scenario(trace, servers.base(cluster.link()), policy, ClusterOptions())
+    return build_scenario(trace, servers.servers(cluster.link()), policy, ClusterOptions())
 
 
 def recorded_prior(
@@ -79,15 +81,6 @@ def recorded_prior(
     changes = policy.changes()
     config, _ = fit_to_trace(with_settings(unlimited_policies(), changes), trace, changes)
     return config, None
-
-
-def laid_over(
-    servers: Scenario, policies: Mapping[str, Any], cluster: Mapping[str, Any]
-) -> Scenario:
-    """Return ``servers`` with settings of policies and of the cluster laid over their own."""
-    config = with_settings(servers.policies, policies)
-    around = ClusterConfig(**{**servers.cluster.as_dict(), **cluster})
-    return replace(servers, policies=config, cluster=around)
 
 
 def preset_cluster(preset: str | None) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Options that choose the servers of a simulation: profiles, data sheets, or tables."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -9,6 +9,7 @@ from typer import Option
 from workloads.errors import PolicyError
 
 if TYPE_CHECKING:
+    from app.scenario.servers import Servers
     from sim.experiments.scenario import Scenario
     from sim.shapes.model import ModelShape
     from sim.step_times.profile import ApiLatencyFit
@@ -191,31 +192,63 @@ class ServerOptions:
             help="{server.techniques} Or path.py:Class.",
         ),
     ] = ()
+    without: Annotated[
+        tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...", help="{server.without}")
+    ] = ()
     efficiency: Annotated[
         str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
     ] = None
     tables: TableOptions = field(default_factory=TableOptions)
 
     def base(self, link: "Link | None" = None) -> "Scenario":
-        """Return the servers with the policies that they bring; ``link`` joins ranks of layers.
+        """Return the servers with the policies that they bring, their techniques on and off.
+
+        Raises as ``servers`` does.
+        """
+        return self.servers(link).scenario()
+
+    def servers(self, link: "Link | None" = None) -> "Servers":
+        """Return the servers that settings can be laid over; ``link`` joins ranks of layers.
 
         Raises ``PolicyError`` for options that do not go together.
         """
+        from app.scenario.servers import Servers, ToggledServer
         from sim.experiments.scenario import ClusterConfig, Scenario
         from sim.step_times.plugin_server import load_server
         from sim.step_times.profile import DEFAULT_PROFILE
         from sim.techniques.build import build_setup, parse_efficiency
+        from sim.techniques.toggles import Toggles
 
         self._check()
         if self.model is None:
             profiles = [load_server(name) for name in self.profiles or (DEFAULT_PROFILE,)]
             first, *more = profiles
-            return Scenario(first.policy_config(), first, ClusterConfig(), tuple(more))
+            return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
         if self.hardware is None:
-            return self.tables.alone(self.model, link)
+            return Servers(self.tables.alone(self.model, link))
         efficiency = parse_efficiency(self.efficiency or "")
-        setup = build_setup(self.model, self.hardware, self.techniques, efficiency)
-        return self.tables.over(setup, link) if self.tables.given else setup.scenario()
+        setup = build_setup(self.model, self.hardware, efficiency=efficiency)
+        toggles, tables = Toggles.of(self.techniques, self.without), self.tables
+
+        def finish(setup: "Setup") -> "Scenario":
+            return tables.over(setup, link) if tables.given else setup.scenario()
+
+        if toggles == Toggles():
+            return Servers(finish(setup))
+        return Servers(ToggledServer(setup, toggles, finish))
+
+    def names_no_server(self) -> bool:
+        """Return whether the options name techniques at most, and no server."""
+        return replace(self, techniques=(), without=()) == ServerOptions()
+
+    def with_toggles(self, over: "ServerOptions") -> "ServerOptions":
+        """Return these servers with the techniques of ``over`` on and off, which win."""
+        named = {technique_name(text) for text in (*over.techniques, *over.without)}
+        kept, gone = (
+            tuple(text for text in texts if technique_name(text) not in named)
+            for texts in (self.techniques, self.without)
+        )
+        return replace(self, techniques=(*kept, *over.techniques), without=(*gone, *over.without))
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""
@@ -228,6 +261,7 @@ class ServerOptions:
             "model": self.model,
             "hardware": self.hardware,
             "techniques": list(self.techniques),
+            "without": list(self.without),
             "efficiency": self.efficiency,
             "tables": self.tables.sources,
             "overheads": self.tables.overheads,
@@ -235,7 +269,8 @@ class ServerOptions:
 
     def check_absent(self) -> None:
         """Raise ``PolicyError`` for an option that only a recorded run takes, where none is."""
-        given = {"hardware": self.hardware, "technique": self.techniques, **asdict(self.tables)}
+        toggles = {"technique": self.techniques, "without": self.without}
+        given = {"hardware": self.hardware, **toggles, **asdict(self.tables)}
         for name, value in given.items():
             if value not in (None, ()):
                 raise PolicyError(f"--{name}: goes with --recorded")
@@ -253,6 +288,16 @@ class ServerOptions:
             raise PolicyError(
                 f"--{given}: needs --model{'' if given == 'layers' else ' and --hardware'}"
             )
-        for option, value in (("technique", self.techniques), ("efficiency", self.efficiency)):
+        for option, value in (
+            ("technique", self.techniques), ("without", self.without),
+            ("efficiency", self.efficiency),
+        ):  # fmt: skip
             if value and self.hardware is None:
                 raise PolicyError(f"--{option}: needs --model and --hardware")
+
+
+def technique_name(text: str) -> str:
+    """Return the name of a technique, without its parameters."""
+    from workloads.plugins import split_settings
+
+    return split_settings(text)[0]

@@ -22,6 +22,7 @@ class _File(BaseModel):
     model: str = MODEL
     hardware: str = HARDWARE
     techniques: list[str] = Field(default_factory=list)
+    without: list[str] = Field(default_factory=list)
     efficiency: dict[str, float] = Field(default_factory=dict)
     policies: dict[str, Any] = Field(default_factory=dict)
     workload: dict[str, Any] = Field(default_factory=dict)

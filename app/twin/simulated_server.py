@@ -78,8 +78,8 @@ def simulated_engine(
     Raises ``PolicyError`` for impossible policies, ``ProfileError`` where their KV layout was not
     measured, ``EngineError`` for what a core cannot serve.
     """
-    base = servers.base()
-    server, config = base.profile, policies.over(base.policies)
+    base = servers.servers().over(policies.changes(), {}).scenario()
+    server, config = base.profile, base.policies
     if base.cluster.splits:
         raise EngineError(
             "technique prefill-decode-split cannot be served: it needs several servers; use "

@@ -14,7 +14,9 @@ RUN_KEYS = {
     "trace": "where the requests came from",
     "notes": "what was changed in them on the way",
     "profile": "name or path of the step times, or a list of them",
-    "model, hardware, techniques, efficiency, tables, overheads": "not a profile, as options",
+    "model, hardware, techniques, without, efficiency, tables, overheads": (
+        "not a profile, as options"
+    ),
     "policies": "the settings above, all of them",
     "cluster": "the settings above, all of them",
     "seed": "of every random stream",

@@ -35,5 +35,6 @@ def _servers(record: Mapping[str, Any]) -> Scenario:
         first, *more = map(load_server, [names] if isinstance(names, str) else names)
         return Scenario(first.policy_config(), first, more_profiles=tuple(more))
     efficiency = parse_efficiency(record.get("efficiency") or "")
-    techniques = record.get("techniques") or ()
-    return build_setup(record["model"], record["hardware"], techniques, efficiency).scenario()
+    techniques, without = record.get("techniques") or (), record.get("without") or ()
+    names = record["model"], record["hardware"]
+    return build_setup(*names, techniques, efficiency, without).scenario()

@@ -19,6 +19,7 @@ from sim.techniques.technique import Family, Technique
 OneIn = Annotated[int | None, Field(ge=2)]
 """One layer in so many stays as it is; None: all layers change."""
 
+_KV_HEADS, _WINDOW = "the number of KV heads", "the last tokens that are kept"
 _CONVOLVED_TOKENS = 4
 _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 
@@ -67,17 +68,25 @@ class AttentionChange(Technique):
 
 
 class GroupedQuery(AttentionChange):
-    """``kv_heads`` k that the h query heads share evenly; the model is trained so."""
+    """``kv_heads`` k that the h query heads share evenly; the model is trained so.
+
+    Off, a model that has so many by itself gets one for each query head.
+    """
 
     name = "grouped-query"
     formula = "2 L k e elements of KV per token: k / h of multi-head attention"
     source = "GQA (Ainslie 2023)"
+    chooses = _KV_HEADS
 
     kv_heads: Count = 8
 
     def change(self, attention: Attention, model: ModelShape) -> Attention:
         """Return attention with ``kv_heads``; raise where they are more, or do not divide h."""
         return _with_kv_heads(self, attention, self.kv_heads, model)
+
+    def off(self, setup: Setup) -> Setup:
+        """Return a model that has so many by itself with multi-head attention; others as is."""
+        return _without_sharing(setup, self.kv_heads)
 
 
 class MultiQuery(AttentionChange):
@@ -86,10 +95,15 @@ class MultiQuery(AttentionChange):
     name = "multi-query"
     formula = "2 L e elements of KV per token: 1 / h of multi-head attention"
     source = "MQA (Shazeer 2019)"
+    chooses = _KV_HEADS
 
     def change(self, attention: Attention, model: ModelShape) -> Attention:
         """Return attention with one key and value head."""
         return _with_kv_heads(self, attention, 1, model)
+
+    def off(self, setup: Setup) -> Setup:
+        """Return a model that has one by itself with multi-head attention; others as they are."""
+        return _without_sharing(setup, 1)
 
 
 def _with_kv_heads(
@@ -102,6 +116,17 @@ def _with_kv_heads(
             "the latter"
         )
     return attention.model_copy(update={"kv_heads": kv_heads})
+
+
+def _without_sharing(setup: Setup, kv_heads: int) -> Setup:
+    """Return ``setup`` with a KV head for each query head where there were ``kv_heads``."""
+
+    def unshared(mixer: Mixer) -> Mixer:
+        if not isinstance(mixer, Attention) or mixer.kv_heads != kv_heads:
+            return mixer
+        return mixer.model_copy(update={"kv_heads": mixer.heads})
+
+    return setup.with_deployment(model=setup.deployment.model.with_mixers(unshared))
 
 
 class CrossLayer(AttentionChange):
@@ -186,6 +211,7 @@ class SlidingWindow(AttentionChange):
     name = "sliding-window"
     formula = "min(l, W) tokens kept and read per layer; hybrid: 1 / g of l + (1 - 1 / g) of that"
     source = "Longformer (Beltagy 2020); Mistral 7B (2023); Gemma 2 (2024) for hybrids"
+    chooses = _WINDOW
     experiment = LONG_PROMPTS
     keep = "global_every"
 
@@ -217,6 +243,7 @@ class Streaming(AttentionChange):
     name = "streaming"
     formula = "min(l, sinks + W) tokens kept and read"
     source = "StreamingLLM (Xiao 2023)"
+    chooses = _WINDOW
     experiment = LONG_PROMPTS
 
     sink_tokens: Count = 4

@@ -7,8 +7,8 @@ from typing import Any
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.efficiency import Efficiency
-from sim.techniques.registry import apply_all, find_technique
 from sim.techniques.setup import Setup
+from sim.techniques.toggles import Toggles
 from workloads.errors import PolicyError, did_you_mean
 from workloads.key_values import key_values
 
@@ -21,14 +21,16 @@ def build_setup(
     hardware: str,
     techniques: Iterable[str] = (),
     efficiency: Mapping[str, Any] | None = None,
+    without: Iterable[str] = (),
 ) -> Setup:
     """Return the setup of these names, its policies those of a roofline server.
 
-    Raises ``ServetwinError`` that names what is unknown or does not fit together.
+    Of the techniques that the server has by itself, it lacks ``without``. Raises
+    ``ServetwinError`` that names what is unknown or does not fit together.
     """
     achieved = with_efficiency(Efficiency(), efficiency or {})
     deployment = Deployment(find_model(model), find_hardware(hardware), achieved)
-    return apply_all(map(find_technique, techniques), Setup.of(deployment))
+    return Toggles.of(techniques, without).over(Setup.of(deployment))
 
 
 def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Efficiency:

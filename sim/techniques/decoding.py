@@ -34,6 +34,7 @@ class DraftedDecoding(Technique):
     """A technique whose passes compute several rows of a sequence and may yield several tokens."""
 
     family = "decoding"
+    chooses = "how many tokens a pass yields"
 
     def _passing(
         self, setup: Setup, acceptance: Acceptance, drafting: Drafting | None = None

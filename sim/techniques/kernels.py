@@ -49,7 +49,8 @@ class FlashAttention(AttentionKernel):
 class FlashDecoding(AttentionKernel):
     """A thread block per sequence, KV head and ``split_tokens`` keys, and a reduction of them.
 
-    Off, a decode has a thread block per sequence and KV head, too few to fill a device.
+    ``split_tokens`` None: as many pieces as fill the device, their reduction within the achieved
+    efficiency. Off, a decode has a thread block per sequence and KV head, too few to fill a device.
     """
 
     name = "flash-decoding"
@@ -57,15 +58,18 @@ class FlashDecoding(AttentionKernel):
     source = "Flash-Decoding (Dao 2023)"
     experiment = LONG_PROMPTS
 
-    split_tokens: Count = 256
+    split_tokens: Count | None = None
 
     def apply(self, setup: Setup) -> Setup:
         """Split the keys; raise where the model has no softmax attention."""
-        return self._with(setup, occupancy="split", split_tokens=self.split_tokens)
+        if self.split_tokens is not None:
+            return self._with(setup, occupancy="split", split_tokens=self.split_tokens)
+        occupancy = setup.deployment.kernels.occupancy
+        return self._with(setup, occupancy="full" if occupancy == "heads" else occupancy)
 
     def off(self, setup: Setup) -> Setup:
         """Give each sequence and KV head one thread block."""
-        return self._with(setup, occupancy="heads", split_tokens=self.split_tokens)
+        return self._with(setup, occupancy="heads")
 
 
 class AsynchronousSoftmax(AttentionKernel):
@@ -83,7 +87,9 @@ class AsynchronousSoftmax(AttentionKernel):
 
     def apply(self, setup: Setup) -> Setup:
         """Drop the synchronisation; raise where the model has no softmax attention."""
-        return self._with(setup, synchronised=False, synchronisation_share=self.share)
+        kernels = setup.deployment.kernels
+        reduces = kernels.synchronised and kernels.occupancy != "split"
+        return self._with(setup, synchronised=reduces, synchronisation_share=0.0)
 
     def off(self, setup: Setup) -> Setup:
         """Let every piece wait for the maximum of the others."""
@@ -104,6 +110,8 @@ class KernelFusion(KernelTechnique):
 
     def apply(self, setup: Setup) -> Setup:
         """Fuse the kernels of a layer."""
+        if setup.deployment.kernels.fused and not self.is_given("launches_per_layer"):
+            return setup
         return setup.with_kernels(fused=True, launches_per_layer=self.launches_per_layer)
 
     def off(self, setup: Setup) -> Setup:

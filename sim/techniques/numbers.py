@@ -14,6 +14,8 @@ from sim.techniques.technique import Technique
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
+_WEIGHTS = "the format of the weights"
+
 
 class NumberFormat(Technique):
     """A technique that rounds numbers of the model to fewer bits."""
@@ -50,6 +52,8 @@ def decomposed_share(width: int) -> float:
 
 class WeightFormat(NumberFormat):
     """Another format for the weights of both phases, embedding and head included."""
+
+    chooses = _WEIGHTS
 
     def form(self) -> Format:
         """Return the format; by default the one with the name of the technique."""
@@ -163,6 +167,7 @@ class PhaseFormats(NumberFormat):
     name = "phase-formats"
     formula = "2 P n / F_int8 + (m - 1) P w / BW"
     source = "Paddle's deployment of 175B models: LLM.int8 for contexts, weight-only to generate"
+    chooses = _WEIGHTS
 
     prefill: _FormatName = "w8a8"
     decode: _FormatName = "int8"

@@ -15,6 +15,9 @@ from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 
 _NO_BUDGET = 1 << 20
+_BY_REQUEST = ("static", "insertion")
+"""Schedulers that admit a request to a free slot; all others admit at every step."""
+_SCHEDULER = "which requests share a step"
 
 
 class ServingTechnique(Technique):
@@ -55,8 +58,10 @@ class ContinuousBatching(ServingTechnique):
     static_batch: Count = 4
 
     def apply(self, setup: Setup) -> Setup:
-        """Admit a request at the next step with room."""
-        return setup.with_policies(batching="continuous", max_seqs=self.max_seqs)
+        """Admit a request at the next step with room, as chunked and other schedulers do too."""
+        if setup.policies.batching in _BY_REQUEST:
+            return setup.with_policies(batching="continuous", max_seqs=self.max_seqs)
+        return setup.with_policies(max_seqs=self.max_seqs) if self.is_given("max_seqs") else setup
 
     def off(self, setup: Setup) -> Setup:
         """Hold every batch to its end."""
@@ -73,11 +78,14 @@ class DynamicInsertion(ServingTechnique):
     name = "dynamic-insertion"
     formula = "gain <= E[max of b m] / E[m] = 1 / static efficiency"
     source = "PaddlePaddle deployment talk; FasterTransformer's interactive mode"
+    chooses = _SCHEDULER
 
     slots: Count = 8
 
     def apply(self, setup: Setup) -> Setup:
         """Refill the slots one by one."""
+        if setup.policies.batching == "insertion" and not self.is_given("slots"):
+            return setup
         return setup.with_policies(batching="insertion", max_seqs=self.slots)
 
     def off(self, setup: Setup) -> Setup:
@@ -97,11 +105,14 @@ class ChunkedPrefill(ServingTechnique):
     formula = "no gap between tokens above t(budget); ceil(n / C) steps, n (n + C) / 2C KV reads"
     source = "Sarathi-Serve (Agrawal 2024), section 4; Dynamic SplitFuse (2023)"
     experiment = Experiment(prompt_tokens=1500, output_tokens=128, longest_tokens=3000)
+    chooses = _SCHEDULER
 
     token_budget: Count = 512
 
     def apply(self, setup: Setup) -> Setup:
         """Bound the rows of a step."""
+        if setup.policies.batching == "chunked" and not self.is_given("token_budget"):
+            return setup
         return setup.with_policies(batching="chunked", token_budget=self.token_budget)
 
     def off(self, setup: Setup) -> Setup:
@@ -128,8 +139,11 @@ class PagedAttention(ServingTechnique):
     def apply(self, setup: Setup) -> Setup:
         """Map blocks; raise where a layer forgets tokens or keeps a state."""
         self._require_whole_contexts(setup)
-        paged = setup.with_policies(kv="paged", block_tokens=self.block_tokens)
-        return paged.with_kernels(attention_slowdown=1 + self.attention_slowdown)
+        if setup.policies.kv != "paged" or self.is_given("block_tokens"):
+            setup = setup.with_policies(kv="paged", block_tokens=self.block_tokens)
+        if self.is_given("attention_slowdown"):
+            setup = setup.with_kernels(attention_slowdown=1 + self.attention_slowdown)
+        return setup
 
     def off(self, setup: Setup) -> Setup:
         """Reserve whole regions; raise where ``apply`` does."""
@@ -156,6 +170,8 @@ class PrefixCache(ServingTechnique):
     def apply(self, setup: Setup) -> Setup:
         """Keep prefixes; raise where a layer forgets tokens or keeps a state."""
         self._require_whole_contexts(setup)
+        if setup.policies.prefix_cache and not self.model_fields_set:
+            return setup
         return setup.with_policies(
             prefix_cache=True, prefix_index=self.index, eviction=self.eviction
         )

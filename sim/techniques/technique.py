@@ -20,7 +20,8 @@ class Technique(FrozenModel):
     algorithm. The quality that it costs has to be measured on the task at hand; nothing here
     computes it. ``formula`` is the core of the model of the technique, ``source`` the paper.
     ``experiment`` is the load that shows the effect of the technique where the default load does
-    not.
+    not. ``chooses`` names what of a server the technique chooses: two that choose the same exclude
+    each other.
     """
 
     name: ClassVar[str]
@@ -30,17 +31,32 @@ class Technique(FrozenModel):
     formula: ClassVar[str]
     source: ClassVar[str]
     experiment: ClassVar[Experiment | None] = None
+    chooses: ClassVar[str | None] = None
 
     @abstractmethod
     def apply(self, setup: Setup) -> Setup:
-        """Return ``setup`` with the technique on.
+        """Return ``setup`` with the technique on; one that has it already stays as it is.
 
         Raises ``PolicyError`` with the reason where the technique makes no sense there.
         """
 
     def off(self, setup: Setup) -> Setup:
-        """Return the setup without the technique, which ``apply`` is compared with."""
+        """Return ``setup`` with the opposite of the technique, which ``apply`` is compared with.
+
+        By default ``setup`` itself: it has the technique only where ``apply`` gave it.
+        """
         return setup
+
+    def is_on(self, setup: Setup) -> bool:
+        """Return whether ``setup`` has the technique, with the parameters that were given."""
+        try:
+            return self.apply(setup) == setup
+        except PolicyError:
+            return False
+
+    def is_given(self, parameter: str) -> bool:
+        """Return whether the parameter was given, and not left at its default."""
+        return parameter in self.model_fields_set
 
     def refusal(self, reason: str) -> PolicyError:
         """Return the error that says why the technique makes no sense in a setup."""

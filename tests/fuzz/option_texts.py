@@ -10,7 +10,7 @@ from math import isfinite
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.policy_options import parse_kv_tokens
 from app.scenario.settings import parse_policies, parse_settings
-from app.scenario.sweep_axes import parse_axis, parse_rates
+from app.scenario.sweeps.sweep_axes import parse_axis, parse_rates
 from app.scenario.workload_distributions import ArrivalChoice, LengthChoice
 from loadtest.body.extra_body import parse_extra_body, parse_sampling
 from loadtest.body.images import parse_images

@@ -8,6 +8,7 @@ import pytest
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import build_scenario
+from app.scenario.servers import Servers
 from policies.presets import PRESETS, Preset, find_preset
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
@@ -38,9 +39,9 @@ def bursty() -> Trace:
     return read_trace(BURSTY)
 
 
-def servers(profile: str) -> Scenario:
+def servers(profile: str) -> Servers:
     found = load_profile(profile)
-    return Scenario(found.policy_config(), found)
+    return Servers(Scenario(found.policy_config(), found))
 
 
 def scenario(name: str, trace: Trace, profile: str) -> Scenario:

@@ -45,6 +45,9 @@ def _servers() -> st.SearchStrategy[Server]:
         techniques=st.lists(
             st.sampled_from(["weight-int4", "tensor-parallel:ways=2"]), unique=True
         ).map(tuple),
+        without=st.lists(
+            st.sampled_from(["kv-cache", "continuous-batching:static_batch=2"]), unique=True
+        ).map(tuple),
         efficiency=st.none() | st.just("compute=0.7,memory=0.85"),
     )
     return sheets | st.builds(Server, profile=st.sampled_from(["base-cpu", "llama-3-8b-h100"]))

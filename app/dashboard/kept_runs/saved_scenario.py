@@ -73,7 +73,8 @@ def _server(record: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(record.get("profile"), list):
         raise RunError("it has pools of several profiles, which have no controls here")
     server = {name: record.get(name) for name in Server.model_fields}
-    server["techniques"] = tuple(server["techniques"] or ())
+    for name in ("techniques", "without"):
+        server[name] = tuple(server[name] or ())
     require_all_offered(parse_scenario_dict({"server": server}, "scenario.yaml"))
     return server
 

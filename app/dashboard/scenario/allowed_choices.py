@@ -57,7 +57,7 @@ def require_all_offered(scenario: ScenarioFile) -> None:
     for section in (scenario.policies, scenario.cluster):
         for control in section:
             require_offered(control.replace("decode_", ""), section[control])
-    for technique in server.techniques:
+    for technique in (*server.techniques, *server.without):
         _require_shipped(technique)
 
 

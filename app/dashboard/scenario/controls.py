@@ -95,6 +95,7 @@ CONTROLS: dict[str, Control] = {
     "model": _choice("server.model", *_OFFERED["model"]),
     "hardware": _choice("server.hardware", *_OFFERED["hardware"]),
     "techniques": Control(list[str], "server.techniques", many=True),
+    "without": Control(list[str], "server.without", many=True),
     "efficiency": Control(str, "server.efficiency"),
     "preset": _choice("preset", OWN, *PRESETS),
     "batching": _choice("policies.batching", OWN, *_OFFERED["batching"]),
@@ -144,6 +145,7 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
         "model": server.model or "llama-3-8b",
         "hardware": server.hardware or "h100",
         "techniques": list(server.techniques),
+        "without": list(server.without),
         "efficiency": server.efficiency or "",
         "preset": scenario.preset,
         **{name: policies.pop(name, None) for name in _POLICIES},
@@ -215,6 +217,7 @@ def _server(controls: Mapping[str, Any]) -> dict[str, Any]:
         "model": controls["model"],
         "hardware": controls["hardware"],
         "techniques": tuple(controls["techniques"]),
+        "without": tuple(controls["without"]),
         "efficiency": controls["efficiency"] or None,
     }
 

@@ -110,10 +110,11 @@ def _server(defaults: dict[str, Any]) -> None:
         if kind == DATA_SHEET:
             for name, label in (("model", "Model"), ("hardware", "Device")):
                 _select(label, name, defaults)
-            st.multiselect(
-                "Techniques", list(TECHNIQUES), accept_new_options=True,
-                help=CONTROLS["techniques"].help, **bound("techniques"),
-            )  # fmt: skip
+            for name, label in (("techniques", "Techniques"), ("without", "Without techniques")):
+                st.multiselect(
+                    label, list(TECHNIQUES), accept_new_options=True,
+                    help=CONTROLS[name].help, **bound(name),
+                )  # fmt: skip
             st.text_input(
                 "Efficiency", placeholder="compute=0.7,memory=0.85",
                 help=CONTROLS["efficiency"].help, **bound("efficiency"),

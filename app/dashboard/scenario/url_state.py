@@ -27,7 +27,7 @@ from workloads.errors import ServetwinError, did_you_mean
 _PROBLEMS, _FAULTY = "link_problems", "link_faulty"
 _MOST_CHARACTERS = 2_000
 """Of one value of a link."""
-_TEXTS = ("techniques", "efficiency", "set")
+_TEXTS = ("techniques", "without", "efficiency", "set")
 
 PAGE_CONTROLS: dict[str, Control] = {
     "compare_policies": Control(list[str], many=True),

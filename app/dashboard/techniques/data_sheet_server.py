@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
 from app.scenario.scenario_file import ScenarioFile, Server
+from app.scenario.server_options import technique_name
 from sim.techniques.build import build_setup, parse_efficiency
 from sim.techniques.setup import Setup
 
@@ -12,11 +13,15 @@ MODEL, HARDWARE = "llama-3-8b", "h100"
 
 @dataclass(frozen=True, slots=True)
 class DataSheetServer:
-    """A server made of data sheets; ``techniques`` are texts (``tensor-parallel:ways=2``)."""
+    """A server made of data sheets; ``techniques`` are texts (``tensor-parallel:ways=2``).
+
+    Of the techniques that it has by itself, it lacks ``without``.
+    """
 
     model: str = MODEL
     hardware: str = HARDWARE
     techniques: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     efficiency: str | None = None
 
     @classmethod
@@ -25,17 +30,27 @@ class DataSheetServer:
         server = file.server
         if server.model is None or server.hardware is None:
             return None
-        return cls(server.model, server.hardware, server.techniques, server.efficiency)
+        return cls(
+            server.model, server.hardware, server.techniques, server.without, server.efficiency
+        )
 
     def setup(self) -> Setup:
         """Build the server; raises ``ServetwinError`` where parts do not fit, or name a file."""
         require_all_offered(self.in_scenario(ScenarioFile()))
         efficiency = parse_efficiency(self.efficiency or "")
-        return build_setup(self.model, self.hardware, self.techniques, efficiency)
+        return build_setup(self.model, self.hardware, self.techniques, efficiency, self.without)
 
     def text_of(self, name: str) -> str | None:
-        """Return a technique that is on, with its parameters; None where it is off."""
-        return next((text for text in self.techniques if _name(text) == name), None)
+        """Return a technique that was chosen, with its parameters; None where it was not."""
+        return next((text for text in self.techniques if technique_name(text) == name), None)
+
+    def has_by_itself(self, name: str) -> bool:
+        """Return whether the server has a technique that was not chosen."""
+        return offered_technique(name).is_on(self.untouched(name).setup())
+
+    def lacks(self, name: str) -> bool:
+        """Return whether the technique was turned off."""
+        return any(technique_name(text) == name for text in self.without)
 
     def with_technique(self, text: str) -> "DataSheetServer":
         """Return the same with the technique on, after the others, with these parameters.
@@ -43,18 +58,25 @@ class DataSheetServer:
         Raises ``PolicyError`` for an unknown technique or parameter.
         """
         offered_technique(text)
-        others = self.without(_name(text)).techniques
-        return replace(self, techniques=(*others, text))
+        others = self.untouched(technique_name(text))
+        return replace(others, techniques=(*others.techniques, text))
 
-    def without(self, name: str) -> "DataSheetServer":
-        """Return the same with the technique off."""
-        kept = tuple(text for text in self.techniques if _name(text) != name)
-        return replace(self, techniques=kept)
+    def without_technique(self, text: str) -> "DataSheetServer":
+        """Return the same with the technique off; raise as ``with_technique`` does."""
+        name = offered_technique(text).name
+        others = self.untouched(name)
+        if not self.has_by_itself(name):
+            return others
+        return replace(others, without=(*others.without, text))
+
+    def untouched(self, name: str) -> "DataSheetServer":
+        """Return the same with the technique neither turned on nor off."""
+        kept, gone = (
+            tuple(text for text in texts if technique_name(text) != name)
+            for texts in (self.techniques, self.without)
+        )
+        return replace(self, techniques=kept, without=gone)
 
     def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
         """Return ``file`` with this server; all else as it was."""
         return file.model_copy(update={"server": Server(**asdict(self))})
-
-
-def _name(text: str) -> str:
-    return text.partition(":")[0]

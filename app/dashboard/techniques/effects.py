@@ -37,7 +37,7 @@ def measure(item: Item) -> Effect:
     """
     server, text = item
     technique = offered_technique(text)
-    base = server.without(technique.name).setup()
+    base = server.untouched(technique.name).setup()
     return _laboratory().effect(technique, base, technique.experiment or Experiment())
 
 

@@ -111,24 +111,35 @@ def _with_parameters(server: DataSheetServer, technique: type[Technique]) -> str
 def _switch(server: DataSheetServer, name: str, text: str) -> None:
     """Draw buttons to measure it and turn it on or off, or why it does not apply."""
     try:
+        by_itself = server.has_by_itself(name)
         changed = server.with_technique(text)
         changed.setup().scenario()
+        off = server.without_technique(text if by_itself else name)
     except ServetwinError as error:
         st.error(str(error))
         return
-    file, is_on = current_scenario(), server.text_of(name)
+    chosen = server.text_of(name)
+    is_on = chosen is not None or (by_itself and not server.lacks(name))
+    if by_itself and chosen is None:
+        st.caption("The server has it by itself." if is_on else "The server's own, turned off.")
     with st.container(horizontal=True):
         if text not in _measured(server):
             st.button("Measure this one", on_click=_start, args=(server, [text]))
-        if is_on != text:
-            label = "Change its parameters in the scenario" if is_on else "Turn on in the scenario"
-            st.button(
-                label, on_click=show_scenario, args=(changed.in_scenario(file),),
-                help="The scenario's server becomes this model and device, by their data sheets.",
-            )  # fmt: skip
+        if not is_on:
+            on = server.untouched(name) if by_itself and text == name else changed
+            _show("Turn on in the scenario", on)
+        elif text not in (chosen, name):
+            _show("Change its parameters in the scenario", changed)
         if is_on:
-            off = server.without(name).in_scenario(file)
-            st.button("Turn off in the scenario", on_click=show_scenario, args=(off,))
+            _show("Turn off in the scenario", off)
+
+
+def _show(label: str, server: DataSheetServer) -> None:
+    """Draw a button that gives the scenario this server."""
+    st.button(
+        label, on_click=show_scenario, args=(server.in_scenario(current_scenario()),),
+        help="The scenario's server becomes this model and device, by their data sheets.",
+    )  # fmt: skip
 
 
 def _changes(effect: Effect) -> None:

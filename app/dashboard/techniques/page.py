@@ -48,5 +48,8 @@ def _chosen_server(file: ScenarioFile) -> DataSheetServer:
 
 
 def _techniques_on(server: DataSheetServer) -> str:
+    """Name the techniques that were turned on and off, beside what the server has by itself."""
     on = ", ".join(f"`{text}`" for text in server.techniques)
-    return f"On: {on}." if on else "No technique is on."
+    off = ", ".join(f"`{text}`" for text in server.without)
+    said = f"On: {on}." if on else "No technique is on beside those of the server itself."
+    return f"{said} Off: {off}." if off else said

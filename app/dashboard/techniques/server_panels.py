@@ -55,7 +55,7 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     """Draw weights, KV and states in the device's memory, and how many sequences fit."""
     sequences, context_tokens = _load()
     memories = {"This server": DeviceMemory.of(setup.deployment, context_tokens)}
-    if server.techniques:
+    if server.techniques or server.without:
         plain = DataSheetServer(server.model, server.hardware).setup().deployment
         memories["Without techniques"] = DeviceMemory.of(plain, context_tokens)
     for name, memory in memories.items():

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.scenario.sweep_file import RATE, SweepError, SweepFile
+from app.scenario.sweeps.sweep_file import RATE, SweepError, SweepFile
 from sim.experiments import ray_cluster, sweep
 from sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin

@@ -7,6 +7,7 @@ import pytest
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import build_scenario
+from app.scenario.servers import Servers
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.step_times.profile import load_profile
 from tests.support.checked import request
@@ -18,7 +19,7 @@ from workloads.trace import Trace
 PROFILE = load_profile("llama-3-8b-h100")
 
 
-SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
+SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
 
 
 def trace(*requests: Request) -> Trace:

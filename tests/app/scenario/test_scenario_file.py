@@ -39,6 +39,7 @@ from workloads.errors import PolicyError
         ("workload: {arrivals: posson}", "workload.arrivals: 'posson': did you mean 'poisson'?"),
         ("server: {model: llama-2-7b}", "server: model and hardware go together"),
         ("server: {profile: x, techniques: [a]}", "techniques and efficiency need model and"),
+        ("server: {profile: x, without: [a]}", "without: only a server of model and hardware has"),
         ("server: {profile: x, model: a, hardware: b}", "either a profile, or model and hardware"),
         ("policies: {batchng: static}", "policies.batchng: unknown key; did you mean 'batching'?"),
         ("policies: {max_seqs: many}", "policies.max_seqs: 'many': input should be a valid integ"),

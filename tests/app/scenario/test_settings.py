@@ -8,6 +8,7 @@ import pytest
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import build_scenario
+from app.scenario.servers import Servers
 from app.scenario.settings import parse_policies, parse_settings, policies_named, with_settings
 from policies.config import PolicyConfig
 from policies.presets import PRESETS
@@ -22,7 +23,7 @@ from workloads.trace import Trace
 
 PROFILE = load_profile("llama-3-8b-h100")
 STATIC = {"batching": "static"}
-SERVERS = Scenario(PROFILE.policy_config(), PROFILE)
+SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
 
 
 def trace(*requests: Request) -> Trace:

@@ -19,11 +19,25 @@ def test_a_technique_that_is_on_is_judged_against_the_server_without_it() -> Non
     assert texts(server, ["kernels"]) == [
         name for name, technique in TECHNIQUES.items() if technique.family == "kernels"
     ]
-    assert server.without("weight-offload").techniques == ("fp8",)
+    assert server.untouched("weight-offload").techniques == ("fp8",)
     changed = server.with_technique("fp8")
     assert changed.techniques == ("weight-offload:resident=0.5", "fp8")
     with pytest.raises(PolicyError, match="unknown parameter"):
         server.with_technique("fp8:bits=4")
+
+
+def test_what_the_server_has_by_itself_is_turned_off_and_on_again() -> None:
+    plain = DataSheetServer()
+    assert plain.has_by_itself("kv-cache")
+    assert not plain.has_by_itself("fp8")
+    off = plain.without_technique("kv-cache")
+    assert (off.without, off.lacks("kv-cache")) == (("kv-cache",), True)
+    assert off.has_by_itself("kv-cache")
+    assert not off.setup().deployment.kv_cache
+    assert off.with_technique("kv-cache").without == ()
+    assert off.untouched("kv-cache") == plain
+    assert plain.with_technique("fp8").without_technique("fp8") == plain
+    assert DataSheetServer.of(off.in_scenario(ScenarioFile())) == off
 
 
 def test_the_scenario_keeps_all_but_its_server() -> None:

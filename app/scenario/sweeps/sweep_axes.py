@@ -7,7 +7,9 @@ from typing import Any, get_type_hints
 
 from app.number_bounds import as_number
 from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fit_to_trace, laid_over, preset_cluster
+from app.scenario.scenarios import fit_to_trace, preset_cluster
+from app.scenario.server_options import ServerOptions
+from app.scenario.servers import Servers
 from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig
 from policies.presets import find_preset
@@ -17,7 +19,7 @@ from workloads.key_values import key_value
 from workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."
-_SERVER_KEYS = ("profile", "model", "hardware", "technique")
+_SERVER_KEYS = ("profile", "model", "hardware", "technique", "without")
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
 _KEYS = (*_SERVER_KEYS, "preset", *get_type_hints(PolicyConfig), *_CLUSTER_KEYS)
 
@@ -32,7 +34,7 @@ class Axis:
 
 def parse_axis(text: str) -> Axis:
     """Reads ``max_seqs=16,64``; the key is any setting of policies or cluster, a preset, profile,
-    model, hardware or technique.
+    model, hardware, technique or without.
 
     Raises ``PolicyError`` with the nearest key, or naming the value that cannot be.
     """
@@ -84,17 +86,20 @@ def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) 
     cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
     settings = {**replace(options.policy, preset=preset).changes(), **own}
     around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
-    found = laid_over(_servers(options, values), settings, around)
+    found = _servers(options, values).over(settings, around).scenario()
     return replace(found, policies=fit_to_trace(found.policies, trace, settings)[0])
 
 
-def _servers(options: ScenarioOptions, values: dict[str, str]) -> Scenario:
+def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
     changes: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
     if "profile" in values:
         changes["profiles"] = (values["profile"],)
-    if (technique := values.get("technique", "none")) != "none":
-        changes["techniques"] = (*options.servers.techniques, technique)
-    return replace(options.servers, **changes).base()
+    on, off = (
+        () if values.get(key, "none") == "none" else (values[key],)
+        for key in ("technique", "without")
+    )
+    servers = replace(options.servers, **changes)
+    return servers.with_toggles(ServerOptions(techniques=on, without=off)).servers()
 
 
 def _check(key: str, value: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.scenario.sweep_axes import Axis, combinations, parse_axis, parse_rates
+from app.scenario.sweeps.sweep_axes import Axis, combinations, parse_axis, parse_rates
 from workloads.errors import PolicyError
 
 

@@ -1,0 +1,84 @@
+"""Servers under settings: policies and cluster are laid over them, techniques come last."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.scenario.settings import with_settings
+from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.techniques.setup import Setup
+from sim.techniques.toggles import Toggles
+
+Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Settings of policies, and of the cluster."""
+
+_MEMORY = "kv_tokens"
+"""The setting that a setup does not have: it follows from weights and device unless it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToggledServer:
+    """A server of data sheets before its techniques; ``finish`` makes a scenario of a setup."""
+
+    setup: Setup
+    toggles: Toggles
+    finish: Callable[[Setup], Scenario]
+
+    def under(self, layers: tuple[Layer, ...]) -> Scenario:
+        """Return the scenario with the layers over the server, and the techniques over them."""
+        before = self._settled(layers)
+        after = self.toggles.over(before)
+        scenario = self.finish(after)
+        kept = {
+            key: value
+            for key, value in _given(layers).items()
+            if key == _MEMORY or getattr(after.policies, key) == getattr(before.policies, key)
+        }
+        return replace(scenario, policies=with_settings(scenario.policies, kept))
+
+    def notes(self, layers: tuple[Layer, ...]) -> list[str]:
+        """Return which techniques change nothing, and which settings they change."""
+        given = {key: value for key, value in _given(layers).items() if key != _MEMORY}
+        return self.toggles.notes(self._settled(layers), given)
+
+    def _settled(self, layers: tuple[Layer, ...]) -> Setup:
+        setup = self.setup
+        for policies, cluster in layers:
+            settings = {key: value for key, value in policies.items() if key != _MEMORY}
+            setup = replace(
+                setup,
+                policies=with_settings(setup.policies, settings),
+                cluster=ClusterConfig(**{**setup.cluster.as_dict(), **cluster}),
+            )
+        return setup
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Servers with settings laid over them, layer by layer."""
+
+    own: Scenario | ToggledServer
+    layers: tuple[Layer, ...] = ()
+
+    def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "Servers":
+        """Return the servers with further settings, which win."""
+        return replace(self, layers=(*self.layers, (policies, cluster)))
+
+    def scenario(self) -> Scenario:
+        """Return the scenario; raises ``PolicyError`` for what does not go together."""
+        if isinstance(self.own, ToggledServer):
+            return self.own.under(self.layers)
+        found = self.own
+        for policies, cluster in self.layers:
+            config = with_settings(found.policies, policies)
+            around = ClusterConfig(**{**found.cluster.as_dict(), **cluster})
+            found = replace(found, policies=config, cluster=around)
+        return found
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of the techniques."""
+        return self.own.notes(self.layers) if isinstance(self.own, ToggledServer) else []
+
+
+def _given(layers: tuple[Layer, ...]) -> dict[str, Any]:
+    return {key: value for policies, _ in layers for key, value in policies.items()}
