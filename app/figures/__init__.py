@@ -22,6 +22,7 @@ from app.figures.prediction_errors import error_per_band as error_per_band
 from app.figures.prediction_errors import errors_with_intervals as errors_with_intervals
 from app.figures.profile_fit import residual_cdf as residual_cdf
 from app.figures.profile_fit import step_time_curve as step_time_curve
+from app.figures.quality import quality_against_throughput as quality_against_throughput
 from app.figures.roofline import roofline as roofline
 from app.figures.scenario_grid import frontier as frontier
 from app.figures.scenario_grid import heat_map as heat_map

@@ -8,6 +8,7 @@ from app.scenario.technique_scenario import TechniqueScenario
 from app.text.assets import asset_table
 from app.text.techniques.quality import (
     Judged,
+    judge_effect,
     on_front,
     quality_as_dict,
     quality_lines,
@@ -15,7 +16,7 @@ from app.text.techniques.quality import (
 )
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
-from sim.techniques.quality import Quality, quality_of
+from sim.techniques.quality import Quality
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Family, Technique
 
@@ -43,10 +44,8 @@ def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
 ) -> list[Judged]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
-    model = scenario.setup.deployment.model
     return [
-        Judged(effect, quality_of(effect.technique, model, own), _aside(effect, scenario))
-        for effect in effects
+        judge_effect(effect, scenario.setup, _load(effect, scenario), own) for effect in effects
     ]
 
 
@@ -145,12 +144,9 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _aside(effect: Effect, scenario: TechniqueScenario) -> str:
-    """Return why the throughput of an effect is not compared with that of others."""
-    if effect.refused is None and effect.technique.off(scenario.setup) != scenario.setup:
-        return "the setup has it already"
-    own_load = not scenario.has_workload and effect.experiment != scenario.experiment
-    return "under another load" if own_load else ""
+def _load(effect: Effect, scenario: TechniqueScenario) -> Experiment:
+    """Return the load that most techniques meet; that of the scenario is the same for all."""
+    return effect.experiment if scenario.has_workload else scenario.experiment
 
 
 def _label(effect: Effect, scenario: TechniqueScenario) -> str:

@@ -52,7 +52,7 @@ PAGE_CONTROLS: dict[str, Control] = {
     "techniques_context": Control(Annotated[int, Field(ge=128, le=32_768)]),
     "techniques_hardware": Control(str),
     "techniques_model": Control(str),
-    "techniques_show": Control(Literal["Effects", "Roofline", "Memory", "Tables"]),
+    "techniques_show": Control(Literal["Effects", "Quality", "Roofline", "Memory", "Tables"]),
 }
 """Controls of single pages that a link may hold beside the controls of the scenario."""
 

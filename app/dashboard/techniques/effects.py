@@ -9,8 +9,11 @@ import pandas as pd
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.text.technique_effects import EFFECT_WORDS
+from app.text.techniques.quality import quality_cell
+from sim.shapes.model import ModelShape
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
+from sim.techniques.quality import quality_of
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Technique
 
@@ -51,9 +54,14 @@ def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:
     ]
 
 
-def effects_table(names: Iterable[str], effects: Mapping[str, Effect]) -> pd.DataFrame:
-    """Return a row per technique text; cells not measured yet are empty."""
-    return pd.DataFrame([_row(text, effects.get(text)) for text in names])
+def effects_table(
+    names: Iterable[str], effects: Mapping[str, Effect], model: ModelShape
+) -> pd.DataFrame:
+    """Return a row per technique text; cells not measured yet are empty.
+
+    The quality is that of ``model``, as far as it is known.
+    """
+    return pd.DataFrame([_row(text, effects.get(text), model) for text in names])
 
 
 def changes_frame(effects: Iterable[Effect]) -> pd.DataFrame:
@@ -86,13 +94,14 @@ def _percent(share: float, sign: str = "") -> str:
     return f"{100 * share:{sign}.{0 if abs(share) >= 0.995 else 1}f}"
 
 
-def _row(text: str, effect: Effect | None) -> dict[str, Any]:
+def _row(text: str, effect: Effect | None, model: ModelShape) -> dict[str, Any]:
     technique = offered_technique(text)
     changes = {c.metric: change_text(c) for c in effect.changes} if effect else {}
     unknown = "not applicable" if effect and effect.refused else ""
     return {
         "technique": text,
         **{HEADS[metric][0]: changes.get(metric, unknown) for metric in METRICS},
+        "quality": quality_cell(quality_of(technique, model)),
         "answers": "the same" if technique.lossless else "may change",
         "family": technique.family,
         "formula": technique.formula,

@@ -42,17 +42,17 @@ def effects_panel(server: DataSheetServer, setup: Setup) -> None:
     if job is None or not job.is_running:
         _offer(server, names)
     if job is None:
-        _table(server, names)
+        _table(server, setup, names)
     else:
-        watch_job(_JOB, lambda _: _table(server, names))
+        watch_job(_JOB, lambda _: _table(server, setup, names))
     st.caption(effects.EXPLAINED)
     _one(server, names)
-    if known := _measured(server):
+    if known := measured(server):
         downloads(effects.changes_frame(known.values()), "technique_effects")
 
 
 def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
-    missing = [text for text in names if text not in _measured(server)]
+    missing = [text for text in names if text not in measured(server)]
     if missing:
         st.button(
             f"Measure {len(missing)} techniques", type="primary", on_click=_start,
@@ -60,9 +60,9 @@ def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _table(server: DataSheetServer, names: Sequence[str]) -> None:
-    known = _measured(server)
-    frame = effects.effects_table(names, known)
+def _table(server: DataSheetServer, setup: Setup, names: Sequence[str]) -> None:
+    known = measured(server)
+    frame = effects.effects_table(names, known, setup.deployment.model)
     st.dataframe(
         frame.style.map(_colour, subset=[head for head, _ in effects.HEADS.values()]),
         hide_index=True, column_config=_COLUMNS, height=460, key="techniques_table",
@@ -84,7 +84,7 @@ def _one(server: DataSheetServer, names: Sequence[str]) -> None:
     st.markdown(_about(technique))
     text = _with_parameters(server, technique)
     _switch(server, name, text)
-    if effect := _measured(server).get(text):
+    if effect := measured(server).get(text):
         _changes(effect)
 
 
@@ -123,7 +123,7 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
     if by_itself and chosen is None:
         st.caption("The server has it by itself." if is_on else "The server's own, turned off.")
     with st.container(horizontal=True):
-        if text not in _measured(server):
+        if text not in measured(server):
             st.button("Measure this one", on_click=_start, args=(server, [text]))
         if not is_on:
             on = server.untouched(name) if by_itself and text == name else changed
@@ -162,7 +162,7 @@ def _colour(cell: object) -> str:
 
 def _start(server: DataSheetServer, texts: Sequence[str]) -> None:
     """Begin to measure the techniques of ``texts`` that are not measured yet."""
-    known = _measured(server)
+    known = measured(server)
     items = [(server, text) for text in texts if text not in known]
     start_job(_JOB, effects.measure, items, note=server)
 
@@ -176,7 +176,7 @@ def _job_of(server: DataSheetServer) -> "Job[effects.Item, Effect] | None":
     return None
 
 
-def _measured(server: DataSheetServer) -> dict[str, Effect]:
+def measured(server: DataSheetServer) -> dict[str, Effect]:
     """Return the known effects on a server, by technique text, and keep them for all users."""
     job = _job_of(server)
     if job is not None:

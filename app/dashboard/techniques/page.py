@@ -1,4 +1,4 @@
-"""Techniques: their effects on a server, its operators on the roofline, its memory."""
+"""Techniques: their effects and quality, the server's operators on the roofline, its memory."""
 
 import streamlit as st
 
@@ -6,12 +6,14 @@ from app.dashboard.scenario.allowed_choices import offered
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from app.dashboard.techniques.effects_panel import effects_panel
+from app.dashboard.techniques.quality_panel import quality_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
 from app.dashboard.widgets import bound, or_stop
 from app.scenario.scenario_file import ScenarioFile
 
 _PANELS = {
     "Effects": effects_panel,
+    "Quality": quality_panel,
     "Roofline": roofline_panel,
     "Memory": memory_panel,
     "Tables": tables_panel,

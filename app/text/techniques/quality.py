@@ -1,14 +1,17 @@
 """What techniques cost in quality, beside what they gain in throughput, as text and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
 from sim.techniques.effects import DEAD_BAND, Effect
-from sim.techniques.quality import Quality, on_quality_front
+from sim.techniques.experiment import Experiment
+from sim.techniques.quality import Quality, on_quality_front, quality_of
+from sim.techniques.setup import Setup
 
 NOT_KNOWN = "not known"
+HAS_IT = "the setup has it already"
 SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 
 
@@ -28,6 +31,21 @@ class Judged:
     def throughput_change(self) -> float | None:
         """Return the relative change of throughput; None where it was not measured."""
         return None if self.effect.refused else self.effect.of("throughput").change
+
+
+def judge_effect(
+    effect: Effect, setup: Setup, load: Experiment, own: Mapping[str, Quality] | None = None
+) -> Judged:
+    """Return an effect on ``setup`` with its quality; most techniques were measured under ``load``.
+
+    ``own`` has one's own values by name of technique.
+    """
+    technique, aside = effect.technique, ""
+    if effect.refused is None and technique.off(setup) != setup:
+        aside = HAS_IT
+    elif effect.experiment != load:
+        aside = "under another load"
+    return Judged(effect, quality_of(technique, setup.deployment.model, own), aside)
 
 
 def quality_sign(quality: Quality) -> str:

@@ -12,6 +12,7 @@ from app.dashboard.techniques.effects import (
     effects_table,
     measure,
 )
+from sim.shapes.catalogue import find_model
 from sim.techniques.effects import METRICS, Change
 
 
@@ -39,12 +40,14 @@ def test_an_effect_is_that_of_the_command_line() -> None:
     table = effects_table(
         ["weight-int4", "expert-parallel", "awq"],
         {"weight-int4": effect, "expert-parallel": refused},
+        find_model("llama-2-7b"),
     ).set_index("technique")
     heads = [head for head, _ in HEADS.values()]
     assert str(table.loc["weight-int4", "memory"]).startswith("better -")
     assert set(table.loc["expert-parallel", heads]) == {"not applicable"}
     assert set(table.loc["awq", heads]) == {""}
     assert table.loc["awq", "answers"] == "may change"
+    assert list(table["quality"]) == ["ppl +4.8%", "0", "ppl +2.4%"]
     changes = changes_frame([effect, refused])
     assert len(changes) == len(METRICS) + 1
     assert changes["refused"].notna().sum() == 1

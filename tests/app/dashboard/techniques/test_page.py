@@ -10,7 +10,7 @@ pytest.importorskip("plotly", reason="figures need plotly")
 from tests.support.dashboard_app import Browser, expect, page_test
 
 
-@pytest.mark.parametrize("shown", ["Effects", "Roofline", "Memory", "Tables"])
+@pytest.mark.parametrize("shown", ["Effects", "Quality", "Roofline", "Memory", "Tables"])
 def test_every_panel_is_drawn(shown: str) -> None:
     at = page_test("techniques")
     at.session_state["techniques_show"] = shown
@@ -104,3 +104,18 @@ def test_a_link_restores_the_roofline(user: Browser) -> None:
     page.wait_for_url("**techniques_batch=101**")
     expect(decode).not_to_have_text(before)
     user.assert_sound()
+
+
+def test_own_qualities_are_shown_and_wrong_ones_said_in_one_line() -> None:
+    at = page_test("techniques")
+    at.session_state["techniques_show"] = "Quality"
+    at.run()
+    field = at.text_area(key="techniques_own_quality")
+    field.set_value("cascade=accuracy:-3%@mine").run()
+    assert not at.exception
+    assert not at.error
+    table = at.dataframe[0].value.set_index("technique")
+    assert table.loc["cascade", "quality"] == "acc -3.0%"
+    field.set_value("cascade=accuracy:-3%").run()
+    (error,) = at.error
+    assert "a quality without a source" in error.value

@@ -1,0 +1,44 @@
+"""The Quality panel of the Techniques page: loss against throughput, and how it is known."""
+
+import streamlit as st
+
+from app import figures
+from app.dashboard.charts import chart
+from app.dashboard.downloads import downloads
+from app.dashboard.techniques import effects, quality
+from app.dashboard.techniques.data_sheet_server import DataSheetServer
+from app.dashboard.techniques.effects_panel import measured
+from app.dashboard.widgets import or_stop
+from sim.techniques.quality import FORM
+from sim.techniques.setup import Setup
+
+_MOST_CHARACTERS = 4_000
+
+
+def quality_panel(server: DataSheetServer, setup: Setup) -> None:
+    """Draw quality against throughput for what was measured under Effects, then every source."""
+    names = effects.texts(server)
+    typed = st.text_area(
+        "Your own values", key="techniques_own_quality", height=80, max_chars=_MOST_CHARACTERS,
+        placeholder="kv-quantisation=accuracy:-0.2%@own evaluation, 2026-11",
+        help=f"One a line: {FORM}. They come before published ones.",
+    )  # fmt: skip
+    own = or_stop(lambda: quality.own_qualities(typed, names))
+    judged = quality.judge_all(measured(server), server, own)
+    points = quality.quality_points(judged)
+    if points.empty:
+        st.info("Measure techniques under Effects: their throughput then stands beside quality.")
+    else:
+        chart(figures.quality_against_throughput(points), "techniques_quality")
+        st.caption(
+            "Right and low is better. Open symbols: measured on another model. Perplexity and "
+            "accuracy are not compared with each other. Left out: what this server has already, "
+            "what was measured under a load of its own, and what has no known quality."
+        )
+    table = quality.quality_table(names, judged, setup, own)
+    st.dataframe(
+        table, hide_index=True, placeholder="-", key="techniques_quality_table",
+        column_config={"technique": st.column_config.TextColumn(pinned=True)},
+        alt="What each technique costs in quality, and how that is known.",
+    )  # fmt: skip
+    downloads(table, "technique_quality")
