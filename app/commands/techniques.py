@@ -1,7 +1,7 @@
 """``servetwin techniques``: what each technique does to a server, and the tables behind it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,10 +55,8 @@ def techniques(
     if context.invoked_subcommand is not None:
         return
     if table is not None:
-        from app.text.published.tables import table_lines, table_report
-
         _require_alone({"--scenario": scenario, "--only": only, "--quality": quality})
-        _echo(table_report(table), as_json, table_lines)
+        _echo_table(table, replications, seed, as_json)
         return
     from app.scenario.technique_scenario import read_technique_scenario
     from app.text.technique_effects import effect_lines, effects_as_dict, judge, measure_effects
@@ -125,6 +123,17 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
     _echo(latency_report(options), as_json, latency_lines)
 
 
+def _echo_table(name: str, replications: int, seed: int, as_json: bool) -> None:
+    """Print a table of the notes; that of effects is simulated."""
+    from app.text.published.effects import effects_lines, effects_report
+    from app.text.published.tables import table_lines, table_report
+
+    if name == "effects":
+        _echo(effects_report(replications, seed), as_json, effects_lines)
+    else:
+        _echo(table_report(name), as_json, table_lines)
+
+
 def _require_alone(options: Mapping[str, object]) -> None:
     """Raise ``PolicyError`` where a table is wanted of one's own server: it is of the notes'."""
     for beside in filter(options.get, options):
@@ -132,6 +141,6 @@ def _require_alone(options: Mapping[str, object]) -> None:
 
 
 def _echo(
-    report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], list[str]]
+    report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]]
 ) -> None:
     typer.echo(json.dumps(report) if as_json else "\n".join(lines(report)))

@@ -67,6 +67,7 @@ TABLES: dict[str, PublishedTable] = {
 def find_table(name: str) -> PublishedTable:
     """Return a table by name; raises ``PolicyError`` with the nearest one, or with all."""
     if name not in TABLES:
-        known = f"there are {', '.join(TABLES)}"
-        raise PolicyError(f"--table: unknown table {name!r}; {did_you_mean(name, TABLES, known)}")
+        names = ["effects", *TABLES]
+        hint = did_you_mean(name, names, f"there are {', '.join(names)}")
+        raise PolicyError(f"--table: unknown table {name!r}; {hint}")
     return TABLES[name]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any
 
+from app.text.published import effects
 from app.text.tables import WIDTH
 from sim.published.claim import Claim, Number
 from sim.published.errors import ERRORS
@@ -22,7 +23,7 @@ def table_report(name: str) -> dict[str, Any]:
     """
     if not name:
         titles = {key: f"{table.title} ({table.items})" for key, table in TABLES.items()}
-        return {"tables": titles}
+        return {"tables": {**effects.titles(), **titles}}
     table = find_table(name)
     rows = [_row(claim) for claim in table.rows()]
     return {"table": name, "title": table.title, "items": table.items, "rows": rows}

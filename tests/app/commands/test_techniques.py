@@ -267,11 +267,29 @@ def test_every_table_fits(name: str) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--replications", 3)])
 def test_without_a_name_all_tables_are_listed(more: tuple[object, ...]) -> None:
-    assert [line.split()[0] for line in lines("--table", *more)] == list(TABLES)
-    assert list(numbers("--table", *more)["tables"]) == list(TABLES)
+    names = ["effects", *TABLES]
+    assert [line.split()[0] for line in lines("--table", *more)] == names
+    assert list(numbers("--table", *more)["tables"]) == names
 
 
 def test_a_table_that_is_not_there_names_the_nearest() -> None:
     message = "--table: unknown table '175b-phase'; did you mean '175b-phases'?"
     assert message in refused("techniques", "--table", "175b-phase")
     assert "exclude each other" in refused("techniques", "--table", "queues", "--only", "awq")
+
+
+def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() -> None:
+    printed = lines("--table", "effects", "--replications", 2)
+    row = printed.index("continuous batching (continuous-batching)")
+    first_token = words(printed[row + 1])
+    assert first_token[:4] == ["first", "token", "-", "+"]
+    assert first_token[-1] == "[5]"
+    assert printed[-2].startswith("[5] E11: true from admission")
+
+
+def test_the_effect_table_as_numbers() -> None:
+    table = numbers("--table", "effects", "--replications", 2)
+    paged = table["rows"][5]["aspects"]
+    assert paged["throughput"]["here"]["saturated"]["change"] > 0.2
+    assert [paged[aspect]["notes"] for aspect in paged] == ["0", "0", "+", "0"]
+    assert paged["quality"]["here"]["alone"]["sign"] == "0"

@@ -9,10 +9,11 @@ from app.scenario.technique_scenario import read_technique_scenario
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
+from sim.published.effects import ParallelAndSplit
 from sim.step_times.step_time import LinearStepTime
 from sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
 from sim.techniques.experiment import Experiment
-from sim.techniques.registry import TECHNIQUES, apply_all, find_technique
+from sim.techniques.registry import TECHNIQUES, find_technique
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.command import refused, servetwin
@@ -37,22 +38,6 @@ def laboratory() -> Laboratory:
 def quick_laboratory() -> Laboratory:
     """A laboratory for what no figure depends on."""
     return Laboratory() if FULL else Laboratory(replications=2)
-
-
-class ParallelAndSplit(Technique):
-    """The note's row: tensor parallelism for the first token, split keys for the others."""
-
-    name = "parallel and FlashDecoding"
-    family = "parallel"
-    kind = "system"
-    lossless = True
-    formula = source = ""
-
-    def apply(self, setup: Setup) -> Setup:
-        return apply_all(map(find_technique, ("tensor-parallel", "flash-decoding")), setup)
-
-    def off(self, setup: Setup) -> Setup:
-        return find_technique("flash-decoding").off(setup)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""The notes' effect table: a sign that differs here has a reason, and no other sign has one."""
+
+import pytest
+
+from app.scenario.technique_scenario import read_technique_scenario
+from sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
+from sim.published.errors import ERRORS
+from sim.published.tables import TABLES
+from sim.techniques.effects import METRICS, REPLICATIONS, Effect
+
+pytestmark = pytest.mark.slow
+Found = dict[str, tuple[PublishedEffect, Effect]]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    tried = read_technique_scenario(None)
+    rows = measured_effects(tried.setup, tried.experiment, REPLICATIONS, 0)
+    return {published.row: (published, effect) for published, effect in rows}
+
+
+@pytest.mark.parametrize("row", [published.row for published in EFFECTS])
+def test_a_sign_is_that_of_the_notes_or_differs_for_a_reason(found: Found, row: str) -> None:
+    published, effect = found[row]
+    for (aspect, measured), sign in zip(MEASURED.items(), published.signs, strict=True):
+        signs = {effect.of(name).sign for name in measured.values()}
+        if aspect == "quality":
+            signs = {"0" if effect.technique.lossless else "-"}
+        assert (signs == {sign}) == (aspect not in published.why), (aspect, signs)
+
+
+def test_every_sign_of_the_notes_is_found_under_some_condition(found: Found) -> None:
+    """Of their five rows; the other two rows are of a part of a technique."""
+    whole = [published for published in EFFECTS if "the " not in published.row]
+    assert len(whole) == 5
+    for published in whole:
+        _, effect = found[published.row]
+        for measured, sign in zip(list(MEASURED.values())[:3], published.signs, strict=False):
+            assert sign in {effect.of(name).sign for name in measured.values()}, published.row
+
+
+def test_all_but_memory_is_in_the_table() -> None:
+    names = [name for measured in MEASURED.values() for name in measured.values()]
+    assert sorted([*names, "memory"]) == sorted(METRICS)
+
+
+def test_every_known_error_of_the_notes_is_a_reason_somewhere() -> None:
+    of_tables = {claim.why for table in TABLES.values() for claim in table.rows()}
+    of_effects = {why for published in EFFECTS for why in published.why.values()}
+    assert set(ERRORS) <= of_tables | of_effects
