@@ -14,6 +14,7 @@ from app.text.techniques.quality import (
     quality_lines,
     signed_cell,
 )
+from sim.shapes.model import ModelShape
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.quality import Quality
@@ -75,6 +76,10 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     for effect in shown:
         if effect.experiment != scenario.experiment:
             yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
+    for effect in shown:
+        if effect.models:
+            before, after = map(_size, effect.models)
+            yield from wrap(f"{effect.technique.name}: {before} against {after}", 100)
     for one in judged:
         if one.effect.refused is not None:
             yield from wrap(f"not here: {one.effect.technique.name}: {one.effect.refused}", 100)
@@ -140,6 +145,10 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
         "parameters": technique.model_dump(),
         "workload": {name: getattr(experiment, name) for name in Experiment.__match_args__},
         "refused": effect.refused,
+        "models": [
+            {"name": m.name, "params": m.params(), "active_params": m.active_params()}
+            for m in effect.models
+        ],
         "changes": {c.metric: {part: getattr(c, part) for part in _PARTS} for c in effect.changes},
     }
 
@@ -147,6 +156,13 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
 def _load(effect: Effect, scenario: TechniqueScenario) -> Experiment:
     """Return the load that most techniques meet; that of the scenario is the same for all."""
     return effect.experiment if scenario.has_workload else scenario.experiment
+
+
+def _size(model: ModelShape) -> str:
+    """Return the name of a model and its weights, with those of a token where they are fewer."""
+    total, active = (f"{n / 1e9:.4g}e9" for n in (model.params(), model.active_params()))
+    used = "" if total == active else f", {active} for a token"
+    return f"{model.name} ({total} weights{used})"
 
 
 def _label(effect: Effect, scenario: TechniqueScenario) -> str:

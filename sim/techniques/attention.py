@@ -1,16 +1,14 @@
-"""Techniques that change the layers: fewer keys and values, a state instead of them, experts.
+"""Techniques that change the attention of layers: fewer keys and values, or less to read of them.
 
 Symbols in the formulas: L layers, h query heads, k KV heads, e head size, d width, l context.
 """
 
-from math import ceil
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from sim.shapes.feed_forward import Dense, Experts, FeedForward
 from sim.shapes.frozen_model import Count
-from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
+from sim.shapes.mixers import Attention, LatentAttention, Mixer
 from sim.shapes.model import LayerGroup, ModelShape
 from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.setup import Setup
@@ -20,7 +18,6 @@ OneIn = Annotated[int | None, Field(ge=2)]
 """One layer in so many stays as it is; None: all layers change."""
 
 _KV_HEADS, _WINDOW = "the number of KV heads", "the last tokens that are kept"
-_CONVOLVED_TOKENS = 4
 _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 
 
@@ -62,9 +59,15 @@ class AttentionChange(Technique):
         if not isinstance(group.mixer, Attention):
             return [group]
         kept = group.count // keep if keep else 0
-        new = {"count": group.count - kept, "mixer": self.change(group.mixer, model)}
-        changed = group.model_copy(update=new)
+        changed = self.change_layers(group, group.count - kept, group.mixer, model)
         return [changed, group.model_copy(update={"count": kept})] if kept else [changed]
+
+    def change_layers(
+        self, group: LayerGroup, count: int, attention: Attention, model: ModelShape
+    ) -> LayerGroup:
+        """Return what becomes of ``count`` layers of ``group``, which had ``attention``."""
+        new = {"count": count, "mixer": self.change(attention, model)}
+        return group.model_copy(update=new)
 
 
 class GroupedQuery(AttentionChange):
@@ -269,90 +272,3 @@ class KVBudget(AttentionChange):
         """Return attention with a budget of tokens."""
         budget = self.recent_tokens + self.heavy_tokens
         return attention.model_copy(update={"budget_tokens": budget})
-
-
-class StateSpace(AttentionChange):
-    """Mamba mixers of inner width E = ``expand`` d with ``state_dim`` N numbers per channel.
-
-    They replace the attention, the FFN stays; ``attention_every``: one layer in so many keeps its
-    attention (Jamba). A weak associative recall is the price.
-    """
-
-    name = "state-space"
-    formula = "E N elements per layer and sequence, whatever its length"
-    source = "Mamba (Gu 2023), section 3.4; Jamba (2024) for hybrids"
-    keep = "attention_every"
-
-    state_dim: Count = 16
-    expand: Count = 2
-    attention_every: OneIn = None
-
-    def change(self, attention: Attention, model: ModelShape) -> Recurrence:
-        """Return the mixer, its weights those of all projections, the convolution, A and D.
-
-        The projections are two inwards, one outwards, and those of the step, B and C.
-        """
-        inner, step_rank = self.expand * model.width, ceil(model.width / 16)
-        selective = inner * (step_rank + 2 * self.state_dim) + step_rank * inner
-        own = inner * (_CONVOLVED_TOKENS + self.state_dim + 1)
-        params = 3 * model.width * inner + selective + own
-        return Recurrence(state_size=inner * self.state_dim, mixer_params=params)
-
-
-class LinearAttention(AttentionChange):
-    """Without a softmax, keys and values add up to one e x e matrix for each of the h heads.
-
-    RetNet lets the sum decay. ``attention_every``: one layer in so many keeps its softmax.
-    """
-
-    name = "linear-attention"
-    formula = "h e^2 elements per layer and sequence, whatever its length"
-    source = "Katharopoulos 2020; RetNet (Sun 2023)"
-    keep = "attention_every"
-
-    attention_every: OneIn = None
-
-    def change(self, attention: Attention, model: ModelShape) -> Recurrence:
-        """Return the recurrent mixer with as many heads and four projections."""
-        heads, head_dim = attention.heads, attention.head_dim
-        params = 4 * model.width * heads * head_dim
-        return Recurrence(state_size=heads * head_dim**2, mixer_params=params)
-
-
-class MixtureOfExperts(Technique):
-    """A router sends each token to ``top_k`` of ``experts`` FFNs in place of a dense one.
-
-    An expert is ``expert_width`` wide (None: as the dense FFN). Routing is uniform and independent
-    here; a skewed router touches fewer experts.
-    """
-
-    name = "experts"
-    family = "attention"
-    formula = "E (1 - (1 - k / E)^T) experts read by T tokens, k computed by each"
-    source = "Shazeer 2017; Mixtral (2024)"
-
-    experts: Count = 8
-    top_k: Count = 2
-    expert_width: Count | None = None
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with experts; raise where no FFN is dense, or ``top_k`` is too large."""
-        model = setup.deployment.model
-        if self.top_k > self.experts:
-            raise self.refusal(
-                f"top_k {self.top_k} of {self.experts} experts is not possible; at most "
-                f"{self.experts}"
-            )
-        if not any(_is_dense(group.ffn) for group in model.layers):
-            raise self.refusal(f"{model.name} has no dense FFN to make experts of")
-        return setup.with_deployment(model=model.with_ffns(self._split))
-
-    def _split(self, ffn: FeedForward) -> FeedForward:
-        if not isinstance(ffn, Dense) or not _is_dense(ffn):
-            return ffn
-        width, matrices = self.expert_width or ffn.width, ffn.matrices
-        return Experts(experts=self.experts, top_k=self.top_k, width=width, matrices=matrices)
-
-
-def _is_dense(ffn: FeedForward) -> bool:
-    return isinstance(ffn, Dense) and ffn.width * ffn.matrices > 0

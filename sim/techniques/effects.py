@@ -15,6 +15,7 @@ from sim.experiments.paired_comparison import half_width
 from sim.experiments.scenario import Scenario, replicate
 from sim.records.metrics import figure
 from sim.records.run import Run
+from sim.shapes.model import ModelShape
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -67,12 +68,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """All changes of one technique; ``refused`` says why it makes no sense here."""
+    """All changes of one technique; ``refused`` says why it makes no sense here.
+
+    ``models`` are those without it and with it, where they differ.
+    """
 
     technique: Technique
     experiment: Experiment
     changes: tuple[Change, ...] = ()
     refused: str | None = None
+    models: tuple[ModelShape, ...] = ()
 
     def of(self, metric: str) -> Change:
         """Return the change of one of ``METRICS``."""
@@ -95,7 +100,9 @@ class Laboratory:
             b = self._measure(with_it, experiment, sustained)
         except PolicyError as error:
             return Effect(technique, experiment, refused=str(error))
-        return Effect(technique, experiment, tuple(_change(metric, a, b) for metric in METRICS))
+        models = without.deployment.model, with_it.deployment.model
+        changes = tuple(_change(metric, a, b) for metric in METRICS)
+        return Effect(technique, experiment, changes, models=models if _differ(*models) else ())
 
     def _figures(self, setup: Setup, experiment: Experiment) -> list[Figures]:
         key = repr((setup, experiment))
@@ -161,6 +168,10 @@ def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
     if not pairs:
         return Change(metric, None, None, None)
     return compare(metric, [x for x, _ in pairs], [y for _, y in pairs])
+
+
+def _differ(first: ModelShape, second: ModelShape) -> bool:
+    return first.params() != second.params() or first.active_params() != second.active_params()
 
 
 def _again(seed: np.random.SeedSequence) -> np.random.SeedSequence:

@@ -169,7 +169,7 @@ class PhaseFormats(NumberFormat):
     source = "Paddle's deployment of 175B models: LLM.int8 for contexts, weight-only to generate"
     chooses = _WEIGHTS
 
-    prefill: _FormatName = "w8a8"
+    prefill: _FormatName = "llm-int8"
     decode: _FormatName = "int8"
 
     def apply(self, setup: Setup) -> Setup:

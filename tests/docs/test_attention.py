@@ -1,26 +1,29 @@
 """The figures of docs/techniques/{attention,memory}.md are those of the code."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from policies.batch import BatchShape
 from sim.formulas.techniques import break_even_bytes_per_s, low_rank_elements, token_passes
+from sim.shapes.catalogue import find_hardware, find_model
 from sim.shapes.feed_forward import Experts
 from sim.step_times.acceptance import Chain
+from sim.step_times.roofline.step_time import roofline_step_time
 from sim.techniques.attention import (
     CrossLayer,
     Dilated,
     GroupedQuery,
     KVBudget,
-    LinearAttention,
-    MixtureOfExperts,
     MultiHeadLatent,
     MultiQuery,
     SlidingWindow,
-    StateSpace,
     Streaming,
 )
+from sim.techniques.experts import MixtureOfExperts
 from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
+from sim.techniques.recurrence import LinearAttention, StateSpace
 from sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
 from tests.support.offloading import opt_13b, phone
@@ -35,6 +38,7 @@ OF_PAGE: dict[str, tuple[type[Technique], ...]] = {
     ),
     "memory": (KVCache, LowRankKV, WeightOffload, KVOffload),
 }  # fmt: skip
+H200 = find_hardware("h200")
 BY_NAME = {technique.name: technique for page in OF_PAGE.values() for technique in page}
 
 
@@ -74,6 +78,19 @@ def test_the_table_of_experts() -> None:
     ffn = Experts(experts=8, top_k=2, width=1)
     for tokens, read in rows("attention", "tokens"):
         assert read == f"{ffn.touched_experts(int(tokens)):.4f}"
+
+
+def test_the_table_of_trained_mixtures() -> None:
+    """A prompt of 1000 tokens, and a decode behind as many, alone and among 64."""
+    for name, total, active, *times in rows("attention", "model"):
+        model = find_model(name.strip("`"))
+        assert [total, active] == [
+            f"{n / 1e9:,.1f}" for n in (model.params(), model.active_params())
+        ]
+        step_time = roofline_step_time(replace(ideal(model).deployment, hardware=H200))
+        shapes = [BatchShape(0, 0, 0, ((0, 1000),))]
+        shapes += [BatchShape(n, n * 1000, n) for n in (1, 64)]
+        assert times == [f"{float(step_time.seconds(s)[0]) * 1e3:,.1f}" for s in shapes]
 
 
 def test_the_table_of_low_ranks() -> None:

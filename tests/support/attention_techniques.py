@@ -1,8 +1,12 @@
 """Models and setups that tests of attention techniques share."""
 
+from typing import Any
+
 from policies.batch import BatchShape
 from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.model import ModelShape
+from sim.shapes.feed_forward import Dense
+from sim.shapes.mixers import Attention
+from sim.shapes.model import LayerGroup, ModelShape
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from sim.step_times.roofline.efficiency import IDEAL, Efficiency
 from sim.step_times.roofline.step_time import roofline_step_time
@@ -10,6 +14,7 @@ from sim.techniques.attention import (
     MultiHeadLatent,
 )
 from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
 
 A100 = find_hardware("a100-80gb")
 LLAMA = find_model("llama-2-7b")
@@ -26,3 +31,18 @@ def step_s(setup: Setup, decodes: int, context: int) -> float:
     contexts = (context,) * decodes
     shape = BatchShape(decodes, decodes * context, decodes, (), 0, 0, contexts)
     return float(roofline_step_time(setup.deployment).seconds(shape)[0])
+
+
+def applied(model: ModelShape, *techniques: Technique) -> ModelShape:
+    """What techniques make of a model."""
+    setup = ideal(model)
+    for technique in techniques:
+        setup = technique.apply(setup)
+    return setup.deployment.model
+
+
+def layers_of(count: int, **changes: Any) -> ModelShape:
+    """A 7B-like model with so many layers."""
+    mixer = Attention(heads=32, kv_heads=32, head_dim=128).model_copy(update=changes)
+    group = LayerGroup(count=count, mixer=mixer, ffn=Dense(width=11008))
+    return LLAMA.model_copy(update={"layers": (group,)})

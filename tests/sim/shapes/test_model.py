@@ -99,7 +99,13 @@ def test_deepseek_v2_keeps_69_120_bytes_per_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "elements"), [("mamba-2.8b", 5_242_880), ("retnet-like-7b", 16_777_216)]
+    ("name", "elements"),
+    [
+        ("mamba-2.8b", 5_242_880),
+        ("retnet-like-7b", 16_777_216),
+        ("rwkv-4-7b", 5 * 32 * 4096),
+        ("rwkv-4-14b", 5 * 40 * 5120),
+    ],
 )
 def test_recurrent_models_keep_a_state_and_nothing_per_token(name: str, elements: int) -> None:
     model = find_model(name)
@@ -111,6 +117,24 @@ def test_mamba_has_the_published_parameters_less_norms_and_biases() -> None:
     """2,768,345,600 as published; per layer two biases of 5120 and a norm, and one norm more."""
     left_out = 64 * (2 * 5120 + 2560) + 2560
     assert find_model("mamba-2.8b").params() == 2_768_345_600 - left_out
+
+
+@pytest.mark.parametrize(("name", "published"), [("rwkv-4-7b", 7.393e9), ("rwkv-4-14b", 1.415e10)])
+def test_rwkv_has_the_published_parameters_less_norms(name: str, published: float) -> None:
+    """2 V D + 13 D^2 L + D (11 L + 4), of which 4 D a layer and 4 D in all are norms."""
+    model = find_model(name)
+    width, layers = model.width, model.layer_count
+    formula = 2 * 50277 * width + 13 * width**2 * layers + width * (11 * layers + 4)
+    assert float(f"{formula:.4g}") == published
+    assert model.params() == formula - 4 * width * (layers + 1)
+
+
+def test_glam_has_the_published_parameters() -> None:
+    """1.2T in 64 layers, experts in every other one, and 96.6B for a token."""
+    model = find_model("glam-64b-64e")
+    assert round(model.params() / 1e12, 1) == 1.2
+    assert round(model.active_params() / 1e9, 1) == 96.6
+    assert [group.count for group in model.layers] == [32, 32]
 
 
 def test_mistral_keeps_its_window() -> None:

@@ -16,13 +16,12 @@ from sim.techniques.attention import (
     Dilated,
     GroupedQuery,
     KVBudget,
-    LinearAttention,
     MultiQuery,
     SlidingWindow,
-    StateSpace,
     Streaming,
 )
 from sim.techniques.memory import LowRankKV
+from sim.techniques.recurrence import LinearAttention, StateSpace
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.attention_techniques import A100, LLAMA, MLA, ideal
@@ -45,7 +44,12 @@ from workloads.trace import Trace
         (KVBudget(recent_tokens=9, heavy_tokens=7), {"kv_window_tokens": 16}),
         (StateSpace(), {"kv_window_tokens": 1, "block_tokens": 1, "kv_state_tokens": 0}),
         # 24 layers of 131,072 elements beside 8 of 8192: 48 tokens
-        (StateSpace(attention_every=4), {"kv_window_tokens": None, "kv_state_tokens": 48}),
+        (
+            StateSpace(attention_every=4, expand=2, ffn="kept"),
+            {"kv_window_tokens": None, "kv_state_tokens": 48},
+        ),
+        # 48 blocks of 16 x 7873 elements beside 8 layers of 8192: 92.3 tokens
+        (StateSpace(attention_every=4), {"kv_window_tokens": None, "kv_state_tokens": 93}),
         (LowRankKV(rank=64), {"kv_window_tokens": None, "kv_state_tokens": 4096}),
     ],
 )

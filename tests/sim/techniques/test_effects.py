@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 BASE = read_technique_scenario(None).setup
 SMALL = Experiment(loaded=40, saturated=120)
 TINY = Experiment(96, 24, alone=2, loaded=12, saturated=12)
-IMPOSSIBLE = {"latent-attention", "experts", "expert-parallel"}
+IMPOSSIBLE = {"latent-attention", "expert-parallel"}
 """What the default model cannot have."""
 
 

@@ -148,8 +148,11 @@ def test_formats_of_the_phases_of_175b(prefill: Format, decode: Format, total_s:
 
 
 def test_phases_share_int8_weights_and_keep_others_twice() -> None:
-    shared = PhaseFormats().apply(Setup.of(LLAMA_ON_A100)).deployment
+    shared = PhaseFormats(prefill="w8a8").apply(Setup.of(LLAMA_ON_A100)).deployment
     assert shared.weight_bytes() == LLAMA.params()
+    as_published = PhaseFormats().apply(Setup.of(LLAMA_ON_A100)).deployment
+    assert (as_published.prefill.name, as_published.decode.name) == ("llm-int8", "int8")
+    assert as_published.weight_bytes() == pytest.approx(1.01 * LLAMA.params())
     assert stored_weight_bytes(FORMATS["llm-int8"], FORMATS["int8"]) == pytest.approx(1.01)
     twice = PhaseFormats(prefill="w8a8", decode="awq").apply(Setup.of(LLAMA_ON_A100)).deployment
     assert twice.weight_bytes() == pytest.approx(1.53125 * LLAMA.params())
