@@ -171,7 +171,7 @@ class PolicyConfig:
         require(
             self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
         )
-        if _has_token_budget(self.batching):
+        if has_token_budget(self.batching):
             right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
             rows = self.max_seqs
             if self.batching == "speculative" and self.draft_rows:
@@ -195,7 +195,7 @@ class PolicyConfig:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def _has_token_budget(batching: str) -> bool:
+def has_token_budget(batching: str) -> bool:
     """Return what a registered scheduler declares; True of any other, which is not loaded here."""
     known = batching in SCHEDULERS
     return getattr(SCHEDULERS[batching], "has_token_budget", True) if known else True

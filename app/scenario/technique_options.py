@@ -43,6 +43,12 @@ class MemoryOptions:
     form: WeightFormat = "bf16"
     kv_format: KVFormat = "bf16"
     hardware: Device = None
+    step_rows: Annotated[int, Option()] = 2_048
+    """Rows of the largest step: the token budget."""
+    logit_rows: Annotated[int, Option()] = 256
+    """Rows of it with logits: the sequences of a batch."""
+    eager: Annotated[bool, Option("--eager")] = False
+    """Kernels that fuse nothing and reuse no buffer, as the bundled engine's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ from sim.step_times.roofline.decode_latency import (
     most_tokens_per_s,
     with_kv_heads,
 )
+from sim.step_times.roofline.deployment import ACTIVATION_BYTES, RUNTIME_BYTES
 from sim.step_times.roofline.formats import KV_FORMATS, find_format
 from sim.step_times.roofline.matrix_products import Intensity, intensity_table, matmul_rows_at
-from sim.step_times.roofline.memory import memory_sizes
+from sim.step_times.roofline.memory import MemorySizes, memory_sizes
+from sim.step_times.roofline.step_memory import LargestStep, StepBuffers
 from sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
 from workloads.errors import PolicyError, did_you_mean
 
@@ -29,6 +31,7 @@ PLAIN_MATRICES = 2
 BF16_BYTES = 2.0
 MOST = 10**7
 MOST_DIGITS = 20
+MOST_ROWS = 10**6
 MOST_SEQUENCES = 10**5
 
 
@@ -65,21 +68,40 @@ def memory_report(options: MemoryOptions) -> dict[str, Any]:
     """Return the sizes of the models, or of all shipped ones; with a device, how many sequences
     fit."""
     whole_number(options.context, "--context")
-    formats = find_format(options.form).weight_bytes, kv_element_bytes(options.kv_format)
+    whole_number(options.step_rows, "--step-rows", MOST_ROWS)
+    whole_number(options.logit_rows, "--logit-rows", MOST_ROWS)
     device = find_hardware(options.hardware) if options.hardware else None
-    names = options.model or shipped_models()
-    sizes = [memory_sizes(find_model(name), options.context, *formats) for name in names]
+    sizes = [_sizes(find_model(name), options) for name in options.model or shipped_models()]
+    room = device and device.memory_bytes - RUNTIME_BYTES
     return {
         "context_tokens": options.context,
         "format": options.form,
         "kv_format": options.kv_format,
+        "step_rows": options.step_rows,
+        "logit_rows": options.logit_rows,
+        "eager": options.eager,
         "hardware": device and device.name,
         "memory_bytes": device and device.memory_bytes,
         "models": [
-            {**asdict(size), "sequences": device and size.sequences_in(device.memory_bytes)}
-            for size in sizes
+            {**asdict(size), "sequences": room and size.sequences_in(room)} for size in sizes
         ],
     }
+
+
+def _sizes(model: ModelShape, options: MemoryOptions) -> MemorySizes:
+    """Return the sizes of a model, its step's tensors in the numbers that products compute in."""
+    form = find_format(options.form)
+    element_bytes = 4.0 if form.compute == "fp32" else ACTIVATION_BYTES
+    logit_rows = min(options.logit_rows, options.step_rows)
+    step = LargestStep(options.step_rows, logit_rows, options.context)
+    peak = StepBuffers(element_bytes, fused=not options.eager).peak(model, step)
+    return memory_sizes(
+        model,
+        options.context,
+        form.weight_bytes,
+        kv_element_bytes(options.kv_format),
+        peak,
+    )
 
 
 def latency_report(options: LatencyOptions) -> dict[str, Any]:

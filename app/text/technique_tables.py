@@ -50,13 +50,19 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
     lines = [
         f"weights in {report['format']}, KV in {report['kv_format']}; a sequence has"
         f" {report['context_tokens']:,} tokens",
-        f"{'':<{_NAME}}{'params 10^9':>12}{'weights GB':>12}{'KV B/token':>12}{'KiB/token':>11}"
-        f"{'state MiB':>10}{'sequence GiB':>13}" + (f"{'fit':>12}" if device else ""),
+        f"{'':<{_NAME}}{'params 10^9':>12}{'weights GB':>11}{'KV B/token':>12}"
+        f"{'state MiB':>10}{'sequence GiB':>13}{'step MiB':>12}"
+        + (f"{'fit':>12}" if device else ""),
     ]
     lines += [_memory_row(row) for row in report["models"]]
+    lines.append(
+        f"step: tensors of {report['step_rows']:,} rows, {report['logit_rows']:,} of them with"
+        f" logits, {'nothing' if report['eager'] else 'all kernels'} fused"
+    )
     if device:
         gb = report["memory_bytes"] / 1e9
-        lines.append(f"fit: sequences beside the weights in the {gb:g} GB of one {device}")
+        beside = "beside weights, step and runtime"
+        lines.append(f"fit: sequences {beside} in the {gb:g} GB of one {device}")
     return lines
 
 
@@ -147,9 +153,9 @@ def _memory_row(row: dict[str, Any]) -> str:
     fit = "" if row["sequences"] is None else f"{row['sequences']:>12,}"
     return (
         f"{_short(row['model']):<{_NAME}}{_billions(row['params']):>12}"
-        f"{_billions(row['weight_bytes']):>12}{row['kv_bytes_per_token']:>12,.0f}"
-        f"{row['kv_bytes_per_token'] / 2**10:>11,.1f}{row['state_bytes'] / 2**20:>10,.1f}"
-        f"{row['sequence_bytes'] / 2**30:>13,.4f}{fit}"
+        f"{_billions(row['weight_bytes']):>11}{row['kv_bytes_per_token']:>12,.0f}"
+        f"{row['state_bytes'] / 2**20:>10,.1f}{row['sequence_bytes'] / 2**30:>13,.4f}"
+        f"{row['step_bytes'] / 2**20:>12,.1f}{fit}"
     )
 
 

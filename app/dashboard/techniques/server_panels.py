@@ -54,10 +54,12 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
 def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     """Draw weights, KV and states in the device's memory, and how many sequences fit."""
     sequences, context_tokens = _load()
-    memories = {"This server": DeviceMemory.of(setup.deployment, context_tokens)}
+    memories = {"This server": DeviceMemory.of(setup.deployment, setup.policies, context_tokens)}
     if server.techniques or server.without:
-        plain = DataSheetServer(server.model, server.hardware).setup().deployment
-        memories["Without techniques"] = DeviceMemory.of(plain, context_tokens)
+        plain = DataSheetServer(server.model, server.hardware).setup()
+        memories["Without techniques"] = DeviceMemory.of(
+            plain.deployment, plain.policies, context_tokens
+        )
     for name, memory in memories.items():
         _verdict(name, memory, sequences, context_tokens)
     bars = {name: memory.parts(sequences) for name, memory in memories.items()}
@@ -66,8 +68,9 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     st.caption(
         f"Weights {_gb(here.weights)}; a sequence of {context_tokens:,} tokens takes "
         f"{_gb(here.kv_per_sequence)} of keys and values and {_gb(here.state_per_sequence)} of "
-        "state. Sequences that fit = (usable memory - weights) / bytes of a sequence; "
-        f"{1 - here.usable / here.capacity:.0%} is kept back for activations and buffers."
+        f"state, the tensors of the largest step {_gb(here.step)}. Sequences that fit = (usable "
+        f"memory - weights - step) / bytes of a sequence; {_gb(here.capacity - here.usable)} are "
+        "the driver's and its libraries'."
     )
     frame = pd.DataFrame({"bar": name, **parts} for name, parts in bars.items())
     downloads(frame, "device_memory_bytes")

@@ -1,6 +1,6 @@
 """A model on devices, and how it is run there: all that a roofline needs to know."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Literal
@@ -11,9 +11,12 @@ from sim.shapes.model import ModelShape
 from sim.step_times.roofline.efficiency import DEFAULT, Efficiency
 from sim.step_times.roofline.formats import BF16, Format, stored_weight_bytes
 from sim.step_times.roofline.links import Link
+from sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from workloads.errors import PolicyError
 
 ACTIVATION_BYTES = 2
+RUNTIME_BYTES = 0.5e9
+"""On each device, the driver's context and the workspace of libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +172,8 @@ class Deployment:
     drafting: Drafting | None = None
     weight_sharing: int = 1
     """Layers that have the same weights (ALBERT): memory, not work, is divided by it."""
-    memory_share: float = 0.9
-    """Of the device's memory, what weights and KV may take."""
+    memory_share: float = 1.0
+    """Of the device's memory, what the server may take."""
 
     def __post_init__(self) -> None:
         _refuse_bad_split(self.model, self.parallel)
@@ -242,22 +245,37 @@ class Deployment:
         heads = min(groups, default=1)
         return tensor * ceil(heads / tensor) / heads
 
-    def memory_for_kv_bytes(self) -> float:
-        """Return the bytes that weights leave free, over all devices.
+    def usable_bytes(self) -> float:
+        """Return the bytes that the server may take, without those of the runtime."""
+        each = self.hardware.memory_bytes * self.memory_share - RUNTIME_BYTES
+        return each * self.parallel.devices
 
-        Raises ``PolicyError`` that says by how much the weights do not fit.
-        """
-        devices = self.parallel.devices
-        room = self.hardware.memory_bytes * devices * self.memory_share
+    def require_room_for_weights(self) -> None:
+        """Raise ``PolicyError`` that says by how much the weights do not fit."""
+        devices, room = self.parallel.devices, self.usable_bytes()
         weights = self.resident_weight_bytes()
         if weights >= room:
             raise PolicyError(
                 f"{self.name}: {weights / 1e9:.1f} GB of {self.decode.name} weights do not fit the "
                 f"{room / 1e9:.1f} GB that may be used ({self.memory_share:.0%} of {devices} x "
-                f"{self.hardware.memory_bytes / 1e9:.0f} GB): {(weights - room) / 1e9:.1f} GB too "
-                "much; use more devices, a smaller format or offloading"
+                f"{self.hardware.memory_bytes / 1e9:.0f} GB, less {RUNTIME_BYTES / 1e9:g} GB a "
+                f"device for its runtime): {(weights - room) / 1e9:.1f} GB too much; use more "
+                "devices, a smaller format or offloading"
             )
-        return room - weights
+
+    def step_memory(self, step: LargestStep) -> StepMemory:
+        """Return what lives on one device at the peak of a step."""
+        kernels, parallel = self.kernels, self.parallel
+        shared = replace(step, rows=step.rows / parallel.sequence)
+        buffers = StepBuffers(
+            ACTIVATION_BYTES, kernels.fused, kernels.flash_attention, parallel.tensor
+        )
+        return buffers.peak(self.model, shared)
+
+    def step_bytes(self, step: LargestStep) -> float:
+        """Return what a step takes on all devices, with what their allocators waste."""
+        peak = self.step_memory(step)
+        return (peak.allocated_bytes + peak.fragmentation_bytes) * self.parallel.devices
 
 
 def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:

@@ -1,60 +1,121 @@
-"""What lies in the memory of the devices: weights, keys and values, states."""
+"""What lies in the memory of the devices: weights, the largest step, keys and values, states."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from math import inf
 
+from policies.config import PolicyConfig, has_token_budget
 from sim.shapes.model import ModelShape
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.operators import STATE_BYTES
+from sim.step_times.roofline.step_memory import LargestStep, StepMemory
+
+
+def largest_step(
+    policies: PolicyConfig, most_tokens: float = inf, *, keeps_tokens: bool = True
+) -> LargestStep:
+    """Return the largest step under ``policies``.
+
+    No step has more rows than the memory keeps tokens (``most_tokens``). A model that keeps none
+    computes as much of a prompt at once as it likes: the token budget.
+    """
+    rows = float(policies.max_seqs * policies.max_model_len)
+    if has_token_budget(policies.batching) or not keeps_tokens:
+        rows = min(rows, policies.token_budget)
+    rows = min(rows, most_tokens)
+    return LargestStep(rows, min(policies.max_seqs, rows), min(policies.max_model_len, most_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class KVRoom:
+    """How many ``units`` of KV memory fit, beside the ``step_bytes`` of the largest step then.
+
+    A unit is a token of all layers, or the state of a sequence where a model keeps nothing else.
+    """
+
+    units: int
+    unit_bytes: float
+    step_bytes: float
+
+    @classmethod
+    def beside(cls, deployment: Deployment, policies: PolicyConfig, weights: float) -> "KVRoom":
+        """Return the room beside ``weights``; no units where not even they fit."""
+        model = deployment.model
+        keeps_tokens = model.kv_elements_per_token() > 0
+        unit_bytes = deployment.kv_bytes_per_token() or model.state_elements() * STATE_BYTES
+
+        def step_bytes(units: int) -> float:
+            most_tokens = units if keeps_tokens else inf
+            return deployment.step_bytes(
+                largest_step(policies, most_tokens, keeps_tokens=keeps_tokens)
+            )
+
+        def taken(units: int) -> float:
+            return units * unit_bytes + step_bytes(units)
+
+        room = max(0.0, deployment.usable_bytes() - weights)
+        units = bisect_right(range(int(room / unit_bytes) + 1), room, key=taken) - 1
+        return cls(max(0, units), unit_bytes, step_bytes(max(1, units)))
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """Bytes over all devices of a replica.
 
-    ``usable`` is the share of ``capacity`` that weights and KV may take; activations and buffers
-    have the rest. ``kv_per_sequence`` and ``state_per_sequence`` are of one context length.
+    ``usable`` are those of ``capacity`` that the server may take, without its runtime. ``step`` is
+    what the tensors of the largest step take, with what their allocator wastes. ``kv_per_sequence``
+    and ``state_per_sequence`` are of one context length.
     """
 
     capacity: float
     usable: float
     weights: float
+    step: float
     kv_per_sequence: float
     state_per_sequence: float
 
     @classmethod
-    def of(cls, deployment: Deployment, context_tokens: int) -> "DeviceMemory":
+    def of(
+        cls, deployment: Deployment, policies: PolicyConfig, context_tokens: int
+    ) -> "DeviceMemory":
         """Return the memory at ``context_tokens`` per sequence; windows and budgets bound it."""
         model, capacity = deployment.model, deployment.hardware.memory_bytes
         capacity *= deployment.parallel.devices
         elements = model.kv_elements_per_token()
         element_bytes = deployment.kv_bytes_per_token() / elements if elements else 0.0
         kept = model.resident_kv_elements(context_tokens) - model.state_elements()
-        usable, weights = capacity * deployment.memory_share, deployment.resident_weight_bytes()
+        usable, weights = deployment.usable_bytes(), deployment.resident_weight_bytes()
+        step = KVRoom.beside(deployment, policies, weights).step_bytes
         state = model.state_elements() * STATE_BYTES
-        return cls(capacity, usable, weights, kept * element_bytes, state)
+        return cls(capacity, usable, weights, step, kept * element_bytes, state)
 
     @property
     def sequences(self) -> int:
         """Return how many sequences fit beside the weights; 0 where the weights alone do not."""
-        room = self.usable - self.weights
+        room = self.usable - self.weights - self.step
         return max(0, int(room // (self.kv_per_sequence + self.state_per_sequence)))
 
     def parts(self, sequences: int) -> dict[str, float]:
         """Return the bytes of each part with so many sequences; ``free`` may still be used."""
         kv, state = sequences * self.kv_per_sequence, sequences * self.state_per_sequence
-        taken = self.weights + kv + state
+        taken = self.weights + self.step + kv + state
         return {
             "weights": self.weights,
             "KV": kv,
             "state": state,
+            "step": self.step,
             "free": max(0.0, self.usable - taken),
-            "kept back": self.capacity - self.usable,
+            "runtime": self.capacity - self.usable,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySizes:
-    """Bytes of a model; ``sequence_bytes`` are those of one sequence of the given context."""
+    """Bytes of a model; ``sequence_bytes`` are those of one sequence of the given context.
+
+    ``step_bytes`` are those of the tensors of the largest step, ``fragmentation_bytes`` what the
+    allocator of a GPU wastes on them.
+    """
 
     model: str
     params: float
@@ -62,10 +123,14 @@ class MemorySizes:
     kv_bytes_per_token: float
     state_bytes: float
     sequence_bytes: float
+    step_bytes: float
+    fragmentation_bytes: float
 
     def sequences_in(self, memory_bytes: float) -> int:
-        """Return how many sequences fit beside the weights; 0 where the weights alone do not."""
-        return max(0, int((memory_bytes - self.weight_bytes) // self.sequence_bytes))
+        """Return how many sequences fit beside weights and step; 0 where these alone do not."""
+        step_bytes = self.step_bytes + self.fragmentation_bytes
+        room = memory_bytes - self.weight_bytes - step_bytes
+        return max(0, int(room // self.sequence_bytes))
 
 
 def memory_sizes(
@@ -73,10 +138,21 @@ def memory_sizes(
     context_tokens: int,
     bytes_per_weight: float = 2.0,
     kv_element_bytes: float = 2.0,
+    step: StepMemory | None = None,
 ) -> MemorySizes:
     """Return the sizes at these bytes per number; attention keeps 2 L k e c per token."""
+    step = step or StepMemory()
     state_bytes = model.state_elements() * STATE_BYTES
     kept = model.resident_kv_elements(context_tokens) - model.state_elements()
     params, per_token = model.params(), model.kv_elements_per_token() * kv_element_bytes
     weights, sequence = params * bytes_per_weight, kept * kv_element_bytes + state_bytes
-    return MemorySizes(model.name, params, weights, per_token, state_bytes, sequence)
+    return MemorySizes(
+        model.name,
+        params,
+        weights,
+        per_token,
+        state_bytes,
+        sequence,
+        step.allocated_bytes,
+        step.fragmentation_bytes,
+    )

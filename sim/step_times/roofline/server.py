@@ -12,6 +12,7 @@ from sim.step_times.acceptance import Acceptance
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.roofline.bounds import check_bounds
 from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.memory import KVRoom
 from sim.step_times.roofline.operators import STATE_BYTES
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
@@ -115,21 +116,23 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     """
     if not deployment.kv_cache:
         return replace(config, kv_tokens=NEVER_FULL_TOKENS)
-    room, model = deployment.memory_for_kv_bytes(), deployment.model
+    deployment.require_room_for_weights()
+    model, weights = deployment.model, deployment.resident_weight_bytes()
     state = model.state_elements() * STATE_BYTES
-    per_token = deployment.kv_bytes_per_token()
     limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
-    least = f"block of {config.block_tokens} tokens of {per_token:.0f} bytes"
+    found = KVRoom.beside(deployment, config, weights)
+    least = f"block of {config.block_tokens} tokens of {found.unit_bytes:.0f} bytes"
     if not limits:
-        per_token, least = state, f"state of {state:.0f} bytes"
+        least = f"state of {found.unit_bytes:.0f} bytes"
         config = replace(config, block_tokens=1)
-    kv_tokens = int(room / per_token)
-    if kv_tokens < config.block_tokens:
+    if found.units < config.block_tokens:
+        left = deployment.usable_bytes() - weights
         raise PolicyError(
-            f"{deployment.name}: the weights leave {room / 1e9:.3f} GB, not even one {least}"
+            f"{deployment.name}: the weights leave {left / 1e9:.3f} GB; beside the "
+            f"{found.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
         )
     sized = replace(
-        config, kv_tokens=kv_tokens, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
+        config, kv_tokens=found.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
     )
     if not limits:
         return replace(sized, kv="windowed", kv_window_tokens=1)
@@ -141,5 +144,5 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
         kv="windowed",
         kv_window_tokens=max((limit for limit in limits if limit), default=None),
         kv_window_share=windowed / model.kv_elements_per_token(),
-        kv_state_tokens=ceil(state / per_token),
+        kv_state_tokens=ceil(state / found.unit_bytes),
     )

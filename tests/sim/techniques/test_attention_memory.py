@@ -1,6 +1,5 @@
 """Memory of techniques that change attention, and runs that lack it."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +9,8 @@ from hypothesis import strategies as st
 
 from sim.experiments.predict import run_once
 from sim.records.run import Run
+from sim.step_times.roofline.deployment import RUNTIME_BYTES
+from sim.step_times.roofline.memory import largest_step
 from sim.step_times.roofline.server import memory_settings
 from sim.techniques.attention import (
     CrossLayer,
@@ -79,7 +80,7 @@ def test_a_window_that_is_taken_back_leaves_nothing_behind() -> None:
 
 def test_states_that_do_not_fit_are_refused() -> None:
     linear = LinearAttention().apply(ideal(LLAMA)).deployment
-    tight = replace(linear, memory_share=(linear.weight_bytes() + 1e6) / 80e9)
+    tight = short_of_memory(ideal(LLAMA).with_deployment(model=linear.model), 1e6).deployment
     with pytest.raises(PolicyError, match="not even one state of 33554432 bytes"):
         memory_settings(tight, ideal(LLAMA).policies)
 
@@ -90,10 +91,12 @@ def crowd(count: int = 60, prompt: int = 600, output: int = 40) -> Trace:
     return Trace(tuple(requests), "crowd")
 
 
-def short_of_memory(setup: Setup) -> Setup:
-    """Beside the weights, room for the bytes of 8000 tokens of the plain model."""
-    room = setup.deployment.weight_bytes() + 8000 * 524_288
-    return setup.with_deployment(memory_share=room / A100.memory_bytes)
+def short_of_memory(setup: Setup, room: float = 8000 * 524_288) -> Setup:
+    """Room for the bytes of 8000 tokens of the plain model, beside weights, runtime and step."""
+    deployment = setup.deployment
+    step = deployment.step_bytes(largest_step(setup.policies))
+    taken = deployment.weight_bytes() + RUNTIME_BYTES + step
+    return setup.with_deployment(memory_share=(taken + room) / A100.memory_bytes)
 
 
 def run(setup: Setup, trace: Trace) -> Run:

@@ -14,9 +14,9 @@ from workloads.errors import PolicyError
 @pytest.mark.parametrize(
     ("model", "hardware", "message"),
     [
-        ("llama-2-70b", "a100-80gb", "138.0 GB of bf16 weights do not fit the 72.0 GB"),
-        ("llama-2-70b", "a100-80gb", "66.0 GB too much"),
-        ("llama-2-13b", "rtx-4060", "18.8 GB too much"),
+        ("llama-2-70b", "a100-80gb", "138.0 GB of bf16 weights do not fit the 79.5 GB"),
+        ("llama-2-70b", "a100-80gb", "58.5 GB too much"),
+        ("llama-2-13b", "rtx-4060", "18.5 GB too much"),
     ],
 )
 def test_weights_that_do_not_fit_say_by_how_much(model: str, hardware: str, message: str) -> None:

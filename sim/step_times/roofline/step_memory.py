@@ -1,0 +1,122 @@
+"""What the largest step of a server keeps in memory beside weights, keys and values.
+
+Buffers live for a few operators of one layer, and the next layer takes the same ones: the peak is
+the largest stage of a layer, its attention, or the logits behind the last layer. Attention without
+FlashAttention (Dao 2022) keeps the scores of every head for all pairs of a row and a key; with it,
+nothing that grows with the pairs. A test measures the peak of the bundled engine.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from sim.shapes.mixers import Attention, Mixer
+from sim.shapes.model import ModelShape
+from sim.step_times.roofline.layer_buffers import Buffers, LayerBuffers
+
+LOGIT_BYTES = 4
+"""Logits are compared in float32, whatever the head computes in."""
+DRAWN_LOGIT_BYTES = 33
+"""Per logit where a token is drawn: the logits, a copy of them and a mask, and in 8 bytes each
+weights, their running sum and a count."""
+SCORE_TENSORS = 2
+"""Without FlashAttention: scores, and their softmax."""
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LargestStep:
+    """The largest step: its rows, how many of them have logits, and the longest context.
+
+    ``draws``: tokens are drawn at random, not the likeliest ones taken.
+    """
+
+    rows: float
+    logit_rows: float
+    context_tokens: float
+    draws: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """The bytes of every tensor that lives at the peak of a step, on one device."""
+
+    activations: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
+    logits: tuple[float, ...] = ()
+
+    @property
+    def allocated_bytes(self) -> float:
+        """All tensors together."""
+        return sum(self._tensors)
+
+    @property
+    def fragmentation_bytes(self) -> float:
+        """What torch's caching allocator takes from a GPU beyond what it gives away.
+
+        It takes 2 MiB for up to 1 MiB, 20 MiB below 10 MiB, and above it multiples of 2 MiB.
+        """
+        return sum(_segment_bytes(size) - size for size in self._tensors)
+
+    @property
+    def _tensors(self) -> tuple[float, ...]:
+        return (*self.activations, *self.scores, *self.logits)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBuffers:
+    """How the buffers of a step come about: numbers of ``element_bytes``, on one of ``ranks``.
+
+    Not ``fused``, as in eager PyTorch: all that a layer has written into a name lives until the
+    layer ends, angles of positions and a mask of rows and keys until the step ends, and attention
+    reads a copy of a sequence's keys and values.
+    """
+
+    element_bytes: float
+    fused: bool = True
+    flash_attention: bool = True
+    ranks: int = 1
+
+    def peak(self, model: ModelShape, step: LargestStep) -> StepMemory:
+        """Return the tensors that live where a step of ``model`` needs most."""
+        moments = [self._head(model, step)]
+        if step.draws:
+            drawn = step.logit_rows * model.vocabulary * DRAWN_LOGIT_BYTES
+            moments.append(StepMemory(logits=(drawn,)))
+        for group in model.layers:
+            layer = LayerBuffers.of(group, model.width, self.ranks, self.fused)
+            moments += [self._activations(group.mixer, step, stage) for stage in layer.stages]
+            beside = self._activations(group.mixer, step, layer.attention)
+            moments.append(replace(beside, scores=self._scores(group.mixer, step)))
+        return max(moments, key=lambda moment: moment.allocated_bytes)
+
+    def _head(self, model: ModelShape, step: LargestStep) -> StepMemory:
+        """Return the logits beside the rows that they come from."""
+        each = LOGIT_BYTES + (0 if self.element_bytes == LOGIT_BYTES else self.element_bytes)
+        rows = self._activations(model.layers[-1].mixer, step, (model.width,))
+        return replace(rows, logits=(step.logit_rows * model.vocabulary * each,))
+
+    def _activations(self, mixer: Mixer, step: LargestStep, stage: Buffers) -> StepMemory:
+        """Return the buffers of a stage, beside what the whole step keeps."""
+        elements = [buffer * step.rows for buffer in stage]
+        if not self.fused:
+            angles = 2 * mixer.head_dim if isinstance(mixer, Attention) else 0
+            mask = step.rows * step.context_tokens
+            elements += [angles * (step.rows + step.context_tokens), mask]
+        return StepMemory(tuple(count * self.element_bytes for count in elements))
+
+    def _scores(self, mixer: Mixer, step: LargestStep) -> tuple[float, ...]:
+        """Return the copied keys and values of one layer, and the scores."""
+        copied = 0 if self.fused else step.context_tokens * mixer.kv_elements()
+        heads = 0 if self.flash_attention else getattr(mixer, "heads", 0) / self.ranks
+        scores = [heads * step.rows * step.context_tokens] * SCORE_TENSORS
+        return tuple(count * self.element_bytes for count in (copied, *scores))
+
+
+def _segment_bytes(size_bytes: float) -> float:
+    """Return what torch's caching allocator asks the device for."""
+    if size_bytes <= 0:
+        return 0.0
+    if size_bytes < 10 * _MIB:
+        return 2.0 * _MIB if size_bytes <= _MIB else 20.0 * _MIB
+    return 2.0 * _MIB * ceil(size_bytes / (2 * _MIB))
