@@ -67,7 +67,8 @@ def _peak_bytes(work: Callable[[], None]) -> int:
         events = json.loads(path.read_text())["traceEvents"]
     changes = [event for event in events if event.get("name") == "[memory]"]
     changes.sort(key=lambda event: event["ts"])
-    return max(accumulate(event["args"]["Bytes"] for event in changes))
+    most: int = max(accumulate(event["args"]["Bytes"] for event in changes))
+    return most
 
 
 def _rows_of_steps(

@@ -106,7 +106,9 @@ def test_more_rows_logits_or_context_never_need_less(
         )
     ]
     assert 0 < sizes[0] <= min(sizes[1:])
-    peaks = [StepBuffers(2.0, f, flash).peak(model, LargestStep(rows, 1, context)) for f in (1, 0)]
+    peaks = [
+        StepBuffers(2.0, f, flash).peak(model, LargestStep(rows, 1, context)) for f in (True, False)
+    ]
     assert peaks[0].allocated_bytes <= peaks[1].allocated_bytes
 
 
