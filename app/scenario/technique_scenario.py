@@ -9,6 +9,8 @@ from app.scenario.settings import with_settings
 from sim.techniques.build import build_setup
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
+from sim.techniques.toggles import Toggles
 from workloads.errors import PolicyError, did_you_mean
 from workloads.files import document
 from workloads.yaml_text import YamlError, load_yaml
@@ -31,18 +33,34 @@ class _File(BaseModel):
 class TechniqueScenario(NamedTuple):
     """What techniques are tried on."""
 
-    setup: Setup
+    plain: Setup
+    """The server under the policies of the file."""
+    toggles: Toggles
+    """Techniques that are on and off on both sides of every comparison."""
     experiment: Experiment
     """The load of the file, or the default one."""
     has_workload: bool
     """Whether the file says what the load is."""
 
+    @property
+    def setup(self) -> Setup:
+        """The server with its techniques."""
+        return self.toggles.over(self.plain)
+
+    def base_of(self, technique: Technique) -> Setup:
+        """Return the server that a technique is tried on, where it is neither on nor off.
+
+        Raises ``PolicyError`` where one that is on excludes it.
+        """
+        return self.toggles.beside(technique).over(self.plain)
+
 
 def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     """Read the scenario of a YAML file; without one, Llama-2-7B on an A100.
 
-    Keys: model, hardware, techniques (on both sides of every comparison), efficiency, policies,
-    workload. Raises ``PolicyError`` that names the file, the key and what would be right.
+    Keys: model, hardware, techniques and without (on both sides of every comparison), efficiency,
+    policies, workload. Techniques come last, over the policies. Raises ``PolicyError`` that names
+    the file, the key and what would be right.
     """
     if path is None:
         return _scenario(_File(), "default scenario")
@@ -63,7 +81,8 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
 
 
 def _scenario(file: _File, where: str) -> TechniqueScenario:
-    setup = build_setup(file.model, file.hardware, file.techniques, file.efficiency)
+    setup = build_setup(file.model, file.hardware, efficiency=file.efficiency)
+    toggles = Toggles.of(file.techniques, file.without)
     if file.policies:
         _require_known(f"{where}: policies", file.policies, setup.policies.as_dict())
         settings = dict(file.policies)
@@ -71,7 +90,10 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
         policies = with_settings(setup.policies, settings)
         setup = Setup(setup.deployment, policies, setup.cluster, setup.acceptance, kv_tokens)
     _require_known(f"{where}: workload", file.workload, Experiment.__match_args__)
-    return TechniqueScenario(setup, Experiment(**file.workload), bool(file.workload))
+    experiment = Experiment(**file.workload)
+    found = TechniqueScenario(setup, toggles, experiment, bool(file.workload))
+    _ = found.setup  # refuses what does not go together
+    return found
 
 
 def _require_known(where: str, section: dict[str, Any], known: Any) -> None:

@@ -20,6 +20,7 @@ from sim.techniques.experiment import Experiment
 from sim.techniques.quality import Quality
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Family, Technique
+from workloads.errors import PolicyError
 
 _NAME_WIDTH = 23
 _QUALITY_WIDTH = 14
@@ -38,7 +39,13 @@ def measure_effects(
     laboratory = Laboratory(seed, replications)
     for technique in techniques:
         own = None if scenario.has_workload else technique.experiment
-        yield laboratory.effect(technique, scenario.setup, own or scenario.experiment)
+        experiment = own or scenario.experiment
+        try:
+            base = scenario.base_of(technique)
+        except PolicyError as error:
+            yield Effect(technique, experiment, refused=str(error))
+        else:
+            yield laboratory.effect(technique, base, experiment)
 
 
 def judge(

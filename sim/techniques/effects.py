@@ -94,7 +94,7 @@ class Laboratory:
     def effect(self, technique: Technique, base: Setup, experiment: Experiment) -> Effect:
         """Return the changes that ``technique`` makes of ``base``."""
         try:
-            without, with_it = technique.off(base), technique.apply(base)
+            without, with_it = technique.sides(base)
             a = self._figures(without, experiment)
             sustained = [figures["sustained_per_s"] for figures in a]
             b = self._measure(with_it, experiment, sustained)

@@ -14,9 +14,8 @@ from sim.step_times.roofline.server import RooflineServer, base_policies, memory
 class Setup:
     """A scenario in the making: techniques change it one after the other, then it is resolved.
 
-    The size of the KV memory in ``policies`` is ignored: it follows from the deployment, and
-    ``kv_tokens`` is an upper bound to it. ``acceptance`` says how many drafted tokens a pass
-    accepts.
+    The size of the KV memory in ``policies`` is ignored: it follows from the deployment unless
+    ``kv_tokens`` says it. ``acceptance`` says how many drafted tokens a pass accepts.
     """
 
     deployment: Deployment
@@ -42,7 +41,7 @@ class Setup:
         """
         policies = memory_settings(self.deployment, self.policies)
         if self.kv_tokens is not None:
-            policies = replace(policies, kv_tokens=min(self.kv_tokens, policies.kv_tokens))
+            policies = replace(policies, kv_tokens=self.kv_tokens)
         return Scenario(policies, self.server(), self.cluster)
 
     def with_deployment(self, **changes: object) -> "Setup":

@@ -54,6 +54,13 @@ class Technique(FrozenModel):
         except PolicyError:
             return False
 
+    def sides(self, base: Setup) -> tuple[Setup, Setup]:
+        """Return ``base`` without the technique and with it: what every command compares.
+
+        Raises ``PolicyError`` as ``apply`` and ``off`` do.
+        """
+        return self.off(base), self.apply(base)
+
     def is_given(self, parameter: str) -> bool:
         """Return whether the parameter was given, and not left at its default."""
         return parameter in self.model_fields_set

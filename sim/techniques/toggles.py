@@ -37,6 +37,18 @@ class Toggles:
         _require_compatible(found.on)
         return found
 
+    def beside(self, technique: Technique) -> "Toggles":
+        """Return the other techniques that are on and off, for one to be tried on them.
+
+        Raises ``PolicyError`` where one of them excludes it.
+        """
+        on, off = (
+            tuple(other for other in others if other.name != technique.name)
+            for others in (self.on, self.off)
+        )
+        _require_compatible((*on, technique))
+        return Toggles(on, off)
+
     def over(self, setup: Setup) -> Setup:
         """Return ``setup`` with the techniques off and on, in the order given."""
         for technique in self.off:

@@ -16,6 +16,7 @@ from sim.techniques.experiment import Experiment
 from sim.techniques.quality import quality_of
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.technique import Technique
+from workloads.errors import PolicyError
 
 REPLICATIONS = 5
 SEED = 0
@@ -35,13 +36,17 @@ Item = tuple[DataSheetServer, str]
 def measure(item: Item) -> Effect:
     """Simulate a server with a technique and without it, in a process of a job.
 
-    The server's other techniques are on both sides. Raises ``PolicyError`` where they do not go
-    together.
+    The server's other techniques are on both sides; where they exclude it, it is refused.
     """
     server, text = item
     technique = offered_technique(text)
-    base = server.untouched(technique.name).setup()
-    return _laboratory().effect(technique, base, technique.experiment or Experiment())
+    experiment = technique.experiment or Experiment()
+    try:
+        server.with_technique(text).setup()
+        base = server.untouched(technique.name).setup()
+    except PolicyError as error:
+        return Effect(technique, experiment, refused=str(error))
+    return _laboratory().effect(technique, base, experiment)
 
 
 def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:

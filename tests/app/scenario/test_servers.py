@@ -1,0 +1,128 @@
+"""Techniques over settings: ``techniques`` and ``replay`` simulate the same servers."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.policy_options import PolicyOptions
+from app.scenario.scenarios import build_scenario
+from app.scenario.server_options import ServerOptions
+from app.scenario.technique_scenario import TechniqueScenario, read_technique_scenario
+from sim.experiments.predict import run_once
+from sim.experiments.scenario import Scenario
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES, find_technique
+from sim.techniques.setup import Setup
+from workloads.errors import PolicyError
+from workloads.trace import Trace
+
+MODELS = ("llama-3-8b", "mixtral-8x7b", "deepseek-v2")
+HARDWARE = "b200"
+POLICIES: dict[str, dict[str, object]] = {
+    "its own": {},
+    "chunked": {"batching": "chunked", "max_seqs": 8, "kv_tokens": 4096},
+    "static": {"batching": "static", "max_seqs": 4},
+}
+
+
+def load(name: str) -> Trace:
+    """A few requests of the load under which a technique is judged."""
+    experiment = TECHNIQUES[name].experiment or Experiment(128, 32)
+    few = Experiment(
+        min(experiment.prompt_tokens, 600), min(experiment.output_tokens, 32), alone=5,
+        saturated=5, shared_tokens=experiment.shared_tokens, samples=experiment.samples,
+    )  # fmt: skip
+    return few.all_at_once(seed=3)
+
+
+def tried(model: str, policies: dict[str, object], folder: Path) -> TechniqueScenario:
+    """As ``servetwin techniques --scenario`` reads it."""
+    path = folder / "mine.yaml"
+    path.write_text(f"model: {model}\nhardware: {HARDWARE}\npolicies: {policies}\n")
+    return read_technique_scenario(path)
+
+
+def replayed(model: str, policies: dict[str, object], trace: Trace, **toggles: object) -> Scenario:
+    """As ``servetwin replay --technique --without`` builds it."""
+    servers = ServerOptions(model=model, hardware=HARDWARE, **toggles)  # type: ignore[arg-type]
+    settings = tuple(f"{key}={value}" for key, value in policies.items())
+    return build_scenario(
+        trace, servers.servers(), PolicyOptions(settings=settings), ClusterOptions()
+    )
+
+
+@pytest.mark.parametrize("policies", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_techniques_and_replay_give_the_same_figures(
+    name: str, model: str, policies: dict[str, object], tmp_path: Path
+) -> None:
+    technique, trace = find_technique(name), load(name)
+    scenario = tried(model, policies, tmp_path)
+    tried_on = scenario.base_of(technique)
+    sides = (technique.off, {"without": (name,)}), (technique.apply, {"techniques": (name,)})
+    for change, toggles in sides:
+        here = outcome(partial(changed, change, tried_on), trace)
+        there = outcome(partial(replayed, model, policies, trace, **toggles), trace)
+        assert here == there
+
+
+def changed(change: Callable[[Setup], Setup], setup: Setup) -> Scenario:
+    return change(setup).scenario()
+
+
+def outcome(build: Callable[[], Scenario], trace: Trace) -> str:
+    """All figures of a run to the last bit, or why there is none."""
+    try:
+        scenario = build()
+        figures = run_once(trace, scenario, seed=5).summary()
+    except PolicyError as error:
+        return str(error)
+    del figures["simulation"]  # how long it took here
+    return f"{scenario} {figures}"
+
+
+def test_techniques_come_over_the_preset_and_the_settings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = load("kv-cache")
+    asked = {"batching": "static", "max_seqs": 4}
+    found = replayed(MODELS[0], asked, trace, techniques=("continuous-batching",))
+    assert (found.policies.batching, found.policies.max_seqs) == ("continuous", 256)
+    assert capsys.readouterr().err.splitlines() == [
+        "note: --technique continuous-batching sets batching to 'continuous' in place of 'static'",
+        "note: --technique continuous-batching sets max_seqs to 256 in place of 4",
+    ]
+    kept = replayed(MODELS[0], {"max_seqs": 7}, trace, techniques=("continuous-batching",))
+    assert kept.policies.max_seqs == 7
+    assert "note: continuous-batching is on here already" in capsys.readouterr().err
+
+
+def test_drafts_grow_the_budget_of_the_batch_that_was_asked_for() -> None:
+    trace, speculative = load("kv-cache"), ("speculative:any_vocabulary=true",)
+    found = replayed(MODELS[0], {"max_seqs": 32}, trace, techniques=speculative)
+    assert found.policies.token_budget == 2048 + 32 * 4
+
+
+def test_a_memory_that_was_asked_for_stays() -> None:
+    trace = load("kv-cache")
+    for tokens in (4096, 10**9):
+        found = replayed(MODELS[0], {"kv_tokens": tokens}, trace, techniques=("fp8",))
+        assert found.policies.kv_tokens == tokens
+
+
+def test_techniques_of_the_options_win_over_those_of_a_file() -> None:
+    in_file = ServerOptions(
+        model="m", hardware="h", techniques=("fp8", "kv-quantisation:format=int8")
+    )
+    given = ServerOptions(techniques=("kv-quantisation",), without=("fp8", "kv-cache"))
+    assert given.names_no_server()
+    assert not in_file.names_no_server()
+    both = in_file.with_toggles(given)
+    assert both.techniques == ("kv-quantisation",)
+    assert both.without == ("fp8", "kv-cache")
+    again = both.with_toggles(ServerOptions(techniques=("kv-cache",)))
+    assert (again.techniques, again.without) == (("kv-quantisation", "kv-cache"), ("fp8",))
