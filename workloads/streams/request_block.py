@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workloads.request import Request
+from workloads.request import Request, requests_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -136,5 +136,6 @@ class RequestBlock:
         if self.failed.any():
             known["status"] = ["failed" if failed else "ok" for failed in self.failed]
         last = max(place for place, f in enumerate(_FIELDS) if f.name in known)
-        columns = [known.get(f.name, repeat(_DEFAULTS[f.name])) for f in _FIELDS[: last + 1]]
-        return map(Request, *columns)
+        return requests_of(
+            known.get(f.name, repeat(_DEFAULTS[f.name])) for f in _FIELDS[: last + 1]
+        )
