@@ -1,7 +1,7 @@
 """``servetwin workload``: look at, make and convert request traces."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from app.commands.described import DescribedCommand
+from app.commands.generator_command import GeneratorCommand
 from app.scenario.common_options import Json, Seed, TracePath
 from app.scenario.distribution_specs import arrivals_of
 from app.scenario.option_groups import Only, takes_options
@@ -77,6 +78,18 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 
 
 @workload_app.command(cls=DescribedCommand)
+def named(as_json: Json = False) -> None:
+    """List the named workloads of ``generate --named``: what they are, sources, options."""
+    from app.text.workload_report import named_lines
+    from workloads.scenarios.named import NAMED
+
+    if as_json:
+        typer.echo(json.dumps({name: asdict(workload) for name, workload in NAMED.items()}))
+    else:
+        typer.echo("\n".join(named_lines(NAMED)))
+
+
+@workload_app.command(cls=GeneratorCommand)
 @takes_options
 def generate(
     out: Annotated[Path, Option(help="Trace to write (.jsonl or .jsonl.gz).")],
@@ -86,7 +99,11 @@ def generate(
     sessions: SessionOptions,
     users: UserOptions,
     servegen: ServeGenOptions,
+    named: Annotated[
+        str | None, Option(metavar="NAME", help="Options of a named workload; others win over it.")
+    ] = None,
     requests: Annotated[int, Option(help="How many independent requests.")] = 240,
+    samples: Annotated[int, Option(help="Answers wanted to each prompt.", min=1)] = 1,
     seed: Seed = 0,
 ) -> None:
     """Write a seeded synthetic trace."""
@@ -107,6 +124,13 @@ def generate(
         both = lengths.joint(prompt, output)
         spec = WorkloadSpec(requests, arrivals.process(), both, prefix.prefixes())
         trace = generated(spec, seed)
+    if samples > 1:
+        wanted = tuple(replace(request, samples=samples) for request in trace)
+        trace = replace(trace, requests=wanted)
+    if named is not None:
+        from workloads.scenarios.named import find_named
+
+        trace = replace(trace, notes=(*trace.notes, f"{named}: {find_named(named).source}"))
     _write(trace, out)
 
 

@@ -1,11 +1,15 @@
 """Statistics and checks of traces as plain text that fits 100 columns."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workloads.scenarios.named import NamedWorkload
     from workloads.validation import Check
 
+_WIDTH = 100
+_INDENT = " " * 4
 _FIGURES = ("mean", "p50", "p90", "p99", "max")
 
 
@@ -106,3 +110,13 @@ def _number(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def named_lines(workloads: Mapping[str, "NamedWorkload"]) -> list[str]:
+    """Return what each named workload is, where its figures are from, and its options."""
+    lines = []
+    for name, workload in workloads.items():
+        lines += wrap(f"{name}: {workload.what}", _WIDTH, subsequent_indent=_INDENT)
+        for text in (workload.source, workload.as_arguments()):
+            lines += wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    return lines

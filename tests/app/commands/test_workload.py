@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -10,6 +11,7 @@ from app.commands.workload import workload_app
 from tests.support.paths import SAMPLE
 from workloads.errors import TraceError
 from workloads.reading import read_trace
+from workloads.scenarios.named import NAMED
 from workloads.statistics.statistics import statistics
 from workloads.transform import limit, scale_rate, scale_tokens, window
 
@@ -198,3 +200,56 @@ def test_stats_against_as_json() -> None:
     by_name = {check["name"]: check for check in printed["checks"]}
     assert by_name["rate /s"]["apart"] == 1
     assert by_name["dispersion over 60 s"]["passes"] is None
+
+
+MEANS = {
+    "chat": (1155, 211),
+    "code-completion": (2048, 28),
+    "batch-processing": (2579, 296),
+    "evaluation": (730, 1),
+    "rl-rollouts": (120, 400),
+    "long-thinking": (1678, 1793),
+}
+"""As their sources have them, prompts and outputs."""
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_workload_has_the_lengths_and_the_rate_of_its_source(
+    name: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run("generate", "--out", out, "--named", name, "--requests", 20_000, "--seed", 3)
+    trace = read_trace(out)
+    prompt, output = MEANS[name]
+    assert np.mean([r.prompt_tokens for r in trace]) == pytest.approx(prompt, rel=0.25)
+    assert np.mean([r.output_tokens for r in trace]) == pytest.approx(output, rel=0.25)
+    assert trace.rate_per_s == pytest.approx(float(NAMED[name].options["rate"]), rel=0.2)
+    assert {r.samples for r in trace} == {64 if name == "rl-rollouts" else 1}
+    assert NAMED[name].source in "".join(trace.notes)
+
+
+def test_an_option_on_the_line_wins_over_the_named_workload(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run("generate", "--named=rl-rollouts", "--out", out, "--samples", 2, "--rate", 1)
+    trace = read_trace(out)
+    assert (len(trace), {r.samples for r in trace}) == (16, {2})
+    assert trace.span_s == pytest.approx(15)
+
+
+def test_questions_of_an_evaluation_share_the_examples_of_their_subject(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run("generate", "--out", out, "--named", "evaluation", "--requests", 2000)
+    hit = statistics(read_trace(out))["prefix"]["hit_per_token"]
+    assert 0.7 < hit < 608 / 730
+
+
+def test_named_workloads_are_listed_with_their_sources() -> None:
+    printed = run("named")
+    assert max(map(len, printed.splitlines())) <= 100
+    assert all(f"{name}: " in printed for name in NAMED)
+    assert json.loads(run("named", "--json"))["chat"]["options"]["rate"] == "5.53"
+
+
+def test_an_unknown_named_workload_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="did you mean 'evaluation'"):
+        run("generate", "--out", tmp_path / "x.jsonl", "--named", "evalution")
