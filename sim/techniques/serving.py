@@ -155,8 +155,8 @@ class PagedAttention(ServingTechnique):
 class PrefixCache(ServingTechnique):
     """Prompts that begin alike compute and keep their beginning once.
 
-    ``index`` finds the beginning (a tree, or hashes of blocks); blocks are given up in the order of
-    ``eviction``.
+    ``index`` finds the beginning (a tree, or hashes of blocks; ``blocks`` keeps answers too);
+    blocks are given up in the order of ``eviction``.
     """
 
     name = "prefix-cache"

@@ -106,6 +106,19 @@ def test_requests_share_the_blocks_of_a_common_beginning() -> None:
     assert [most_blocks(setup, asked) for setup in pair(PrefixCache())] == [20, 14]
 
 
+def test_later_turns_of_a_conversation_find_its_answers_too() -> None:
+    """Two turns: a prompt of 64 and an answer of 65 (64 are fed back), then 160 with both."""
+    prompt, answer = tuple(range(4)), tuple(range(4, 8))
+    first = Request("1", 0.0, 64, 65, prompt, block_tokens=16, answer_block_ids=answer)
+    second = Request("2", 100.0, 160, 2, tuple(range(10)), block_tokens=16)
+    hits = {
+        index: simulated(PrefixCache(index=index).apply(REAL), [first, second]).requests
+        for index in ("radix", "blocks")
+    }
+    cached = {index: frame["cached_tokens"].tolist() for index, frame in hits.items()}
+    assert cached == {"radix": [0, 64], "blocks": [0, 128]}
+
+
 @pytest.mark.parametrize("index", ["hash", "radix"])
 def test_prompts_of_640_that_share_512_hit_seven_tenths(index: PrefixIndexName) -> None:
     asked = [Request(str(k), 10.0 * k, 640, 4, tuple(range(32)), block_tokens=16) for k in range(8)]
