@@ -70,7 +70,8 @@ class PagedKV:
         """Return the leading prompt tokens found here or in the host, in whole blocks."""
         if self._index is None:
             return 0
-        self._settle()
+        if self._keeps_answers:
+            self._settle()
         limit = self._shareable(seq)
         found, _ = self._index.find(seq, limit)
         if self._host is not None:
@@ -97,7 +98,8 @@ class PagedKV:
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
-        self._settle()
+        if self._keeps_answers:
+            self._settle()
         needed = -(-tokens // self.block_tokens)
         fitting = -(-fitting_tokens // self.block_tokens)
         available = self._free - self._watermark
@@ -363,7 +365,8 @@ class PagedKV:
         if index is None or missing > index.idle_blocks:
             return False
         if not self._keeps_answers:
-            self._evict(missing)
+            self._returned += index.evict(missing)
+            self._free += missing
         return True
 
     def _settle(self) -> None:
@@ -376,9 +379,10 @@ class PagedKV:
 
     def _evict(self, blocks: int) -> None:
         """Forget so many idle cached blocks: they are free."""
-        assert blocks <= self._available() - self._free, "more blocks are given out than there are"
-        if self._index is not None:
-            self._returned += self._index.evict(blocks)
+        index = self._index
+        if index is None or blocks > index.idle_blocks:
+            raise AssertionError("more blocks are given out than there are")
+        self._returned += index.evict(blocks)
         self._free += blocks
 
     def _take(self, blocks: int) -> list[int]:
