@@ -29,9 +29,13 @@ def techniques(
         Option(metavar="NAME:KEY=VALUE,...", help="This technique; may be repeated."),
     ] = None,
     replications: Annotated[
-        int,
-        Option(help="Draws of load and engine behind the intervals.", min=2, max=MOST_REPLICATIONS),
-    ] = 5,
+        int | None,
+        Option(
+            help="Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure.",
+            min=2,
+            max=MOST_REPLICATIONS,
+        ),
+    ] = None,
     table: Annotated[
         str | None,
         Option(metavar="[NAME]", help="Print this table of the notes beside ours; alone: list."),
@@ -123,13 +127,14 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
     _echo(latency_report(options), as_json, latency_lines)
 
 
-def _echo_table(name: str, replications: int, seed: int, as_json: bool) -> None:
+def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -> None:
     """Print a table of the notes; that of effects is simulated."""
     from app.text.published.effects import effects_lines, effects_report
     from app.text.published.tables import table_lines, table_report
+    from sim.techniques.effects import REPLICATIONS
 
     if name == "effects":
-        _echo(effects_report(replications, seed), as_json, effects_lines)
+        _echo(effects_report(replications or REPLICATIONS, seed), as_json, effects_lines)
     else:
         _echo(table_report(name), as_json, table_lines)
 

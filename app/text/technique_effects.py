@@ -15,7 +15,15 @@ from app.text.techniques.quality import (
     signed_cell,
 )
 from sim.shapes.model import ModelShape
-from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
+from sim.techniques.effects import (
+    DEAD_BAND,
+    METRICS,
+    MOST_REPLICATIONS,
+    REPLICATIONS,
+    Change,
+    Effect,
+    Laboratory,
+)
 from sim.techniques.experiment import Experiment
 from sim.techniques.quality import Quality
 from sim.techniques.registry import TECHNIQUES
@@ -33,10 +41,16 @@ EFFECT_WORDS: dict[str, dict[str, str]] = asset_table("words.yaml")["effects"]
 
 
 def measure_effects(
-    techniques: Sequence[Technique], scenario: TechniqueScenario, replications: int, seed: int
+    techniques: Sequence[Technique],
+    scenario: TechniqueScenario,
+    replications: int | None,
+    seed: int,
 ) -> Iterator[Effect]:
-    """Measure each technique under its own load, or all under the load of the scenario, if any."""
-    laboratory = Laboratory(seed, replications)
+    """Measure each technique under its own load, or all under the load of the scenario, if any.
+
+    ``replications`` None: as many as it takes to be sure of the signs, within bounds.
+    """
+    laboratory = Laboratory(seed, replications or REPLICATIONS, replications or MOST_REPLICATIONS)
     for technique in techniques:
         own = None if scenario.has_workload else technique.experiment
         experiment = own or scenario.experiment
@@ -79,6 +93,7 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     yield ""
     yield from quality_lines(judged)
     yield ""
+    yield from _replications_lines(shown)
     yield from _LEGEND
     for effect in shown:
         if effect.experiment != scenario.experiment:
@@ -90,6 +105,17 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     for one in judged:
         if one.effect.refused is not None:
             yield from wrap(f"not here: {one.effect.technique.name}: {one.effect.refused}", 100)
+
+
+def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:
+    """Say how many draws the intervals rest on, and what an unsure sign means."""
+    counts = sorted({effect.replications for effect in shown})
+    if not counts:
+        return
+    draws = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    yield f"intervals over {draws} draws of load and engine, the same for both sides"
+    if any(change.sign == "?" for effect in shown for change in effect.changes):
+        yield "?: the interval has 0 in it; it is narrower with more --replications"
 
 
 def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> dict[str, Any]:
@@ -151,6 +177,7 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
         **_about(type(technique)),
         "parameters": technique.model_dump(),
         "workload": {name: getattr(experiment, name) for name in Experiment.__match_args__},
+        "replications": effect.replications,
         "refused": effect.refused,
         "models": [
             {"name": m.name, "params": m.params(), "active_params": m.active_params()}

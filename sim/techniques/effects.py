@@ -25,6 +25,8 @@ from workloads.trace import Trace
 DEAD_BAND = 0.01
 CONFIDENCE = 0.95
 REPLICATIONS = 5
+MOST_REPLICATIONS = 20
+"""Replications of an effect with a sign that fewer leave unsure."""
 
 METRICS = {
     "ttft_alone": "lower",
@@ -78,6 +80,7 @@ class Effect:
     changes: tuple[Change, ...] = ()
     refused: str | None = None
     models: tuple[ModelShape, ...] = ()
+    replications: int = 0
 
     def of(self, metric: str) -> Change:
         """Return the change of one of ``METRICS``."""
@@ -85,36 +88,47 @@ class Effect:
 
 
 class Laboratory:
-    """Runs setups; one that several techniques are compared with runs once."""
+    """Runs setups; one that several techniques are compared with runs once.
 
-    def __init__(self, seed: int = 0, replications: int = REPLICATIONS) -> None:
-        self._seeds = np.random.SeedSequence(seed).spawn(replications)
+    Where a sign is unsure after ``replications``, their number is doubled, to ``most`` of them.
+    """
+
+    def __init__(
+        self, seed: int = 0, replications: int = REPLICATIONS, most: int | None = None
+    ) -> None:
+        self._least, self._most = replications, most or replications
+        self._seeds = np.random.SeedSequence(seed).spawn(self._most)
         self._known: dict[str, list[Figures]] = {}
 
     def effect(self, technique: Technique, base: Setup, experiment: Experiment) -> Effect:
         """Return the changes that ``technique`` makes of ``base``."""
         try:
             without, with_it = technique.sides(base)
-            a = self._figures(without, experiment)
-            sustained = [figures["sustained_per_s"] for figures in a]
-            b = self._measure(with_it, experiment, sustained)
+            changes = self._changes(without, with_it, experiment, count := self._least)
+            while any(change.sign == "?" for change in changes) and count < self._most:
+                count = min(2 * count, self._most)
+                changes = self._changes(without, with_it, experiment, count)
         except PolicyError as error:
             return Effect(technique, experiment, refused=str(error))
         models = without.deployment.model, with_it.deployment.model
-        changes = tuple(_change(metric, a, b) for metric in METRICS)
-        return Effect(technique, experiment, changes, models=models if _differ(*models) else ())
+        differing = models if _differ(*models) else ()
+        return Effect(technique, experiment, changes, models=differing, replications=count)
 
-    def _figures(self, setup: Setup, experiment: Experiment) -> list[Figures]:
-        key = repr((setup, experiment))
-        if key not in self._known:
-            self._known[key] = self._measure(setup, experiment, [None] * len(self._seeds))
-        return self._known[key]
+    def _changes(
+        self, without: Setup, with_it: Setup, experiment: Experiment, count: int
+    ) -> tuple[Change, ...]:
+        a = self._figures(without, experiment, [None] * count)
+        b = self._figures(with_it, experiment, [figures["sustained_per_s"] for figures in a])
+        return tuple(_change(metric, a, b) for metric in METRICS)
 
-    def _measure(
-        self, setup: Setup, experiment: Experiment, rates: list[float | None]
+    def _figures(
+        self, setup: Setup, experiment: Experiment, rates: Sequence[float | None]
     ) -> list[Figures]:
-        pairs = zip(self._seeds, rates, strict=True)
-        return [measure(setup, experiment, seed, rate) for seed, rate in pairs]
+        """Return a replication for each rate; one that is known does not run again."""
+        known = self._known.setdefault(repr((setup, experiment, rates[0])), [])
+        for place in range(len(known), len(rates)):
+            known.append(measure(setup, experiment, self._seeds[place], rates[place]))
+        return known[: len(rates)]
 
 
 def measure(

@@ -227,3 +227,23 @@ def test_weights_that_do_not_fit_say_by_how_much(tmp_path: Path) -> None:
 def test_effects_that_are_not_measured_are_not_there() -> None:
     effect = Effect(find_technique("kv-cache"), SMALL, refused="because")
     assert effect.changes == ()
+
+
+def test_an_unsure_sign_gets_more_replications_and_a_sure_one_does_not() -> None:
+    technique = find_technique("weight-int4")
+    few, more = (Laboratory(0, 2, most).effect(technique, BASE, TINY) for most in (None, 8))
+    assert "?" in {change.sign for change in few.changes}
+    assert few.replications == 2
+    assert more.replications in (4, 8)
+    assert "?" not in {change.sign for change in more.changes} or more.replications == 8
+    fixed = Laboratory(0, more.replications).effect(technique, BASE, TINY)
+    assert fixed.changes == more.changes
+    sure = Laboratory(0, 2, 8).effect(find_technique("weight-sharing"), BASE, TINY)
+    assert sure.replications == 2
+
+
+def test_the_figures_of_one_command_are_sure_of_all_signs() -> None:
+    done = servetwin("techniques", "--only", "weight-int4")
+    row = next(line for line in done.out.splitlines() if line.startswith("weight-int4"))
+    assert "?" not in row
+    assert "intervals over 10 draws of load and engine" in done.out
