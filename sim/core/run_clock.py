@@ -8,6 +8,7 @@ import numpy as np
 
 from policies.batch import Batch, Totals
 from sim.step_times.piecewise import RunPieces
+from sim.step_times.protocol import SingleSteps
 from sim.step_times.step_time import (
     UNIT_BITS,
     UNIT_S,
@@ -48,13 +49,13 @@ class AffineClock:
 
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
-        group, swapped, of_totals = batch.lockstep, batch.swapped_tokens, self._of_totals
+        group, swapped = batch.lockstep, batch.swapped_tokens
         if totals is None and group is not None and not swapped:  # as ``affine``, without a shape
             decodes = group.size
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
             slope *= decodes
-        elif totals is not None and of_totals is not None and not batch.drafted:
+        elif totals is not None and (of_totals := self._of_totals) and not batch.drafted:
             first, slope = of_totals(totals, swapped)
         else:
             first, slope = self._affine(self._shape_of(batch))
@@ -156,25 +157,32 @@ class SampledClock:
 
     def __init__(self, model: StepTime, noise: StepNoise | None) -> None:
         self._model = model
+        self._single = model if isinstance(model, SingleSteps) else None
         self._shape_of = shape_for(model)
         self._noise = noise
         self._ends: list[int] = []
 
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take from step ``index`` on."""
-        durations_s = self._model.seconds(self._shape_of(batch), steps)
         if steps == 1:  # as below, without arrays
-            duration_s = float(durations_s[0])
+            duration_s = self._step_s(batch, totals)
             if self._noise is not None:
                 duration_s *= self._noise.factor(index)
             self._ends = [round(duration_s / UNIT_S)]
             return self._ends[0] << UNIT_BITS
+        durations_s = self._model.seconds(self._shape_of(batch), steps)
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
         units = np.rint(durations_s / UNIT_S)
         exact = units.astype(np.int64 if units.sum() < _MOST_UNITS else object)
         self._ends = np.cumsum(exact).tolist()
         return self._ends[-1] << UNIT_BITS
+
+    def _step_s(self, batch: Batch, totals: Totals | None) -> float:
+        """Return the duration of one step of a batch without noise."""
+        if self._single is not None and not batch.drafted:
+            return self._single.step_s(totals or batch.totals(), batch.swapped_tokens)
+        return float(self._model.seconds(self._shape_of(batch))[0])
 
     def boundary(self, ticks: int) -> tuple[int, int]:
         """Return (k, end) of the first step k that ends at ``ticks`` or later."""

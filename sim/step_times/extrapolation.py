@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from policies.batch import BatchShape
+from policies.batch import BatchShape, Totals
 from sim.step_times.provenance import MeasuredRange
 from sim.step_times.step_time import (
     UNIT_S,
@@ -20,6 +20,7 @@ from sim.step_times.step_time import (
     Remembered,
     StepTime,
     batch_pairs,
+    totals_of,
 )
 
 LOG_SPREAD = 0.5
@@ -56,10 +57,11 @@ class ExtrapolatedStepTime:
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
+        totals = totals_of(shape)
         if steps == 1:
-            return np.array([self._step_s(shape)])
+            return np.array([self.step_s(totals, shape.swapped_tokens)])
         lasted_s = self._model.seconds(shape, steps)
-        beyond_s = self._beyond_s(shape)
+        beyond_s = self._beyond_s(totals)
         context, growing = shape.decode_context_tokens, shape.decode_growing
         most = self._largest.decode_context_tokens
         if not self._batch_s and context + growing * (steps - 1) <= most:
@@ -70,14 +72,16 @@ class ExtrapolatedStepTime:
             past_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
         return lasted_s + self._more * past_s
 
-    def _step_s(self, shape: BatchShape) -> float:
-        """Return the duration of a step: as ``seconds``, to the last bit, without arrays."""
-        lasted_s = self._model.affine(shape)[0] * UNIT_S
-        past = max(0.0, shape.decode_context_tokens - self._largest.decode_context_tokens)
-        past_s = self._beyond_s(shape) + self._context_s * past
+    def step_s(self, totals: Totals, swapped: int) -> float:
+        """Return the duration of one step: as ``seconds``, to the last bit, without arrays."""
+        decodes, context, _, _, rows, _, starts = totals
+        lasted_s = self._model.of_totals(totals, swapped)[0] * UNIT_S
+        past_s = self._beyond_s(totals)
+        if context > self._largest.decode_context_tokens:
+            past_s += self._context_s * (context - self._largest.decode_context_tokens)
         if self._batch_s:
-            beyond = max(0.0, float(batch_pairs(shape)) - self._largest.batch_pairs)
-            past_s += self._batch_s * beyond
+            pairs = rows * (context + starts + rows - decodes)
+            past_s += self._batch_s * max(0.0, pairs - self._largest.batch_pairs)
         return lasted_s + self._more * past_s
 
     def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:
@@ -87,24 +91,21 @@ class ExtrapolatedStepTime:
         beyond: FloatArray = np.maximum(0.0, pairs - self._largest.batch_pairs)
         return beyond
 
-    def _beyond_s(self, shape: BatchShape) -> float:
+    def _beyond_s(self, totals: Totals) -> float:
         """Return the cost of the features beyond their maxima, without the decode context."""
-        largest, decodes = self._largest, shape.decode_sequences
+        decodes, _, _, chunks, rows, pairs, starts = totals
+        largest = self._largest
         beyond_s = 0.0
         if decodes > largest.decode_sequences:
             beyond_s = self._decode_s * (decodes - largest.decode_sequences)
-        rows, pairs, context, chunks = decodes, 0, 0, shape.prefill_chunks
-        for start, n in chunks:
-            rows += n
-            pairs += n * start + (n * (n + 1) >> 1)
-            context += start
-        beyond_s += self._rows_beyond_s[rows]
-        if len(chunks) > largest.prefill_chunks:
-            beyond_s += self._chunk_s * (len(chunks) - largest.prefill_chunks)
+        if rows > largest.rows:
+            beyond_s += self._rows_beyond_s[rows]
+        if chunks > largest.prefill_chunks:
+            beyond_s += self._chunk_s * (chunks - largest.prefill_chunks)
         if pairs > largest.prefill_pairs:
             beyond_s += self._pairs_s * (pairs - largest.prefill_pairs)
-        if context > largest.prefill_context_tokens:
-            beyond_s += self._prefill_context_s * (context - largest.prefill_context_tokens)
+        if starts > largest.prefill_context_tokens:
+            beyond_s += self._prefill_context_s * (starts - largest.prefill_context_tokens)
         return beyond_s
 
     def _of_rows(self, rows: int) -> float:

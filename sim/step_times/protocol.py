@@ -1,11 +1,11 @@
 """The interface between the simulator and a model of step times."""
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import BatchShape
+from policies.batch import BatchShape, Totals
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -19,3 +19,14 @@ class StepTime(Protocol):
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, each with growing decodes one longer."""
+
+
+@runtime_checkable
+class SingleSteps(Protocol):
+    """A model that also knows the duration of one step from the sums of its batch."""
+
+    def step_s(self, totals: Totals, swapped: int) -> float:
+        """Return the first of ``seconds`` to the last bit, for a batch without drafts.
+
+        ``swapped`` positions move between device and host before the step.
+        """

@@ -56,6 +56,8 @@ SWAPPED_TOKENS = "swapped_tokens"
 UNIT_BITS = 16
 """A unit of step times is so many bits longer than a tick: 2^-48 s."""
 UNIT_S = ldexp(1.0, UNIT_BITS - TICK_BITS)
+_HALF_RANGE = 1 << 62
+"""Half of what a signed integer of 64 bits counts up to."""
 
 
 def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
@@ -113,6 +115,17 @@ def features(shape: BatchShape) -> list[float]:
     ]
 
 
+def totals_of(shape: BatchShape) -> Totals:
+    """Return the sums of a batch that verifies no drafts."""
+    decodes, context, growing, chunks, _, _, _, _ = shape
+    rows, pairs, starts = decodes, 0, 0
+    for start, n in chunks:
+        rows += n
+        pairs += n * start + (n * (n + 1) >> 1)
+        starts += start
+    return decodes, context, growing, len(chunks), rows, pairs, starts
+
+
 def batch_pairs(shape: BatchShape) -> int:
     """Return the pairs of every row with every position of a batch."""
     positions = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
@@ -166,15 +179,7 @@ class LinearStepTime(AffineStepTime):
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
         """Return (first step, growth per step) in units of 2^-48 s."""
-        decodes, context, growing, chunks, swapped, _, _, _ = shape
-        rows, pairs, starts = decodes, 0, 0
-        for start, n in chunks:
-            rows += n
-            pairs += n * start + (n * (n + 1) >> 1)
-            starts += start
-        return self.of_totals(
-            (decodes, context, growing, len(chunks), rows, pairs, starts), swapped
-        )
+        return self.of_totals(totals_of(shape), shape.swapped_tokens)
 
     def of_totals(self, totals: Totals, swapped: int) -> tuple[int, int]:
         """Return ``affine`` of a batch without drafts that has these totals."""
@@ -268,6 +273,13 @@ class NoiseSample:
 NO_NOISE = NoiseSample(np.ones(1))
 
 
+def _continued(before: int, sums: npt.NDArray[np.int64]) -> list[int]:
+    """Return ``sums`` with ``before`` added to each, which may leave no room in 64 bits."""
+    if before < _HALF_RANGE:
+        return (sums + before).tolist()
+    return [before + partial for partial in sums.tolist()]
+
+
 class StepNoise:
     """Random factors on step durations, one per step index, independent of macro-stepping.
 
@@ -299,7 +311,8 @@ class StepNoise:
         """Return the factors of ``steps`` steps; ``first_step`` must not decrease between calls."""
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
-        return np.diff(sums[start : start + steps + 1]) / (1 << UNIT_BITS)
+        ends = np.array(sums[start : start + steps + 1])
+        return (ends[1:] - ends[:-1]) / (1 << UNIT_BITS)
 
     def factor(self, step: int) -> float:
         """Return the factor of one step; ``step`` must not decrease between calls."""
@@ -321,10 +334,10 @@ class StepNoise:
 
     def _append(self) -> None:
         known = self._first + len(self._sums) - 1
-        fresh = self._fresh(min(self._MOST, max(self._FEWEST, known))).tolist()
-        weighted = (factor * step for step, factor in enumerate(fresh, known))
-        self._sums += list(accumulate(fresh, initial=self._sums[-1]))[1:]
-        self._weighted_sums += list(accumulate(weighted, initial=self._weighted_sums[-1]))[1:]
+        fresh = self._fresh(min(self._MOST, max(self._FEWEST, known)))
+        steps = np.arange(known, known + len(fresh))
+        for sums, added in (self._sums, fresh), (self._weighted_sums, fresh * steps):
+            sums += _continued(sums[-1], np.cumsum(added))
 
     def _fresh(self, steps: int) -> npt.NDArray[np.int64]:
         if not self._correlation:

@@ -1,6 +1,6 @@
 """Clocks of runs: a closed form piece by piece ends where single steps do."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from policies.batch import Batch, BatchShape
 from policies.lockstep import Lockstep
 from sim.core.run_clock import PiecewiseClock, SampledClock, run_clock
+from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.piecewise import Piece, PiecewiseStepTime
 from sim.step_times.protocol import FloatArray
-from sim.step_times.step_time import UNIT_BITS, NoiseSample, StepNoise
+from sim.step_times.provenance import MeasuredRange
+from sim.step_times.step_time import (
+    FEATURES,
+    UNIT_BITS,
+    LinearStepTime,
+    NoiseSample,
+    StepNoise,
+    StepTime,
+)
 from tests.support.scheduler_steps import sequence
 
 BATCH = Batch((), Lockstep(1))
@@ -87,6 +96,48 @@ def test_a_sampled_step_lasts_alone_as_long_as_in_a_run(steps: int, correlation:
         group.advance(1)
     assert whole == ends[-1]
     assert [run.boundary(end) for end in ends] == list(enumerate(ends, 1))
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 90)), max_size=3), st.integers(0, 9))
+def test_a_single_step_lasts_the_same_from_its_sums_and_from_its_shape(
+    prompts: list[tuple[int, int]], swapped: int
+) -> None:
+    linear = LinearStepTime([(2 + place) * 2.0**-20 for place in range(len(FEATURES))], swap_s=1e-3)
+    model = ExtrapolatedStepTime(linear, MeasuredRange(0, 1, 30, 40.0, 100, 20, 900), 1.7)
+    group = Lockstep(1)
+    group.join(sequence("a", 50, 99))
+    batch = Batch((), group)
+    batch.swapped_tokens = swapped
+    for number, (computed, tokens) in enumerate(prompts):
+        seq = sequence(str(number), computed + tokens)
+        seq.computed_tokens = computed
+        batch.add_chunk(seq, tokens)
+    totals = batch.totals() if prompts else None
+    took = SampledClock(model, None).begin(batch, totals, 1, 0)
+    shaped = SampledClock(OnlySeconds(model), None)
+    assert took == shaped.begin(batch, totals, 1, 0)
+
+
+def test_sums_of_noise_go_on_exactly_beyond_64_bits() -> None:
+    factors = [1 << 16, 1 << 17]
+    sample = NoiseSample(np.array([1.0, 2.0]))
+    noise = StepNoise(sample, np.random.default_rng(5))
+    noise.draw(0, 1)
+    far = 1 << 32
+    noise._first, noise._sums, noise._weighted_sums = far, [1 << 61], [(1 << 63) - 1]
+    offset, sums, weighted = noise.draw(far, 200)
+    steps = range(offset, offset + 200)
+    drawn = [after - before for before, after in pairwise(sums[:201])]
+    assert set(drawn) == set(factors)
+    expected = accumulate((f * s for f, s in zip(drawn, steps, strict=True)), initial=(1 << 63) - 1)
+    assert weighted[:201] == list(expected)
+
+
+class OnlySeconds:
+    """A model that knows shapes of batches and not their sums."""
+
+    def __init__(self, model: StepTime) -> None:
+        self.seconds = model.seconds
 
 
 class Growing:
