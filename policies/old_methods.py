@@ -3,7 +3,6 @@
 import warnings
 
 OLD_METHODS = {
-    "may_cut": "arrival_may_change_batch",
     "cut_by": "changes_batch",
     "quiet_steps": "repeatable_steps",
 }

@@ -175,9 +175,6 @@ class Scheduler(Protocol):
     def repeatable_steps(self, batch: Batch) -> int:
         """Return how often this very batch repeats if nothing arrives (at least 1)."""
 
-    def arrival_may_change_batch(self) -> bool:
-        """Return whether an arrival could change the batch of the next step."""
-
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, could change the batch of the next step."""
 

@@ -34,10 +34,6 @@ class SchedulerProxy:
         """As the scheduler."""
         return self._inner.repeatable_steps(batch)
 
-    def arrival_may_change_batch(self) -> bool:
-        """As the scheduler."""
-        return self._inner.arrival_may_change_batch()
-
     def changes_batch(self, seq: Sequence) -> bool:
         """As the scheduler."""
         return self._inner.changes_batch(seq)

@@ -108,9 +108,10 @@ class PagedKV:
         if self._index is None:
             if fitting > available:
                 return False
-        elif not self._hold_prefix(seq, needed, fitting, available):
+        elif self._hold_prefix(seq, needed, fitting, available):
+            needed = max(needed, seq.keyed_blocks)
+        else:
             return False
-        needed = max(needed, seq.keyed_blocks)
         self._free -= needed - seq.keyed_blocks
         seq.held_blocks = needed
         return True

@@ -77,6 +77,8 @@ class IterationBatching(MacroSteps):
                     finished.append(seq)
                 else:
                     decodes.join(seq)
+        if not finished:
+            return finished
         if len(finished) > 1:
             finished = self._in_order_of_release(finished)
         for seq in finished:

@@ -8,7 +8,7 @@ from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.protocols import KVMemory
 from policies.schedulers.preemption import PreemptiveScheduler
-from policies.schedulers.queueing import ArrivalOrder, has_stable_head, order_of
+from policies.schedulers.queueing import has_stable_head
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
@@ -22,7 +22,6 @@ class MacroSteps(PreemptiveScheduler):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._in_order = type(order_of(self._waiting)) is ArrivalOrder
         self._head_may_change = not has_stable_head(self._waiting) or config.admission == "peak"
         """Whether the next in line may be another, or find room, after any step."""
         self._head_changed = False
@@ -52,14 +51,6 @@ class MacroSteps(PreemptiveScheduler):
             return limit
         granted = decodes.granted_step - decodes.steps
         return granted + self.memory.repeatable_steps(decodes, limit - granted)
-
-    def arrival_may_change_batch(self) -> bool:
-        """Return whether a slot is free and an arrival could be next, or the queue is full."""
-        if self._limited is not None and self.is_full():
-            return True
-        if self._in_order and self._waiting.size:
-            return False
-        return self._has_slot()
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, is next and has a slot, or is one too many."""

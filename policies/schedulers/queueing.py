@@ -92,10 +92,6 @@ class AdmissionQueue:
         self.dropped.append((seq, Refusal("too_late", reason)))
         return True
 
-    def is_full(self) -> bool:
-        """Return whether one more arrival would be given up at the next step."""
-        return self._queue_limit is not None and self._waiting.size >= self._queue_limit
-
     def over_limit(self) -> bool:
         """Return whether a sequence will be given up at the next step."""
         return self._queue_limit is not None and self._waiting.size > self._queue_limit

@@ -131,12 +131,8 @@ class StaticBatching(SchedulerBase):
         """Return the steps until a member ends; the step of the first tokens never repeats."""
         return 1 if self._prefilling else self._decodes.steps_to_end()
 
-    def arrival_may_change_batch(self) -> bool:
-        """Return whether the queue is full: no arrival joins a running batch."""
-        return self.is_full()
-
     def changes_batch(self, seq: Sequence) -> bool:
-        """Return whether one sequence too many waits."""
+        """Return whether one sequence too many waits: no arrival joins a running batch."""
         return self.over_limit()
 
 

@@ -1,12 +1,11 @@
 """SimPy's environment with its clock in whole ticks (``sim.ticks``), and an alarm.
 
-Of SimPy only the public interface is used: ``Environment.run``, ``now``, ``peek`` and ``schedule``,
+Of SimPy only the public interface is used: ``Environment.run``, ``now`` and ``schedule``,
 ``Event.succeed``, ``callbacks`` and ``processed``, the priorities ``URGENT`` and ``NORMAL``.
 Servers and clients are callbacks on events, not processes: most steps need no event at all.
 """
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING
 
 import simpy
@@ -25,14 +24,6 @@ class Environment(simpy.Environment):
         @property
         def now(self) -> int:
             """Return the current tick."""
-
-        def peek(self) -> int:
-            """Return the tick of the next event."""
-
-    def next_tick(self) -> int:
-        """Return the tick of the next event, ``NEVER`` where none is scheduled."""
-        tick = self.peek()
-        return NEVER if tick == inf else tick
 
 
 class _Unscheduled(simpy.Environment):

@@ -48,7 +48,7 @@ class FlushingRecorder(Recorder):
     def __init__(self, sink: RowSink, api: ApiLatency | None = None, first_row: int = 0) -> None:
         super().__init__(api)
         self.sink = sink
-        self._rows = self._handed_on = first_row
+        self._rows = self._room = self._handed_on = first_row
         self._full_at = first_row + FLUSHED_ROWS
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:

@@ -57,12 +57,14 @@ class Recorder:
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
         self._rows = 0
+        self._room = 0
+        """The first row for which the columns have no place yet."""
         self._handed_on = 0
         """Rows that are no longer here: ``sim.core.flushing_recorder``."""
         self.settle: Callable[[int], None] | None = None
         """Simulates what happens before a tick, where replicas are simulated late."""
         self.last_event_s = 0.0
-        """When the last arrival or timer of a server alone was, once its simulation has ended."""
+        """When one server got its last request or last found nothing to run, once it has ended."""
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
             self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
@@ -78,13 +80,12 @@ class Recorder:
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """Record that a request is sent; return its row."""
         row = self._rows
-        place = row - self._handed_on
-        if place == len(self._scheduled_s):
+        if row == self._room:
             self._lengthen()
         self._rows = row + 1
         self.requests.append(request)
         if scheduled_s != request.arrival_s:
-            self._scheduled_s[place] = scheduled_s
+            self._scheduled_s[row - self._handed_on] = scheduled_s
         return row
 
     def arrived(self, seq: Sequence, replica: int) -> None:
@@ -104,28 +105,37 @@ class Recorder:
         self._usage.append(replica)
         self._usage.extend(getattr(usage, name) for name in USAGE_COLUMNS)
 
-    def tokens(
-        self,
-        batch: Batch,
-        finished: list[Sequence],
-        sequences: int,
-        started_s: float,
-        ended_s: float,
-    ) -> None:
-        """Record the first steps, first and last tokens of a batch of ``sequences`` that ran.
+    def prompts_ran(self, batch: Batch, started_s: float, received_s: float) -> None:
+        """Record the first steps of prompts in a batch that ran, and when clients have the tokens.
 
-        Tokens are stamped when the client has them: the latency of the API is added.
+        Only the first token of a request has a stamp.
         """
-        if self.api is not None:
-            ended_s += self.api.chunk_out_s(sequences)
-        if batch.chunks:
-            self._prompts_ran(batch, started_s, ended_s)
-            if not batch.prompt_token:
-                self._blocks_ran(batch, ended_s)
+        admitted_s, first_s = self._admitted_s, self._first_s
+        paused, handed_on = self._paused, self._handed_on
+        chunks, yields = batch.chunks, batch.prompt_token
+        if batch.drafted:
+            chunks = chunks[batch.drafted :]
+        for seq, _, _, samples, _ in chunks:
+            number = seq.number
+            place = number - handed_on
+            stamp_s = admitted_s[place]
+            if stamp_s != stamp_s:  # NaN: it had not been admitted
+                admitted_s[place] = started_s
+            elif paused and number in paused:
+                paused.pop(number).append(started_s)
+            if samples and yields:
+                stamp_s = first_s[place]
+                if stamp_s != stamp_s:  # NaN: none was out
+                    first_s[place] = received_s
+        if not yields:
+            self._blocks_ran(batch, received_s)
+
+    def ended(self, finished: list[Sequence], received_s: float) -> None:
+        """Record requests that have ended, and when clients have their last tokens."""
         handed_on = self._handed_on
         for seq in finished:
             place = seq.number - handed_on
-            self._last_s[place] = ended_s
+            self._last_s[place] = received_s
             self._status[place] = _FINISHED
             self._output_tokens[place] = seq.base_generated_tokens * seq.samples
             if seq.cached_tokens:
@@ -133,28 +143,13 @@ class Recorder:
             if seq.preemptions:
                 self._preemptions[place] = seq.preemptions
 
-    def _prompts_ran(self, batch: Batch, started_s: float, ended_s: float) -> None:
-        admitted_s, paused, handed_on = self._admitted_s, self._paused, self._handed_on
-        yields = batch.prompt_token
-        for seq, _, _, samples, _ in batch.chunks[batch.drafted :]:
-            place = seq.number - handed_on
-            before_s = admitted_s[place]
-            if before_s != before_s:
-                admitted_s[place] = started_s
-            elif paused and seq.number in paused:
-                paused.pop(seq.number).append(started_s)
-            if (
-                samples and yields and self._first_s[place] != self._first_s[place]
-            ):  # NaN: none was out
-                self._first_s[place] = ended_s
-
-    def _blocks_ran(self, batch: Batch, ended_s: float) -> None:
+    def _blocks_ran(self, batch: Batch, received_s: float) -> None:
         """Record first tokens that come with the last one of their block."""
         first_s, handed_on = self._first_s, self._handed_on
         for entry, emitted in zip(batch.chunks, batch.emitted, strict=False):  # drafted ones first
             place = entry.seq.number - handed_on
             if emitted and first_s[place] != first_s[place]:
-                first_s[place] = ended_s
+                first_s[place] = received_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """Record that the keys and values of a prompt arrived at the replica that decodes it."""
@@ -216,6 +211,7 @@ class Recorder:
         """Add rows for more requests, to which nothing has happened."""
         for stamps in self._stamps:
             stamps.extend(array("d", (_NAN,)) * _BLOCK)
+        self._room += _BLOCK
         for counts in self._counts:
             counts.extend(array("l", (0,)) * _BLOCK)
         self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)

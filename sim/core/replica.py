@@ -29,8 +29,8 @@ class Stalled(PolicyError):
     """A scheduler has sequences, but neither a batch nor a time at which it will have one."""
 
 
-_Plan = tuple[Batch, Totals | None, int, int, float, Load]
-"""A run of equal steps as decided: batch, its totals, steps, start in ticks and seconds, load.
+_Plan = tuple[Batch, Totals | None, int, float, Load]
+"""A run of equal steps as decided: batch, its totals, start in ticks and seconds, load.
 
 Without chunks the totals are None: the lockstep has them.
 """
@@ -40,12 +40,10 @@ Without chunks the totals are None: the lockstep has them.
 class Replica:
     """A simulated server that runs batch after batch.
 
-    With ``macro``, repetitions of one batch are a single event; an arrival that could change the
-    plan ends a run of steps at its next boundary. ``alone`` says that there are no listeners, and
-    no events but arrivals (``submit_alone``) and timers of the scheduler. Then runs need no events:
-    all that ends before the next arrival is simulated at once, the rest when that one has come.
-    ``on_demand`` says that nothing follows from what this replica does before something looks at
-    it. It has no events at all then: ``catch_up`` simulates it as far as that look needs.
+    With ``macro``, repetitions of one batch are a single event; an arrival that changes the plan
+    ends a run of steps at its next boundary. ``on_demand`` says that nothing follows from what this
+    replica does before something looks at it. It has no events at all then: ``catch_up`` simulates
+    it as far as that look needs.
     """
 
     env: Environment
@@ -55,7 +53,6 @@ class Replica:
     noise: StepNoise | None = None
     macro: bool = True
     index: int = 0
-    alone: bool = False
     verifier: Verifier | None = None
     on_demand: bool = False
 
@@ -67,14 +64,14 @@ class Replica:
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
         self._steps = 0
         self._plan: _Plan | None = None
-        self._may_be_cut = False
+        self._planned_steps = 0
         self._idle_before = True
         self._wakes_in_vain = 0
         self.due = NEVER
         """The tick of the next decision if nothing arrives."""
+        self.slept_tick = 0
+        """When it last found nothing to run."""
         self._alarm = Alarm(self.env, self._on_alarm)
-        self.timer_tick = NEVER
-        """When the scheduler wants to decide although nothing arrives."""
 
     def catch_up(self, tick: int) -> None:
         """Simulate, on demand, all that happens before ``tick``."""
@@ -85,59 +82,40 @@ class Replica:
         """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
         return self.submit_at(seq, self.env.now)
 
-    def submit_alone(self, seq: Sequence, now: int, horizon: int) -> Refusal | None:
-        """Submit at ``now`` to a server alone; simulate what ends before the next arrival.
-
-        ``horizon`` is the tick of that arrival.
-        """
-        refusal = self.submit_at(seq, now)
-        if self.due < horizon:
-            self._go_on(self.due, horizon)
-        return refusal
-
     def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
         """Submit at ``now``, up to which the replica is simulated."""
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
             if self._plan is None:
-                self.timer_tick = NEVER
                 self._decide_at(now)
-            elif self._may_be_cut and self.scheduler.changes_batch(seq):
+            elif self._planned_steps > 1 and self.scheduler.changes_batch(seq):
                 end = self._cut(self._plan, now)
                 if end:
                     self._decide_at(end)
         return refusal
 
     def _decide_at(self, tick: int) -> None:
-        """Decide at ``tick`` and not before; alone or on demand, without an alarm."""
+        """Decide at ``tick`` and not before; on demand, without an alarm."""
         self.due = tick
-        if not self.alone and not self.on_demand:
-            self._set_alarm(tick)
-
-    def _set_alarm(self, tick: int) -> None:
-        """Ring at ``tick`` only; an alarm that has not rung yet is replaced."""
-        if not self._alarm.processed:
-            self._alarm = Alarm(self.env, self._on_alarm)
-        self._alarm.set(tick)
+        if not self.on_demand:
+            if not self._alarm.processed:  # it has not rung yet, and is replaced
+                self._alarm = Alarm(self.env, self._on_alarm)
+            self._alarm.set(tick)
 
     def _on_alarm(self, alarm: Event) -> None:
-        if self.alone:
-            if alarm is self._alarm:
-                self.timer_tick = NEVER
-            horizon = self.env.next_tick()
-            if self.due < horizon:  # else what comes next goes on from there
-                self._go_on(self.due, horizon)
-        elif alarm is self._alarm:  # else it was replaced
+        if alarm is self._alarm:  # else it was replaced
             self._go_on(self.env.now, 0)
 
     def _go_on(self, now: int, horizon: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
-        scheduler, clock, plan = self.scheduler, self._clock, self._plan
+        scheduler, clock, plan, steps = (
+            self.scheduler, self._clock, self._plan, self._planned_steps,
+        )  # fmt: skip
         while True:
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
-                self._end(plan, now_s)
+                self._end(plan, steps, now_s)
             batch = scheduler.schedule(now_s)
             if scheduler.dropped:
                 self._tell_dropped(scheduler.dropped, now_s)
@@ -150,63 +128,57 @@ class Replica:
             steps = scheduler.repeatable_steps(batch) if self.macro else 1
             totals = batch.totals() if batch.chunks else None
             end = now + clock.begin(batch, totals, steps, self._steps)
-            plan = (batch, totals, steps, now, now_s, scheduler.load())
+            plan = (batch, totals, now, now_s, scheduler.load())
             if self._keeps_more:
                 self._note(plan, end - now)
             if end >= horizon:
-                self._plan = plan
-                self._await(plan, end, horizon)
+                self._plan, self._planned_steps = plan, steps
+                self._decide_at(end)
                 return
             now = end
 
-    def _await(self, plan: _Plan, end: int, horizon: int) -> None:
-        """Decide again at the end of the plan, or where the next arrival may cut it short."""
-        self._may_be_cut = plan[2] > 1
-        if not self.alone:
-            self._decide_at(end)
-            return
-        if self._may_be_cut and self.scheduler.arrival_may_change_batch():
-            self._may_be_cut = False
-            end = self._cut(plan, horizon) or end
-        self.due = end
-
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""
-        batch, totals, planned, started, started_s, load = plan
+        started = plan[2]
         steps, elapsed = self._clock.boundary(tick - started)
-        if steps >= planned:
+        if steps >= self._planned_steps:
             return 0
-        self._plan = (batch, totals, steps, started, started_s, load)
+        self._planned_steps = steps
         return started + elapsed
 
-    def _end(self, plan: _Plan, now_s: float) -> None:
+    def _end(self, plan: _Plan, steps: int, now_s: float) -> None:
         """Complete a run of steps: advance the scheduler, record tokens and the row."""
-        batch, totals, steps, _, started_s, (running, waiting, free_tokens) = plan
+        batch, totals, _, started_s, (running, waiting, free_tokens) = plan
         self._steps += steps
-        group = batch.lockstep
-        if totals is not None:
-            decodes, context, _, prefills, rows, pairs, _ = totals
-            if batch.drafted and self.verifier is not None:
-                self.verifier.judge(batch)
-        elif group is not None:
+        if totals is None:
+            group = batch.lockstep
+            assert group is not None, "a batch has chunks, or a lockstep"
             decodes = rows = group.size
             context = group.context_tokens + decodes
             prefills = pairs = 0
         else:
-            raise AssertionError("a batch has chunks, or a lockstep")
+            decodes, context, _, prefills, rows, pairs, _ = totals
+            if batch.drafted and self.verifier is not None:
+                self.verifier.judge(batch)
         self._rows += pack_step(
             started_s, now_s, steps, decodes, prefills, rows, context, pairs,
             running, waiting, free_tokens, self.index,
         )  # fmt: skip
         finished = self.scheduler.complete(batch, steps)
         if finished or totals is not None:
-            self.recorder.tokens(batch, finished, decodes + prefills, started_s, now_s)
-            if self.listeners:
-                self._tell_finished(finished, now_s)
+            recorder, received_s = self.recorder, now_s
+            if recorder.api is not None:
+                received_s += recorder.api.chunk_out_s(decodes + prefills)
+            if totals is not None:
+                recorder.prompts_ran(batch, started_s, received_s)
+            if finished:
+                recorder.ended(finished, received_s)
+                if self.listeners:
+                    self._tell_finished(finished, now_s)
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
-        self.due = NEVER
+        self.due, self.slept_tick = NEVER, now
         wake_s = self.scheduler.wake_s()
         running, waiting, _ = self.scheduler.load()
         if wake_s is None:
@@ -216,9 +188,7 @@ class Replica:
         self._wakes_in_vain += 1
         if not isfinite(wake_s) or self._wakes_in_vain > MOST_WAKES_IN_VAIN:
             raise Stalled(_what_is_stuck(self.scheduler, now * SECONDS_PER_TICK))
-        self.due = self.timer_tick = max(now, -int(-wake_s // SECONDS_PER_TICK))
-        if not self.on_demand:
-            self._set_alarm(self.due)
+        self._decide_at(max(now, -int(-wake_s // SECONDS_PER_TICK)))
 
     def _tell_finished(self, finished: list[Sequence], now_s: float) -> None:
         self.event_s = now_s
@@ -241,7 +211,7 @@ class Replica:
         if recorder.keep_records:
             duration_s = duration * SECONDS_PER_TICK
             record = record_step(
-                self._steps, plan[0], scheduler, plan[4], duration_s, self._idle_before
+                self._steps, plan[0], scheduler, plan[3], duration_s, self._idle_before
             )
             recorder.records.append(record)
             self._idle_before = False

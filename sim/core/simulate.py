@@ -52,14 +52,14 @@ def simulate(
     recorder = recorder or Recorder(api, keep_records=keep_records, keep_usage=keep_usage)
     macro = macro and not keep_records
     replica = Replica(
-        env, scheduler, step_time, recorder, noise, macro, alone=True, verifier=verifier
+        env, scheduler, step_time, recorder, noise, macro, verifier=verifier, on_demand=True
     )
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
     arrivals = _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
     wall_s = run_to_end(env.run)
-    recorder.last_event_s = max(env.now, arrivals.last_tick) * SECONDS_PER_TICK
+    recorder.last_event_s = max(arrivals.last_tick, replica.slept_tick) * SECONDS_PER_TICK
     return finished_run(recorder, wall_s)
 
 
@@ -114,9 +114,9 @@ def as_sequence(
 
 @dataclass(eq=False)
 class _Arrivals:
-    """The requests of a trace on their way to a replica that is alone.
+    """The requests of a trace on their way to a replica that nothing else disturbs.
 
-    Requests between which nothing else can happen are one event.
+    So all of them are one event: the replica is simulated from one request to the next.
     """
 
     env: Environment
@@ -127,51 +127,39 @@ class _Arrivals:
     on_arrival: Callable[[int], None] | None
 
     def __post_init__(self) -> None:
-        self._alarm = Alarm(self.env, self._arrive, urgent=True)
         self.last_tick = 0
         """When the last request arrived, once it has."""
-        self._request = next(self.requests, None)
-        if self._request is not None:
-            self._tick = max(self.env.now, to_ticks(self._received_s(self._request)))
-            self._alarm.set(self._tick)
+        self._first = next(self.requests, None)
+        if self._first is not None:
+            Alarm(self.env, self._arrive, urgent=True).set(self._received_tick(self._first))
 
     def _arrive(self, _: Event) -> None:
-        """Submit the requests up to the next timer of the replica."""
-        now, has_api = self._tick, self.recorder.api is not None
-        while True:
-            following, then = next(self.requests, None), NEVER
-            if following is None:
-                self.last_tick = now
-            else:
-                then = to_ticks(self._received_s(following) if has_api else following.arrival_s)
-                if then < now:
-                    then = now
-            self._submit(now, then)
-            self._request, self._tick = following, then
-            if following is None:
-                return
-            now = then
-            if self.replica.timer_tick < now:
-                self._alarm.set(now)
-                return
+        """Submit all requests."""
+        recorder, replica, keys = self.recorder, self.replica, self.keys
+        request, now = self._first, self.env.now
+        while request is not None:
+            following = next(self.requests, None)
+            then = NEVER if following is None else self._received_tick(following)
+            if then < now:
+                then = now
+            row = recorder.scheduled(request, request.arrival_s)
+            seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
+            if recorder.api is not None:
+                recorder.arrived(seq, replica.index)
+            if refusal := replica.submit_at(seq, now):
+                recorder.refused(seq, refusal)
+            replica.catch_up(then)
+            if self.on_arrival and row % 1000 == 999:
+                self.on_arrival(row + 1)
+            self.last_tick = now
+            request, now = following, then
 
-    def _submit(self, now: int, then: int) -> None:
-        """Submit the request that is due ``now``; the next one comes ``then``."""
-        request, recorder = self._request, self.recorder
-        assert request is not None
-        number = recorder.scheduled(request, request.arrival_s)
-        seq = as_sequence(request, now * SECONDS_PER_TICK, self.keys, number)
-        if recorder.api is not None:
-            recorder.arrived(seq, self.replica.index)
-        if refusal := self.replica.submit_alone(seq, now, then):
-            recorder.refused(seq, refusal)
-        if self.on_arrival and number % 1000 == 999:
-            self.on_arrival(number + 1)
-
-    def _received_s(self, request: Request) -> float:
+    def _received_tick(self, request: Request) -> int:
         """Return when the scheduler has a request."""
-        api = self.recorder.api
-        return request.arrival_s + (api.request_in_s(request.prompt_tokens) if api else 0.0)
+        received_s, api = request.arrival_s, self.recorder.api
+        if api is not None:
+            received_s += api.request_in_s(request.prompt_tokens)
+        return to_ticks(received_s)
 
 
 @contextmanager

@@ -23,9 +23,6 @@ CONFIG = PolicyConfig()
 
 def old_scheduler() -> type[ContinuousBatching]:
     class Old(ContinuousBatching):
-        def may_cut(self) -> bool:
-            return False
-
         def cut_by(self, seq: Sequence) -> bool:
             return True
 
@@ -53,7 +50,6 @@ def test_the_old_methods_of_a_scheduler_are_called_by_their_new_names() -> None:
     for line, (old, new) in zip(said, OLD_METHODS.items(), strict=True):
         assert line.endswith(f"Old.{old} is now called {new}")
     scheduler = cls(PagedKV(CONFIG), CONFIG)
-    assert not scheduler.arrival_may_change_batch()
     assert scheduler.changes_batch(Sequence("a", 0.0, 1, 1))
     run = simulate([request("a", output=9)], scheduler, LinearStepTime.of({"constant": 1.0}))
     assert run.steps["steps"].tolist() == [1, 2, 2, 2, 2]

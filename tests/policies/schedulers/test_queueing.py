@@ -93,7 +93,6 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
     queue = admission(queue_limit=2, queue_order="sjf")
     for name, prompt in (("a", 9), ("b", 3), ("c", 5), ("d", 1)):
         assert not queue.over_limit() or name == "d"
-        assert queue.is_full() == (queue._waiting.size >= 2)
         queue.add(sequence(name, prompt))
     assert queue.over_limit()
     assert queue.enforce_limit()
@@ -101,14 +100,13 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
         ("c", Refusal("queue_full", "2 requests are waiting already")),
         ("d", Refusal("queue_full", "2 requests are waiting already")),
     ]
-    assert (queue.is_full(), queue.over_limit()) == (True, False)
+    assert not queue.over_limit()
     assert not queue.enforce_limit()
     assert popped(queue._waiting) == "ba"
 
 
 def test_a_limit_of_none_gives_up_all_that_wait() -> None:
     queue = admission(queue_limit=0)
-    assert queue.is_full()
     queue.add(sequence("a"))
     assert queue.over_limit()
     assert not queue.enforce_limit()
@@ -119,4 +117,4 @@ def test_without_a_limit_any_number_waits() -> None:
     queue = admission()
     for name in "abc":
         queue.add(sequence(name))
-    assert (queue.is_full(), queue.over_limit(), queue.enforce_limit()) == (False, False, False)
+    assert (queue.over_limit(), queue.enforce_limit()) == (False, False)

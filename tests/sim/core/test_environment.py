@@ -5,7 +5,7 @@ These tests fail where a version of SimPy lacks what is used of it.
 
 from simpy.events import Event
 
-from sim.core.environment import NEVER, Alarm, Environment
+from sim.core.environment import Alarm, Environment
 
 FAR = (1 << 70) + 1
 """A tick that a float cannot hold."""
@@ -15,7 +15,6 @@ def test_time_is_exact_in_ticks_that_a_float_cannot_hold() -> None:
     env, rang = Environment(), list[int]()
     Alarm(env, lambda _: rang.append(env.now)).set(FAR)
     Alarm(env, lambda _: rang.append(env.now)).set(FAR + 1)
-    assert env.next_tick() == FAR
     env.run()
     assert rang == [FAR, FAR + 1]
 
@@ -50,12 +49,3 @@ def test_an_alarm_is_set_again_as_soon_as_it_rings() -> None:
     alarm.set(env.now)
     env.run()
     assert rang == [0, 5, 10]
-
-
-def test_without_events_the_next_tick_never_comes() -> None:
-    env = Environment()
-    assert env.next_tick() == NEVER
-    Alarm(env, lambda _: None).set(3)
-    assert env.next_tick() == 3
-    env.run()
-    assert env.next_tick() == NEVER

@@ -1,4 +1,4 @@
-"""Requests on their way to a single server: one event, but for the timers of its scheduler."""
+"""Requests on their way to a single server: one event, whatever its scheduler does."""
 
 import pytest
 import simpy
@@ -11,6 +11,7 @@ from sim.step_times.step_time import LinearStepTime
 from workloads.request import Request
 
 SECOND = LinearStepTime.of({"constant": 1.0})
+STATIC = PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4)
 
 
 def run(config: PolicyConfig, *arrivals_s: float) -> Run:
@@ -19,8 +20,7 @@ def run(config: PolicyConfig, *arrivals_s: float) -> Run:
 
 
 def test_a_timer_between_two_arrivals_rings_at_its_time() -> None:
-    static = PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4)
-    found = run(static, 0.0, 0.25, 10.0, 30.0, 30.125)
+    found = run(STATIC, 0.0, 0.25, 10.0, 30.0, 30.125)
     assert found.requests["queue_s"].tolist() == [0.5, 0.25, 0.5, 0.5, 0.375]
 
 
@@ -44,12 +44,8 @@ def _run(self: simpy.Environment) -> None:
         self.step()
 
 
-def test_the_requests_of_a_server_without_timers_are_one_event(events: list[float]) -> None:
-    found = run(PolicyConfig(), *(0.7 * place for place in range(20)))
+@pytest.mark.parametrize("config", [PolicyConfig(), STATIC], ids=["no timers", "timers"])
+def test_all_requests_and_timers_are_one_event(config: PolicyConfig, events: list[float]) -> None:
+    found = run(config, *(0.7 * place for place in range(20)))
     assert (found.requests["status"] == "finished").all()
     assert len(events) == 1
-
-
-def test_a_timer_is_an_event(events: list[float]) -> None:
-    run(PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4), 0.0, 10.0, 20.0)
-    assert len(events) == 6
