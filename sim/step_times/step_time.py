@@ -275,9 +275,10 @@ NO_NOISE = NoiseSample(np.ones(1))
 
 def _continued(before: int, sums: npt.NDArray[np.int64]) -> list[int]:
     """Return ``sums`` with ``before`` added to each, which may leave no room in 64 bits."""
-    if before < _HALF_RANGE:
-        return (sums + before).tolist()
-    return [before + partial for partial in sums.tolist()]
+    if before >= _HALF_RANGE:
+        return [before + partial for partial in sums.tolist()]
+    continued: list[int] = (sums + before).tolist()
+    return continued
 
 
 class StepNoise:
@@ -312,7 +313,8 @@ class StepNoise:
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
         ends = np.array(sums[start : start + steps + 1])
-        return (ends[1:] - ends[:-1]) / (1 << UNIT_BITS)
+        drawn: FloatArray = (ends[1:] - ends[:-1]) / (1 << UNIT_BITS)
+        return drawn
 
     def factor(self, step: int) -> float:
         """Return the factor of one step; ``step`` must not decrease between calls."""
