@@ -55,6 +55,7 @@ def serve(
     if mock.mock:
         replace(mock, model=model).serve(http.host, http.port)
         return
+    policy.require_one_server()
     engine = replace(engine, model=model or "base", seed=seed)
     if simulated or servers != ServerOptions():
         servers = replace(servers, profiles=(simulated,) if simulated else (), model=model)
@@ -97,4 +98,6 @@ def _simulated(
             "--device, --dtype, --threads: say how torch computes, and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
+    for note in servers.servers().over(policy.changes(), {}).notes():
+        typer.echo(f"note: {note}", err=True)
     return Served(f"a simulated {engine.model}", engine.model, engine.policies.name, engine.build)

@@ -47,6 +47,18 @@ class PolicyOptions:
                     f"--{option}: goes with --recorded; live policies are named by --policy"
                 )
 
+    def require_one_server(self) -> None:
+        """Raise ``PolicyError`` for a preset of several servers, where there is one."""
+        from policies.presets import find_preset
+
+        around = find_preset(self.preset).cluster if self.preset else {}
+        if around:
+            settings = ", ".join(f"{key} {value}" for key, value in around.items())
+            raise PolicyError(
+                f"--preset {self.preset}: several servers ({settings}), and here is one; simulate "
+                "them with servetwin replay, or name its policies (--batching, --kv)"
+            )
+
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
         """Return ``base`` with the preset and every option laid over it."""
         from app.scenario.settings import with_settings

@@ -91,8 +91,8 @@ def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig
     Raises ``PolicyError`` where it names settings of a cluster.
     """
     named = parse_policies(text, where)
-    if named.cluster:
-        raise PolicyError(f"{where}: {text!r}: one server has no {', '.join(named.cluster)}")
+    if around := {**named.preset_cluster, **named.cluster}:
+        raise PolicyError(f"{where}: {text!r}: one server has no {', '.join(around)}")
     return with_settings(base, named.policies)
 
 

@@ -31,6 +31,9 @@ from workloads.trace import Trace
 pytest.importorskip("uvicorn")
 
 
+SHEET = ["--model", "llama-3-8b", "--hardware", "h100"]
+
+
 @contextmanager
 def serving(*options: object) -> Iterator[str]:
     """``servetwin serve`` as people start it, for as long as the block lasts; its URL."""
@@ -137,6 +140,21 @@ async def _leave_early(url: str) -> None:
             "batching: unknown scheduler 'statik'",
         ),
         (["--simulated", "base-cpu", "--set", "victim=x"], "victim: 'x' is not possible"),
+        (["--preset", "distserve"], "--preset distserve: several servers (prefill_replicas 1, dec"),
+        (
+            ["--simulated", "base-cpu", "--preset", "splitwise"],
+            "--preset splitwise: several servers (prefill_replicas 1, decode_replicas 1",
+        ),
+        (
+            [*SHEET, "--technique", "prefill-decode-split"],
+            "technique prefill-decode-split cannot be served: it needs several servers",
+        ),
+        (
+            [*SHEET, "--technique", "fp8", "--technique", "awq"],
+            "techniques fp8 and awq exclude each other",
+        ),
+        (["--without", "kv-cache"], "--without: needs --model and --hardware"),
+        ([*SHEET, "--without", "kv-cahce"], "technique: unknown technique 'kv-cahce'; did you"),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
@@ -151,6 +169,15 @@ def test_a_layout_that_was_not_measured(tmp_path: Path) -> None:
     assert line == (
         "servetwin: profile base-cpu: contiguous KV memory was not measured, only paged; calibrate "
         "that layout"
+    )
+
+
+def test_techniques_that_are_on_already_and_those_taken_away_are_said() -> None:
+    toggles = ("--technique", "flash-decoding", "--without", "kv-cache")
+    done = servetwin("serve", *SHEET, *toggles, "--step-log", "/nowhere/x", "--port", 0)
+    first, *_ = done.err.splitlines()
+    assert first == (
+        "note: flash-decoding is on here already; --without flash-decoding takes it away"
     )
 
 
