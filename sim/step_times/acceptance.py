@@ -5,7 +5,8 @@ tokens. The prefill yields the first token, so an answer of m tokens takes ``pas
 on average; ``passes(m)`` for diffusion, whose first block has the first token.
 
 ========== ======================================================================================
-Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023)
+Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023);
+           a ``StoppedChain`` ends where the draft model is unsure: Zhang et al. (2023)
 Tree       several proposals at each position, verified at once: SpecInfer (ASPLOS 2024)
 Blockwise  heads of the model itself propose the next block: Stern et al. (NeurIPS 2018)
 Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 2025)
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, cycle
+from math import inf
 from operator import mul
 from typing import Protocol
 
@@ -121,6 +123,53 @@ class Chain(OrderedAcceptance):
     def reach(self) -> tuple[float, ...]:
         """alpha^j."""
         return tuple(self.alpha**accepted for accepted in range(1, self.drafts + 1))
+
+    @property
+    def step_shares(self) -> tuple[float, ...]:
+        """None: every draft is made."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedChain(OrderedAcceptance):
+    """A chain that ends behind a token of which the drafter is less sure than ``least_confidence``.
+
+    The confidence x in a token is the probability that it is accepted, a draw from a x^(a - 1) with
+    a = ``alpha`` / (1 - ``alpha``), whose mean is ``alpha``. Drafting goes on with probability
+    q = 1 - c^a, c the least confidence, and goes on behind an accepted token with s = alpha
+    (1 - c^(a + 1)). The mean of 1 + A is 1 + alpha (1 - s^drafts) / (1 - s), that of the drafts
+    (1 - q^drafts) / (1 - q).
+    """
+
+    alpha: float
+    drafts: int
+    least_confidence: float
+
+    def __post_init__(self) -> None:
+        _require(alpha=self.alpha, drafts=self.drafts)
+        least = self.least_confidence
+        require(0 < least <= 1, "least_confidence", least, "above 0 and at most 1")
+
+    @property
+    def rows(self) -> int:
+        """1 + ``drafts``, the most."""
+        return 1 + self.drafts
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """alpha s^(j - 1)."""
+        on = self.alpha * (1 - self.least_confidence ** (self._exponent + 1))
+        return tuple(self.alpha * on**accepted for accepted in range(self.drafts))
+
+    @property
+    def step_shares(self) -> tuple[float, ...]:
+        """Probabilities q^(j - 1) that draft j is made."""
+        on = 1 - self.least_confidence**self._exponent
+        return tuple(on**drafted for drafted in range(self.drafts))
+
+    @property
+    def _exponent(self) -> float:
+        return self.alpha / (1 - self.alpha) if self.alpha < 1 else inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,18 @@
 """Techniques of decoding: several tokens from one pass, fewer layers, a smaller model.
 
-Symbols in the formulas: a acceptance probability, g drafts, m output tokens, k accepted tokens of a
-block, N tokens and K passes of a diffusion block, q share of the small model.
+Symbols in the formulas: m output tokens, k accepted tokens of a block, N tokens and K passes of a
+diffusion block, q share of the small model.
 """
 
 from dataclasses import replace
-from itertools import accumulate
 from math import isclose
-from operator import mul
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.catalogue import find_model
 from sim.shapes.frozen_model import Count, Share
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.acceptance import Acceptance, Blockwise, Chain, Diffusion, Tree
+from sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
 from sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
@@ -25,7 +21,7 @@ _BATCHING = "continuous"
 _SEVERAL_TOKENS = "not modelled together with passes of several tokens"
 
 
-def _split_by_x(given: Any) -> Any:
+def split_by_x(given: Any) -> Any:
     """Return the parts of ``3x2x1``: on a command line a comma ends the parameter."""
     return given.split("x") if isinstance(given, str) else given
 
@@ -68,134 +64,6 @@ class DraftedDecoding(Technique):
         ):
             if is_there:
                 raise self.refusal(f"not modelled together with {other}")
-
-
-class DraftModelDecoding(DraftedDecoding):
-    """A technique that drafts with a small model.
-
-    ``draft`` names a model of the catalogue; ``any_vocabulary`` lets it have another vocabulary.
-    ``placement``: on the ``device`` of the target (draft, then verify), on an ``other`` one before
-    it, or there ``overlapped`` with the verification of the last drafts. ``draft_hardware`` names
-    the other device; None: one like that of the target.
-    """
-
-    kind = "system"
-    lossless = True
-
-    draft: str = "llama-68m"
-    any_vocabulary: bool = False
-    placement: Literal["device", "other", "overlapped"] = "device"
-    draft_hardware: str | None = None
-
-    def _drafting(self, setup: Setup, step_rows: tuple[int, ...]) -> Drafting:
-        model = find_model(self.draft)
-        self._refuse_misfit(model, setup.deployment.model)
-        return Drafting(model, step_rows, self.placement, self._hardware())
-
-    def _hardware(self) -> Hardware | None:
-        if self.draft_hardware is None:
-            return None
-        if self.placement == "device":
-            raise self.refusal(
-                f"draft_hardware {self.draft_hardware} needs placement=other or "
-                "placement=overlapped; placement=device is the target's own"
-            )
-        return find_hardware(self.draft_hardware)
-
-    def _refuse_misfit(self, draft: ModelShape, target: ModelShape) -> None:
-        if draft.params() > target.params():
-            raise self.refusal(
-                f"the draft {draft.name} has {draft.params():.3g} weights, more than the "
-                f"{target.params():.3g} of {target.name}; a draft must be the smaller"
-            )
-        if draft.vocabulary != target.vocabulary and not self.any_vocabulary:
-            raise self.refusal(
-                f"{draft.name} has {draft.vocabulary} tokens in its vocabulary, {target.name} "
-                f"{target.vocabulary}; draft with a model of the same family, or set "
-                "any_vocabulary=true if drafts are translated"
-            )
-
-
-class SpeculativeDecoding(DraftModelDecoding):
-    """A small model drafts ``drafts`` tokens in a row, the target verifies them in one pass.
-
-    Each is accepted with probability ``alpha`` if all before it were.
-    """
-
-    name = "speculative"
-    formula = "(1 - a^(g + 1)) / (1 - a) tokens in g t_draft + t_verify(g + 1)"
-    source = "Leviathan 2023; Chen 2023"
-
-    alpha: Share = 0.7
-    drafts: Count = 4
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with drafts; raise where the draft model does not fit the target."""
-        drafting = self._drafting(setup, (1,) * self.drafts)
-        return self._passing(setup, Chain(self.alpha, self.drafts), drafting)
-
-
-class TreeSpeculation(DraftModelDecoding):
-    """``widths`` proposals below each token of a level: ``3x2x1x1`` is 3 + 6 + 6 + 6 of them.
-
-    One masked pass verifies all. A proposal is right with probability ``alpha`` whatever its
-    siblings are, which is optimistic.
-    """
-
-    name = "tree-speculation"
-    formula = "1 + sum over levels of prod (1 - (1 - a)^w) tokens; all nodes are verified"
-    source = "SpecInfer (Miao 2024)"
-
-    alpha: Share = 0.6
-    widths: Annotated[tuple[Count, ...], BeforeValidator(_split_by_x), Field(min_length=1)] = (
-        3, 2, 1, 1
-    )  # fmt: skip
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with trees; raise where the draft model does not fit the target."""
-        step_rows = (1, *accumulate(self.widths[:-1], mul))  # a level is drafted from the one above
-        drafting = self._drafting(setup, step_rows)
-        return self._passing(setup, Tree(self.alpha, self.widths), drafting)
-
-
-class SelfSpeculation(DraftedDecoding):
-    """The model drafts for itself, by ``layer_share`` of its layers.
-
-    Drafts see ``context_tokens`` tokens, the first and the last ones as in streaming (None: all).
-    Weights and keys are those of the target; the verification reads everything.
-    """
-
-    name = "self-speculation"
-    kind = "system"
-    lossless = True
-    formula = "as speculative; a draft reads share x weights and min(l, W) tokens of KV"
-    source = "Draft & Verify (Zhang 2023); TriForce (Sun 2024) on StreamingLLM (Xiao 2023)"
-
-    alpha: Share = 0.8
-    drafts: Count = 4
-    layer_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    context_tokens: Count | None = None
-
-    def apply(self, setup: Setup) -> Setup:
-        """Return the setup with drafts; raise where a draft would cost as much as a token."""
-        if self.layer_share == 1 and self.context_tokens is None:
-            raise self.refusal(
-                "a draft of all layers and the whole context costs as much as a token; set "
-                "layer_share below 1 or context_tokens"
-            )
-        drafter = self._drafter(setup.deployment.model)
-        setup.with_deployment(model=drafter)  # refuses more pipeline stages than it has layers
-        drafting = Drafting(
-            drafter, (1,) * self.drafts, is_part=True, context_tokens=self.context_tokens
-        )
-        return self._passing(setup, Chain(self.alpha, self.drafts), drafting)
-
-    def _drafter(self, model: ModelShape) -> ModelShape:
-        """Return ``model`` with its share of each kind of layer, at least one of each."""
-        share = self.layer_share
-        return model.with_layers(
-            lambda g: [g.model_copy(update={"count": max(1, round(g.count * share))})]
-        )
 
 
 class BlockwiseDecoding(DraftedDecoding):
@@ -251,8 +119,8 @@ class EarlyExitDecoding(Technique):
     formula = "FLOPs x E[depth]; weights are read as deep as the deepest token of the step"
     source = "CALM (Schuster 2022)"
 
-    depths: Annotated[tuple[_Depth, ...], BeforeValidator(_split_by_x)] = (0.5, 1.0)
-    shares: Annotated[tuple[Share, ...], BeforeValidator(_split_by_x)] = (0.75, 0.25)
+    depths: Annotated[tuple[_Depth, ...], BeforeValidator(split_by_x)] = (0.5, 1.0)
+    shares: Annotated[tuple[Share, ...], BeforeValidator(split_by_x)] = (0.75, 0.25)
 
     @model_validator(mode="after")
     def _every_token_leaves_somewhere(self) -> "EarlyExitDecoding":

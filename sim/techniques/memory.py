@@ -68,7 +68,7 @@ class WeightOffload(Offloading):
         """Return the setup with the other weights on the host."""
         share = self.resident_share
         if self.resident_gb is not None:
-            share = min(1.0, self.resident_gb * 1e9 / setup.deployment.weight_bytes())
+            share = min(1.0, self.resident_gb * 1e9 / setup.deployment.target_weight_bytes())
         return self._streamed(setup, resident_weights=share)
 
 

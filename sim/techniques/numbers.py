@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from sim.shapes.frozen_model import Count
+from sim.shapes.hardware import Hardware
+from sim.shapes.model import ModelShape
 from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.formats import FORMATS, KV_FORMATS, Format, find_format, grouped_bytes
 from sim.techniques.setup import Setup
@@ -23,23 +25,29 @@ class NumberFormat(Technique):
     family = "numbers"
 
     def _on_device(self, form: Format, deployment: Deployment) -> Format:
-        """Return ``form`` as this device runs it, for this model.
+        """Return ``form`` as this device runs it, for this model (``format_on_device``)."""
+        return format_on_device(self, form, deployment.hardware, deployment.model)
 
-        The decomposition of LLM.int8 costs by the rows of a product and pays in wide models. A
-        device without an fp8 peak stores fp8 and computes in bf16. Raises ``PolicyError`` where the
-        device has no int8 peak for int8 products.
-        """
-        hardware = deployment.hardware
-        if form.name == "llm-int8":
-            form = replace(form, compute_share=decomposed_share(deployment.model.width))
-        if form.compute == "fp8" and "fp8" not in hardware.peak_flops_per_s:
-            return replace(FORMATS["int8"], name="fp8 weights", stored_as="fp8", source=form.source)
-        if form.compute == "int8" and "int8" not in hardware.peak_flops_per_s:
-            raise self.refusal(
-                f"{hardware.name} has no int8 peak to compute {form.name} products at; use "
-                "weight-int8, which computes in bf16"
-            )
-        return form
+
+def format_on_device(
+    technique: Technique, form: Format, hardware: Hardware, model: ModelShape
+) -> Format:
+    """Return ``form`` as a device runs it, for a model.
+
+    The decomposition of LLM.int8 costs by the rows of a product and pays in wide models. A device
+    without an fp8 peak stores fp8 and computes in bf16. Raises ``PolicyError`` where the device has
+    no int8 peak for int8 products.
+    """
+    if form.name == "llm-int8":
+        form = replace(form, compute_share=decomposed_share(model.width))
+    if form.compute == "fp8" and "fp8" not in hardware.peak_flops_per_s:
+        return replace(FORMATS["int8"], name="fp8 weights", stored_as="fp8", source=form.source)
+    if form.compute == "int8" and "int8" not in hardware.peak_flops_per_s:
+        raise technique.refusal(
+            f"{hardware.name} has no int8 peak to compute {form.name} products at; use "
+            "weight-int8, which computes in bf16"
+        )
+    return form
 
 
 def decomposed_share(width: int) -> float:

@@ -3,11 +3,9 @@
 import re
 
 from sim.formulas.speculation import best_drafts, plain_step_s
-from sim.techniques.decoding import (
-    EarlyExitDecoding,
-    SpeculativeDecoding,
-    TreeSpeculation,
-)
+from sim.step_times.acceptance import Chain, StoppedChain
+from sim.techniques.decoding import EarlyExitDecoding
+from sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import TECHNIQUES, base, gain, ideal
 from tests.support.paths import ROOT
 
@@ -42,6 +40,14 @@ def test_the_gains_on_the_page_are_those_of_the_model() -> None:
 def test_the_numbers_of_drafts_on_the_page_are_the_best() -> None:
     for alpha, *best in rows_of("α"):
         assert best == [str(best_drafts(float(alpha), share)) for share in (0.01, 0.05, 0.1, 0.2)]
+
+
+def test_the_thresholds_on_the_page_are_those_of_the_law() -> None:
+    for least, *means in rows_of("c, at"):
+        stops = float(least) > 0
+        law = StoppedChain(0.7, 4, float(least)) if stops else Chain(0.7, 4)
+        drafts = sum(law.step_shares) if stops else 4
+        assert means == [f"{law.mean_tokens_per_pass():.4f}", f"{drafts:.4f}"]
 
 
 def test_the_exits_on_the_page_are_those_of_the_model() -> None:

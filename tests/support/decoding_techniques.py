@@ -19,10 +19,8 @@ from sim.techniques.decoding import (
     DraftedDecoding,
     EarlyExitDecoding,
     ModelCascade,
-    SelfSpeculation,
-    SpeculativeDecoding,
-    TreeSpeculation,
 )
+from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from tests.support.checked import request

@@ -63,10 +63,12 @@ def _token_s(deployment: Deployment, has_prefill: bool) -> float:
 
 
 def _least_params(deployment: Deployment) -> float:
-    """Return the weights of the layers that the least demanding token uses."""
+    """Return the weights of the layers that the least demanding token, or row, uses."""
     params = deployment.model.active_linear_params()
     if deployment.early_exit:
         params *= min(depth for depth, _ in deployment.early_exit.exits)
+    if deployment.drafting:
+        params *= deployment.drafting.verified_share
     if deployment.cascade:
         params = min(params, deployment.cascade.small.active_linear_params())
     return params

@@ -89,8 +89,9 @@ class Parallel:
 class Offload:
     """Weights and keys kept beside the device and streamed to it in every step (FlexGen 2023).
 
-    ``resident_weights`` and ``resident_kv`` are the shares that stay on the device, ``link`` None
-    is the device's host link. ``prefetch``: a stream overlaps with the step's computing.
+    ``resident_weights`` and ``resident_kv`` are the shares that stay on the device (of the weights
+    of the target, a draft model apart), ``bytes_per_s`` None is the device's host link.
+    ``prefetch``: a stream overlaps with the step's computing, drafting included.
     """
 
     resident_weights: float = 1.0
@@ -137,7 +138,10 @@ class Drafting:
     A chain has a row per step, a tree as many as its level before. ``placement``: on the same
     device (draft, then verify), on another ``hardware`` before it, or on another one ``overlapped``
     with the verification of the last drafts. ``is_part``: the model is a part of the target, with
-    no weights or keys of its own. ``context_tokens`` bounds what drafting reads.
+    no weights or keys of its own. ``context_tokens`` bounds what drafting reads. ``form`` is the
+    format of its weights (None: those of the target). Weights that are not ``resident`` lie on the
+    host, and every drafting step streams them. ``step_shares``: the probability of each step that
+    a sequence still drafts in it (none: 1).
     """
 
     model: ModelShape
@@ -146,6 +150,16 @@ class Drafting:
     hardware: Hardware | None = None
     is_part: bool = False
     context_tokens: int | None = None
+    form: Format | None = None
+    resident: bool = True
+    step_shares: tuple[float, ...] = ()
+
+    @property
+    def verified_share(self) -> float:
+        """The expected part of the rows of a pass whose drafts were made."""
+        if not self.step_shares:
+            return 1.0
+        return (1 + sum(self.step_shares)) / (1 + len(self.step_shares))
 
     @property
     def takes_memory(self) -> bool:
@@ -198,23 +212,34 @@ class Deployment:
 
     def weight_bytes(self) -> float:
         """Return the bytes of the weights of all models, whole, over all devices of a replica."""
-        per_weight = stored_weight_bytes(self.prefill, self.decode)
-        models = [self.model]
+        return self.target_weight_bytes() + self.draft_weight_bytes()
+
+    def target_weight_bytes(self) -> float:
+        """Return the bytes of the weights of all models but the draft model."""
+        weights = self.model.params()
         if self.cascade:
-            models.append(self.cascade.small)
-        if self.drafting and self.drafting.takes_memory:
-            models.append(self.drafting.model)
-        weights = sum(m.params() for m in models)
+            weights += self.cascade.small.params()
         shared = self.model.linear_params() * (1 - 1 / self.weight_sharing)
-        return (weights - shared) * per_weight
+        return (weights - shared) * stored_weight_bytes(self.prefill, self.decode)
+
+    def draft_weight_bytes(self) -> float:
+        """Return the bytes of the weights of a draft model of its own, on the device or host."""
+        if not self.drafting or not self.drafting.takes_memory:
+            return 0.0
+        form = self.drafting.form
+        formats = (form, form) if form else (self.prefill, self.decode)
+        return self.drafting.model.params() * stored_weight_bytes(*formats)
 
     def resident_weight_bytes(self) -> float:
         """Return the bytes of weights on the devices, every copy counted."""
         devices, parallel = self.parallel.stage_devices, self.parallel
         experts = self._expert_bytes()
-        others = (self.weight_bytes() - experts) * devices / parallel.tensor
+        others = (self.target_weight_bytes() - experts) * devices / parallel.tensor
         experts *= devices / max(parallel.tensor, parallel.expert)
-        return (others + experts) * self.offload.resident_weights
+        resident = (others + experts) * self.offload.resident_weights
+        if self.drafting and self.drafting.resident:
+            resident += self.draft_weight_bytes() * devices / parallel.tensor
+        return resident
 
     def _expert_bytes(self) -> float:
         """Return the bytes of the weights of experts."""

@@ -31,6 +31,16 @@ class StepCost:
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds that depend on rows alone: products, messages, launches, overhead."""
+        device_s = self._device_s(rows, logit_rows, has_prefill)
+        return self.deployment.efficiency.overhead_s + self._with_streamed_weights(device_s)
+
+    def stream_slack_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
+        """Return the seconds that the device waits for its weights, free for other computing."""
+        if not self.deployment.offload.prefetch:
+            return 0.0
+        return max(0.0, self._streamed_s() - self._device_s(rows, logit_rows, has_prefill))
+
+    def _device_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         parallel = self.deployment.parallel
         micro_batches, groups = self._cuts[logit_rows]
         piece = rows / micro_batches / groups, logit_rows / micro_batches / groups
@@ -40,7 +50,7 @@ class StepCost:
         device_s *= self.pieces.stage_times(micro_batches, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
             device_s += (parallel.pipeline - 1) * self._messages.hop_s(piece[0], has_prefill)
-        return self.deployment.efficiency.overhead_s + self._with_streamed_weights(device_s)
+        return device_s
 
     def weighted_s(self, operator: Operator, form: Format) -> float:
         """Return the seconds of a product with weights in ``form``, or of a mere transfer.
@@ -81,10 +91,12 @@ class StepCost:
 
         Attention is not hidden behind the stream.
         """
+        streamed_s = self._streamed_s()
+        prefetch = self.deployment.offload.prefetch
+        return max(device_s, streamed_s) if prefetch else device_s + streamed_s
+
+    def _streamed_s(self) -> float:
         offload, parallel = self.deployment.offload, self.deployment.parallel
-        if offload.resident_weights == 1:
-            return device_s
-        streamed = self.deployment.weight_bytes() * (1 - offload.resident_weights)
+        streamed = self.deployment.target_weight_bytes() * (1 - offload.resident_weights)
         links = parallel.devices / parallel.sequence  # sequence ranks all need all weights
-        streamed_s = streamed / links / self.deployment.host_bytes_per_s
-        return max(device_s, streamed_s) if offload.prefetch else device_s + streamed_s
+        return streamed / links / self.deployment.host_bytes_per_s

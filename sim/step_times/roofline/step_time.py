@@ -7,7 +7,7 @@ every context.
 
 from dataclasses import replace
 from functools import partial
-from math import ldexp
+from math import ceil, ldexp
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from policies.batch import Batch, BatchShape
 from policies.lockstep import Lockstep
 from sim.shapes.mixers import Attention
 from sim.step_times.piecewise import NEVER, RunPieces
-from sim.step_times.roofline.deployment import Deployment, Drafting, Offload, Parallel
+from sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
 from sim.step_times.roofline.operators import visible
 from sim.step_times.roofline.step_cost import StepCost
 from sim.step_times.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
@@ -50,12 +50,14 @@ class RooflineStepTime(AffineStepTime):
         self.decodes = Remembered(self._of_decodes)
         self._states = Remembered(self._of_states)
         self._rows = Remembered(self._of_rows)
+        self._slack = Remembered(self._of_slack)
         self._chunks = Remembered(self._of_chunk)
         self._verifications = Remembered(self._of_verification)
         self._crowding_matters = deployment.kernels.occupancy != "full"
         self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
         drafting = deployment.drafting
         self._drafts = _Drafts(deployment, drafting) if drafting else None
+        self._verified_share = drafting.verified_share if drafting else 1.0
         self._swap_s = deployment.kv_bytes_per_token() / deployment.host_bytes_per_s
 
     def affine(self, shape: BatchShape) -> tuple[int, int]:
@@ -78,18 +80,22 @@ class RooflineStepTime(AffineStepTime):
             for start, n in chunks[:drafted]:
                 verified += n
                 attention += self._verifications[start, n, together]
-        logits = decodes + verified + len(prompts)
-        rows = decodes + verified
+        logits: float = decodes + verified + len(prompts)
+        rows: float = decodes + verified
+        if self._verified_share < 1:
+            unmade = verified * (1 - self._verified_share)
+            logits, rows = logits - unmade, rows - unmade
         for chunk in prompts:
             rows += chunk[1]
             attention += self._chunks[chunk]
-        units = self._rows[rows, logits, bool(prompts)] if rows else 0
+        key = (rows, logits, bool(prompts))
+        units = self._rows[key] if rows else 0
         if self._is_spread:
             attention = round(
                 attention * self.cost.pieces.share(shape.sequences, len(chunks) > drafted)
             )
         units += attention + (self._states[decodes] if decodes else 0)
-        return self._drafts.beside(units, shape) if self._drafts else units
+        return self._drafts.beside(units, self._slack[key], shape) if self._drafts else units
 
     def _of_decodes(self, decodes: int) -> tuple[int, int]:
         units = self._rows[decodes, decodes, False] + self._states[decodes]
@@ -102,10 +108,19 @@ class RooflineStepTime(AffineStepTime):
         return to_units(self.cost.attention.chunk_s(*chunk))
 
     def _of_verification(self, drafted: tuple[int, int, int]) -> int:
-        return to_units(self.cost.attention.verification_s(*drafted))
+        start, rows, together = drafted
+        rows = ceil(rows * self._verified_share)
+        return to_units(self.cost.attention.verification_s(start, rows, together))
 
     def _of_rows(self, rows: Rows) -> int:
         return to_units(self.cost.rows_s(*rows))
+
+    def expected_units(self, decodes: float) -> int:
+        """Return the units of a step of so many decodes on average, without their contexts."""
+        return self._rows[decodes, decodes, False] + to_units(self.cost.attention.state_s(decodes))
+
+    def _of_slack(self, rows: Rows) -> int:
+        return to_units(self.cost.stream_slack_s(*rows))
 
 
 class _Drafts:
@@ -113,17 +128,24 @@ class _Drafts:
 
     def __init__(self, deployment: Deployment, drafting: Drafting) -> None:
         self._drafting = drafting
+        self._shares = drafting.step_shares or (1,) * len(drafting.step_rows)
         self._model = _draft_model(deployment, drafting)
         self._drafted = Remembered(self._of_drafted)
 
-    def beside(self, units: int, shape: BatchShape) -> int:
-        """Return the units of a step whose target takes ``units``: the sum, or the longer part."""
+    def beside(self, units: int, slack: int, shape: BatchShape) -> int:
+        """Return the units of a step whose target takes ``units``: the sum, or the longer part.
+
+        The target waits ``slack`` of them for its weights; drafting that needs no stream of its own
+        hides there.
+        """
         reading, drafting = self._reading_units(shape), self._drafting_units(shape)
+        if self._drafting.is_part or not self._drafting.resident:
+            slack = 0
         match self._drafting.placement:
             case "device":
-                return units + reading + drafting
+                return units + max(0, reading + drafting - slack)
             case "other":
-                return max(units, reading) + drafting
+                return max(units, reading) + max(0, drafting - slack)
             case _:
                 return max(units, reading + drafting)
 
@@ -141,10 +163,10 @@ class _Drafts:
         starts = [start for start, _ in shape.prefill_chunks[:drafted]]
         units, per_token = self._drafted[drafted]
         if self._drafting.context_tokens is None:
-            seen = len(self._drafting.step_rows) * sum(starts)
+            seen = sum(self._shares) * sum(starts)
         else:
             seen = self._seen_within(self._drafting.context_tokens, starts)
-        return units + per_token * seen
+        return round(units + per_token * seen)
 
     def _of_drafted(self, drafted: int) -> tuple[int, int]:
         """Return the units of drafting for so many decodes: apart from contexts, per token seen.
@@ -152,20 +174,36 @@ class _Drafts:
         Where nothing limits what drafting reads, the tokens that it drafts itself are apart too.
         """
         per_token, steps = self._model.decodes[drafted][1], self._drafting.step_rows
-        units = sum(self._model.decodes[drafted * rows][0] for rows in steps)
+        pairs = zip(steps, self._shares, strict=True)
+        units = sum(self._step_units(drafted * rows, share) for rows, share in pairs)
         if self._drafting.context_tokens is None:
-            units += per_token * drafted * sum(range(1, len(steps) + 1))
+            own = sum(share * place for place, share in enumerate(self._shares, start=1))
+            units += round(per_token * drafted * own)
         return units, per_token
 
-    def _seen_within(self, limit: int, starts: list[int]) -> int:
+    def _step_units(self, rows: int, share: float) -> int:
+        """Return the expected units of a step in which each of ``rows`` takes part with ``share``.
+
+        It is run where any does.
+        """
+        if share == 1:
+            return self._model.decodes[rows][0]
+        runs = 1 - (1 - share) ** rows
+        return round(runs * self._model.expected_units(rows * share / runs)) if runs else 0
+
+    def _seen_within(self, limit: int, starts: list[int]) -> float:
         """Return the tokens that all drafting steps attend to, at most ``limit`` each."""
-        steps = range(len(self._drafting.step_rows))
-        return sum(min(start + 1 + step, limit) for step in steps for start in starts)
+        return sum(
+            share * sum(min(start + place, limit) for start in starts)
+            for place, share in enumerate(self._shares, start=1)
+        )
 
 
 def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
     """Return the step times of the draft model; one of its own runs on a single device."""
-    is_part = drafting.is_part
+    is_part, offload = drafting.is_part, deployment.offload
+    if not is_part:
+        offload = replace(offload, resident_kv=1.0, resident_weights=float(drafting.resident))
     return RooflineStepTime(
         replace(
             deployment,
@@ -173,7 +211,9 @@ def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime
             hardware=drafting.hardware or deployment.hardware,
             efficiency=replace(deployment.efficiency, overhead_s=0.0),
             parallel=deployment.parallel if is_part else Parallel(),
-            offload=deployment.offload if is_part else Offload(),
+            prefill=drafting.form or deployment.prefill,
+            decode=drafting.form or deployment.decode,
+            offload=offload,
             drafting=None,
             early_exit=None,
         )

@@ -21,9 +21,7 @@ from sim.formulas.techniques import routed_cost, small_first_cost
 from sim.shapes.catalogue import find_model
 from sim.step_times.acceptance import Chain
 from sim.step_times.roofline.formats import BF16
-from sim.techniques.decoding import (
-    SpeculativeDecoding,
-)
+from sim.techniques.drafting import SpeculativeDecoding
 from sim.techniques.memory import WeightOffload
 from sim.techniques.setup import Setup
 from tests.support.decoding_techniques import base, gain, ideal

@@ -14,7 +14,15 @@ from scipy.optimize import brentq
 
 from policies.batch import Batch, ScheduledSequence
 from policies.sequence import SampleGroup, Sequence
-from sim.step_times.acceptance import Acceptance, Blockwise, Chain, Diffusion, Tree, Verifier
+from sim.step_times.acceptance import (
+    Acceptance,
+    Blockwise,
+    Chain,
+    Diffusion,
+    StoppedChain,
+    Tree,
+    Verifier,
+)
 from sim.step_times.rejection_sampling import accept_or_replace, acceptance_rate
 from workloads.errors import PolicyError
 
@@ -159,6 +167,73 @@ def test_with_equal_draws_a_likelier_acceptance_never_yields_less(
     assert all(a <= b for a, b in zip(less, more, strict=True))
 
 
+def stopped_passes(law: StoppedChain, count: int) -> tuple[list[float], list[float]]:
+    """Tokens and drafts of passes, drafted one by one: how often 1, 2, ... of each."""
+    rng = np.random.default_rng(9)
+    exponent = law.alpha / (1 - law.alpha)
+    tokens, drafts = np.zeros(law.drafts + 1), np.zeros(law.drafts)
+    for _ in range(count):
+        confidences = rng.random(law.drafts) ** (1 / exponent)
+        below = np.flatnonzero(confidences < law.least_confidence)
+        made = int(below[0]) + 1 if len(below) else law.drafts
+        wrong = np.flatnonzero(rng.random(made) >= confidences[:made])
+        tokens[int(wrong[0]) if len(wrong) else made] += 1
+        drafts[made - 1] += 1
+    return tokens.tolist(), drafts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "least"), [(0.7, 0.4), (0.7, 0.9), (0.3, 0.2), (0.9, 0.5), (0.5, 0.01)]
+)
+def test_a_chain_that_ends_where_the_drafter_is_unsure_follows_the_exact_law(
+    alpha: float, least: float
+) -> None:
+    """Against drafting token by token, each with a confidence of its own."""
+    law, count = StoppedChain(alpha, 4, least), 20_000
+    tokens, drafts = stopped_passes(law, count)
+    expected = law.distribution() * count
+    assert min(expected) > 5
+    assert stats.chisquare(tokens, expected).pvalue > SIGNIFICANCE
+    made = np.cumsum(drafts[::-1])[::-1] / count
+    assert made == pytest.approx(np.array(law.step_shares), abs=0.015)
+    drawn_mean = np.mean(drawn(law, 20_000))
+    assert drawn_mean == pytest.approx(law.mean_tokens_per_pass(), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("least", "tokens", "drafts"),
+    [
+        (0.2, 2.7643, 3.8618),
+        (0.4, 2.686, 3.3466),
+        (0.6, 2.4615, 2.519),
+        (0.8, 2.0862, 1.6375),
+        (1.0, 1.7, 1.0),
+    ],
+)
+def test_means_of_stopped_chains(least: float, tokens: float, drafts: float) -> None:
+    """1 + a (1 - s^g) / (1 - s) tokens of (1 - q^g) / (1 - q) drafts, at a = 0.7 and g = 4."""
+    law, exponent = StoppedChain(0.7, 4, least), 0.7 / 0.3
+    q, s = 1 - least**exponent, 0.7 * (1 - least ** (exponent + 1))
+    assert law.mean_tokens_per_pass() == pytest.approx(1 + 0.7 * (1 - s**4) / (1 - s))
+    assert sum(law.step_shares) == pytest.approx((1 - q**4) / (1 - q))
+    assert (round(law.mean_tokens_per_pass(), 4), round(sum(law.step_shares), 4)) == (
+        tokens, drafts,
+    )  # fmt: skip
+
+
+@given(alpha=st.floats(0.01, 1), drafts=st.integers(1, 8), least=st.floats(1e-3, 1))
+def test_stopping_lies_between_one_draft_and_all_of_them(
+    alpha: float, drafts: int, least: float
+) -> None:
+    stopped, one, whole = StoppedChain(alpha, drafts, least), Chain(alpha, 1), Chain(alpha, drafts)
+    assert 1 <= sum(stopped.step_shares) <= drafts
+    mean = stopped.mean_tokens_per_pass()
+    assert one.mean_tokens_per_pass() <= mean * (1 + 1e-12)
+    assert mean <= whole.mean_tokens_per_pass() * (1 + 1e-12)
+    never = StoppedChain(alpha, drafts, 1e-300)
+    assert never.reach == pytest.approx(whole.reach, abs=0.01 if alpha < 0.1 else 1e-9)
+
+
 def test_blocks_of_four_take_25_passes_for_100_tokens() -> None:
     """Stern et al., section 4: m / k passes beside the one that predicts the first block."""
     whole = Blockwise(1.0, 4)
@@ -227,6 +302,7 @@ def test_a_law_of_other_rows_is_refused() -> None:
         (lambda: Chain(1.2, 4), "alpha: 1.2 is not possible; it must be from 0 to 1"),
         (lambda: Tree(-0.1, (2,)), "alpha: -0.1"),
         (lambda: Blockwise(float("nan"), 2), "alpha: nan"),
+        (lambda: StoppedChain(0.5, 4, 0.0), "least_confidence: 0.0 is not possible; it must be ab"),
         (lambda: Chain(0.5, 0), "drafts: 0 is not possible; it must be at least 1"),
         (lambda: Tree(0.5, (2, 0)), "widths: 0"),
         (lambda: Tree(0.5, ()), "widths: 0"),

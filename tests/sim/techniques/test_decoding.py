@@ -22,10 +22,8 @@ from sim.techniques.decoding import (
     DiffusionDecoding,
     EarlyExitDecoding,
     ModelCascade,
-    SelfSpeculation,
-    SpeculativeDecoding,
-    TreeSpeculation,
 )
+from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from sim.techniques.memory import KVCache
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique

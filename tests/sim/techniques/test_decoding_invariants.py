@@ -22,13 +22,8 @@ from sim.step_times.roofline.deployment import (
 )
 from sim.step_times.roofline.step_time import roofline_step_time
 from sim.techniques.attention import SlidingWindow
-from sim.techniques.decoding import (
-    BlockwiseDecoding,
-    DraftedDecoding,
-    SelfSpeculation,
-    SpeculativeDecoding,
-    TreeSpeculation,
-)
+from sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding
+from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from sim.techniques.technique import Technique
 from tests.support.checked import CheckedScheduler, request
 from tests.support.decoding_techniques import (
@@ -133,7 +128,14 @@ def test_a_likelier_acceptance_is_never_slower(alphas: list[float], sequences: i
 
 
 # Simulations
-@pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda technique: str(technique.name))
+FAR_AND_STOPPED = SpeculativeDecoding(
+    draft_memory="host", draft_format="int4", resident_gb=6, gb_per_s=40, least_confidence=0.5
+)
+
+
+@pytest.mark.parametrize(
+    "technique", [*TECHNIQUES, FAR_AND_STOPPED], ids=lambda technique: str(technique.name)
+)
 def test_every_request_gets_its_tokens_with_it_and_without(technique: Technique) -> None:
     requests = Trace(
         tuple(request(str(i), 0.05 * i, 50 + 37 * i % 300, 1 + 29 * i % 90) for i in range(40)),
@@ -152,8 +154,13 @@ def test_every_request_gets_its_tokens_with_it_and_without(technique: Technique)
 
 @pytest.mark.parametrize(
     "technique",
-    [SpeculativeDecoding(), SpeculativeDecoding(alpha=0.9, drafts=8), TreeSpeculation()],
-    ids=["chain", "long-chain", "tree"],
+    [
+        SpeculativeDecoding(),
+        SpeculativeDecoding(alpha=0.9, drafts=8),
+        TreeSpeculation(),
+        FAR_AND_STOPPED,
+    ],
+    ids=["chain", "long-chain", "tree", "far-and-stopped"],
 )
 def test_a_request_alone_gains_what_the_closed_form_says(technique: DraftedDecoding) -> None:
     """Truncation included: passes(64) of the law, at the step times of the mean context."""

@@ -11,11 +11,7 @@ from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.acceptance import Chain
 from sim.step_times.roofline.operators import head_operator, linear_operators
 from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.decoding import (
-    SelfSpeculation,
-    SpeculativeDecoding,
-    TreeSpeculation,
-)
+from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import (
     A100,
     BYTES_PER_S,
