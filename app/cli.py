@@ -15,6 +15,7 @@ from app.commands.described import DescribedCommand
 from app.commands.explain import explain
 from app.commands.loadtest import loadtest
 from app.commands.loadtest_import import loadtest_import
+from app.commands.presets import presets
 from app.commands.profile_convert import profile_convert
 from app.commands.replay import replay
 from app.commands.report import report
@@ -71,7 +72,7 @@ def servetwin(
 
 for command in (
     demo, replay, serve, calibrate, loadtest, verify, compare, capacity, sweep, explain, report,
-    dashboard, selftest,
+    dashboard, selftest, presets,
 ):  # fmt: skip
     app.command(cls=DescribedCommand)(command)
 app.command("loadtest import", cls=DescribedCommand)(loadtest_import)

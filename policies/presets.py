@@ -1,26 +1,33 @@
 """Named bundles of policies that imitate known servers, each with its source (``presets.json``).
 
 A preset sets policies, not sizes: memory, batch size and model length stay those of the profile,
-but for the limits that are part of the imitated design.
+but for the limits that are part of the imitated design. Speed is that of the profile too, but for
+``kernels`` on data sheets.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from workloads.errors import PolicyError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """``policies`` are settings of ``PolicyConfig``, ``cluster`` those of ``ClusterConfig``."""
+    """``policies`` are settings of ``PolicyConfig``, ``cluster`` those of ``ClusterConfig``.
+
+    ``kernels``: "eager" where the server runs layer by layer from Python. ``copy_of``: the preset
+    that gives the same figures.
+    """
 
     imitates: str
     source: str
     policies: Mapping[str, Any]
     cluster: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Literal["fused", "eager"] = "fused"
+    copy_of: str | None = None
 
 
 _FILE = resources.files("policies").joinpath("presets.json")

@@ -213,11 +213,15 @@ class ScenarioFile(FrozenModel):
         """Return the scenario under a side of ``--compare``; raises ``PolicyError``."""
         named = parse_policies(text)
         cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
-        return self.over(named.policies, cluster)
+        if not named.presets or named.presets[-1] == self.preset:
+            return self.over(named.policies, cluster)
+        before = {**preset_cluster(self.preset), **cluster}
+        found = self.over({**self._policies(), **named.policies}, before)
+        return found.model_copy(update={"preset": named.presets[-1]})
 
     def servers(self, servers: Servers | None = None) -> Servers:
         """Return servers (``servers`` in place of its own) under the policies and cluster."""
-        servers = servers or self.server.options().servers()
+        servers = (servers or self.server.options().servers()).imitating(self.preset)
         return servers.over(self._policies(), {**preset_cluster(self.preset), **self.cluster})
 
     def settled(self) -> Scenario:

@@ -40,7 +40,8 @@ def build_scenario(
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings = {**policy.changes(), **named.policies}
     preset = {**preset_cluster(policy.preset), **named.preset_cluster}
-    settled = servers.over(settings, {**preset, **cluster.changes(), **named.cluster})
+    imitated = servers.imitating(policy.preset, *named.presets)
+    settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
     found = settled.scenario()
     config, note = fit_to_trace(found.policies, trace, settings)
     for said in (*settled.notes(), *([note] if note else [])):

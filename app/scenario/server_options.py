@@ -233,8 +233,6 @@ class ServerOptions:
         def finish(setup: "Setup") -> "Scenario":
             return tables.over(setup, link) if tables.given else setup.scenario()
 
-        if toggles == Toggles():
-            return Servers(finish(setup))
         return Servers(ToggledServer(setup, toggles, finish))
 
     def names_no_server(self) -> bool:

@@ -1,11 +1,16 @@
-"""Servers under settings: policies and cluster are laid over them, techniques come last."""
+"""Servers under settings: policies and cluster are laid over them, techniques come last.
+
+A preset of eager kernels comes before all of these.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.scenario.settings import with_settings
+from policies.presets import find_preset
 from sim.experiments.scenario import ClusterConfig, Scenario
+from sim.techniques.eager import with_eager_kernels
 from sim.techniques.setup import Setup
 from sim.techniques.toggles import Toggles
 
@@ -59,16 +64,24 @@ class Servers:
 
     own: Scenario | ToggledServer
     layers: tuple[Layer, ...] = ()
+    imitated: str | None = None
+    """The preset whose kernels they have."""
 
     def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "Servers":
         """Return the servers with further settings, which win."""
         return replace(self, layers=(*self.layers, (policies, cluster)))
 
+    def imitating(self, *presets: str | None) -> "Servers":
+        """Return the servers with the kernels of the last preset that is named, if any is."""
+        named = [name for name in presets if name is not None]
+        return replace(self, imitated=named[-1]) if named else self
+
     def scenario(self) -> Scenario:
         """Return the scenario; raises ``PolicyError`` for what does not go together."""
-        if isinstance(self.own, ToggledServer):
-            return self.own.under(self.layers)
-        found = self.own
+        own = self._imitation()
+        if isinstance(own, ToggledServer):
+            return own.under(self.layers)
+        found = own
         for policies, cluster in self.layers:
             config = with_settings(found.policies, policies)
             around = ClusterConfig(**{**found.cluster.as_dict(), **cluster})
@@ -76,8 +89,26 @@ class Servers:
         return found
 
     def notes(self) -> list[str]:
-        """Return what a user should know of the techniques."""
-        return self.own.notes(self.layers) if isinstance(self.own, ToggledServer) else []
+        """Return what a user should know of techniques and presets."""
+        own = self._imitation()
+        if isinstance(own, ToggledServer):
+            return own.notes(self.layers)
+        if not self._is_eager():
+            return []
+        return [
+            f"preset {self.imitated} runs eager kernels, which data sheets have (--model and "
+            f"--hardware); step times stay those of {own.profile.name}"
+        ]
+
+    def _imitation(self) -> Scenario | ToggledServer:
+        """Return the servers with their kernels."""
+        own = self.own
+        if isinstance(own, ToggledServer) and self._is_eager():
+            return replace(own, setup=with_eager_kernels(own.setup))
+        return own
+
+    def _is_eager(self) -> bool:
+        return self.imitated is not None and find_preset(self.imitated).kernels == "eager"
 
 
 def _given(layers: tuple[Layer, ...]) -> dict[str, Any]:

@@ -21,12 +21,13 @@ class NamedPolicies(NamedTuple):
     """The policies that a side of ``--compare`` names.
 
     ``policies`` are settings of ``PolicyConfig``; settings of ``ClusterConfig`` come with a preset
-    (``preset_cluster``) or as KEY=VALUE (``cluster``).
+    (``preset_cluster``) or as KEY=VALUE (``cluster``). ``presets`` are the names of all.
     """
 
     policies: dict[str, Any]
     preset_cluster: dict[str, Any]
     cluster: dict[str, Any]
+    presets: tuple[str, ...] = ()
 
 
 def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str, Any]:
@@ -82,6 +83,7 @@ def parse_policies(text: str, where: str = "--compare") -> NamedPolicies:
             preset = _preset(part, where)
             named.policies.update(preset.policies)
             named.preset_cluster.update(preset.cluster)
+            named = named._replace(presets=(*named.presets, part))
     return named
 
 

@@ -78,7 +78,8 @@ def simulated_engine(
     Raises ``PolicyError`` for impossible policies, ``ProfileError`` where their KV layout was not
     measured, ``EngineError`` for what a core cannot serve.
     """
-    base = servers.servers().over(policies.changes(), {}).scenario()
+    imitated = servers.servers().imitating(policies.preset)
+    base = imitated.over(policies.changes(), {}).scenario()
     server, config = base.profile, base.policies
     if base.cluster.splits:
         raise EngineError(

@@ -9,6 +9,8 @@ from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import build_scenario
 from app.scenario.servers import Servers
+from app.scenario.settings import with_settings
+from policies.config import PolicyConfig
 from policies.presets import PRESETS, Preset, find_preset
 from policies.registry import build_scheduler
 from sim.core.simulate import simulate
@@ -27,7 +29,8 @@ REASONS = ("queue_full: ", "too_late: ")
 PROMISED = [
     "fastertransformer", "orca", "vllm-v0", "vllm-v1", "sarathi", "sglang", "tgi", "tensorrt-llm",
     "deepspeed-fastgen", "lightllm", "lmdeploy", "llama.cpp", "mlc-llm", "openllm", "paddle",
-    "distserve", "splitwise", "vllm-0.6", "vllm-0.8",
+    "distserve", "splitwise", "vllm-0.6", "vllm-0.8", "hf-transformers", "deepspeed-inference",
+    "fastdeploy",
 ]  # fmt: skip
 every_preset = pytest.mark.parametrize("name", PROMISED)
 
@@ -75,9 +78,30 @@ def settings_of(all_settings: Mapping[str, Any], names: Mapping[str, Any]) -> di
     return {name: all_settings[name] for name in names}
 
 
-def test_no_two_presets_are_the_same_server() -> None:
-    bundles = [{**preset.policies, **preset.cluster} for preset in PRESETS.values()]
-    assert all(one not in bundles[:place] for place, one in enumerate(bundles))
+def resolved(preset: Preset) -> tuple[PolicyConfig, dict[str, Any], str]:
+    """All that a preset decides, defaults filled in."""
+    config = with_settings(PolicyConfig(), preset.policies)
+    return config, dict(preset.cluster), preset.kernels
+
+
+@every_preset
+def test_presets_that_are_the_same_server_say_of_which_they_are_a_copy(name: str) -> None:
+    preset = find_preset(name)
+    same = [
+        other
+        for other in PRESETS
+        if other != name and resolved(find_preset(other)) == resolved(preset)
+    ]
+    if preset.copy_of:
+        assert preset.copy_of in same
+        assert find_preset(preset.copy_of).copy_of is None
+    else:
+        assert all(find_preset(other).copy_of == name for other in same)
+
+
+def test_the_copies_are_known() -> None:
+    copies = {name: preset.copy_of for name, preset in PRESETS.items() if preset.copy_of}
+    assert copies == {"openllm": "vllm-v0"}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +110,7 @@ def test_no_two_presets_are_the_same_server() -> None:
         ("vlm-v1", "did you mean 'vllm-v1'?"),
         ("saratih", "did you mean 'sarathi'?"),
         ("llamacpp", "did you mean 'llama.cpp'?"),
-        ("nothing-like-it", "known are deepspeed-fastgen, distserve,"),
+        ("nothing-like-it", "known are deepspeed-fastgen, deepspeed-inference,"),
     ],
 )
 def test_an_unknown_preset_is_named_with_the_nearest(name: str, nearest: str) -> None:

@@ -11,7 +11,6 @@ from sim.experiments.scenario import replicate
 from sim.records.run import Run
 from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import DEFAULT
 from sim.step_times.step_time import LinearStepTime
 from sim.techniques.serving import (
     ChunkedPrefill,
@@ -64,28 +63,8 @@ SHAREGPT = IndependentLengths(
     LognormalTokens.from_mean(338, 0.877, max_tokens=1023),
 )
 """Means of Kwon et al. (2023), section 6; log-normal."""
-EAGER_LAYER_S = 1 / 25.5 / 32
-"""A layer of Llama-7B in eager PyTorch, whatever the device: 25.5 tokens/s, bound by Python
-("Accelerating Generative AI II", pytorch.org, 2023)."""
 SWAP_SPACE_BYTES = 4 * 2**30
 """vLLM's default; it swaps where a request has several answers, and else recomputes."""
-
-
-def eager(setup: Setup) -> Setup:
-    """As Hugging Face's Transformers ran: layer by layer from Python, nothing fused.
-
-    Keys and values grow by copying: read, written, and read by the attention.
-    """
-    deployment = setup.deployment
-    weights_s = deployment.weight_bytes() / deployment.hardware.memory_bytes_per_s / DEFAULT.memory
-    python_s = deployment.model.layer_count * EAGER_LAYER_S
-    kernels = replace(
-        deployment.kernels, fused=False, flash_attention=False, attention_slowdown=3.0
-    )
-    overhead_s = max(DEFAULT.overhead_s, python_s - weights_s)
-    return setup.with_deployment(
-        efficiency=replace(DEFAULT, overhead_s=overhead_s), kernels=kernels
-    )
 
 
 def equal_kernels(setup: Setup) -> Setup:
@@ -116,7 +95,7 @@ def gain_over_static(
     """Throughput of a paged server over padded batches in regions of the longest length."""
     base = Setup.of(Deployment(find_model(model), find_hardware(hardware)))
     base = base.with_policies(max_model_len=2048)
-    static = base.with_policies(batching="static", kv="contiguous", reservation="max")
+    static = base.with_policies(**find_preset("hf-transformers").policies)
     drawn = list(generate(WorkloadSpec(400, PoissonArrivals(1.0), SHAREGPT), 1))
     copies = [replace(r, request_id=f"{r.request_id}/{k}") for r in drawn for k in range(answers)]
     samples = [replace(r, samples=answers) for r in drawn]

@@ -86,7 +86,7 @@ def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) 
     cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
     settings = {**replace(options.policy, preset=preset).changes(), **own}
     around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
-    found = _servers(options, values).over(settings, around).scenario()
+    found = _servers(options, values).imitating(preset).over(settings, around).scenario()
     return replace(found, policies=fit_to_trace(found.policies, trace, settings)[0])
 
 

@@ -13,6 +13,7 @@ from app.scenario.server_options import ServerOptions
 from app.scenario.technique_scenario import TechniqueScenario, read_technique_scenario
 from sim.experiments.predict import run_once
 from sim.experiments.scenario import Scenario
+from sim.step_times.roofline.server import RooflineServer
 from sim.techniques.experiment import Experiment
 from sim.techniques.registry import TECHNIQUES, find_technique
 from sim.techniques.setup import Setup
@@ -126,3 +127,56 @@ def test_techniques_of_the_options_win_over_those_of_a_file() -> None:
     assert both.without == ("fp8", "kv-cache")
     again = both.with_toggles(ServerOptions(techniques=("kv-cache",)))
     assert (again.techniques, again.without) == (("kv-quantisation", "kv-cache"), ("fp8",))
+
+
+def imitation(preset: str | None, *named: str, **server: object) -> Scenario:
+    servers = ServerOptions(**server).servers().imitating(preset, *named)  # type: ignore[arg-type]
+    return servers.scenario()
+
+
+SHEET = {"model": "llama-2-7b", "hardware": "a10g"}
+
+
+def test_a_preset_of_eager_kernels_slows_data_sheets_down() -> None:
+    """39 ms a step of 32 layers, of which reading the weights hides 28; nothing is fused."""
+    plain, eager = imitation(None, **SHEET).profile, imitation("hf-transformers", **SHEET).profile
+    assert isinstance(plain, RooflineServer)
+    assert isinstance(eager, RooflineServer)
+    kernels = eager.deployment.kernels
+    assert (kernels.fused, kernels.flash_attention, kernels.attention_slowdown) == (False, False, 3)
+    weights_s = plain.deployment.weight_bytes() / 600e9 / 0.8
+    overhead_s = eager.deployment.efficiency.overhead_s
+    assert overhead_s + weights_s == pytest.approx(1 / 25.5)
+
+
+def test_the_last_preset_says_which_kernels_run() -> None:
+    plain = imitation(None, **SHEET)
+    assert imitation("hf-transformers", "vllm-v0", **SHEET) == plain
+    assert imitation("vllm-v0", "hf-transformers", **SHEET) != plain
+    assert imitation("vllm-v0", **SHEET) == plain
+
+
+def test_a_profile_keeps_its_step_times_and_says_so() -> None:
+    servers = ServerOptions(profiles=("llama-3-8b-h100",)).servers()
+    assert servers.imitating("vllm-v0").notes() == []
+    imitated = servers.imitating("hf-transformers")
+    (note,) = imitated.notes()
+    assert "step times stay those of llama-3-8b-h100" in note
+    assert imitated.scenario() == servers.scenario()
+
+
+def test_a_technique_takes_the_place_of_an_eager_kernel() -> None:
+    found = imitation("hf-transformers", techniques=("flash-attention",), **SHEET).profile
+    assert isinstance(found, RooflineServer)
+    assert found.deployment.kernels.flash_attention
+    assert not found.deployment.kernels.fused
+
+
+def test_memory_on_data_sheets_is_what_the_step_of_the_settings_leaves() -> None:
+    servers = ServerOptions(**SHEET).servers()  # type: ignore[arg-type]
+    small, large = (
+        servers.over({"token_budget": budget, "max_seqs": 8}, {}).scenario().policies.kv_tokens
+        for budget in (512, 8192)
+    )
+    assert large < small
+    assert servers.over({"kv_tokens": 4096}, {}).scenario().policies.kv_tokens == 4096

@@ -133,7 +133,8 @@ def test_settings_keep_a_base_consistent() -> None:
 def test_a_side_of_a_comparison_is_named_in_parts(
     text: str, policies: dict[str, Any], cluster: dict[str, Any]
 ) -> None:
-    assert parse_policies(text) == (policies, {}, cluster)
+    presets = ("sarathi",) if text.startswith("sarathi") else ()
+    assert parse_policies(text) == (policies, {}, cluster, presets)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,8 @@ def test_wrong_policies_of_one_server_are_one_line(text: str, message: str) -> N
 
 def test_a_preset_of_a_cluster_brings_its_servers() -> None:
     preset = PRESETS["distserve"]
-    assert parse_policies("distserve") == (preset.policies, preset.cluster, {})
+    named = (preset.policies, preset.cluster, {}, ("distserve",))
+    assert parse_policies("distserve") == named
 
 
 @pytest.mark.parametrize(

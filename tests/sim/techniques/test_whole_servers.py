@@ -3,7 +3,8 @@
 import pytest
 
 from policies.presets import find_preset
-from tests.support.serving_techniques import PAIRS, eager, equal_kernels, gain_over_static
+from sim.techniques.eager import with_eager_kernels
+from tests.support.serving_techniques import PAIRS, equal_kernels, gain_over_static
 
 pytestmark = pytest.mark.slow
 
@@ -17,6 +18,9 @@ NAMED = {
     "deepspeed-fastgen": ("chunked", "paged"),
     "openllm": ("prefill-first", "paged"),
     "fastertransformer": ("static", "contiguous"),
+    "hf-transformers": ("static", "contiguous"),
+    "deepspeed-inference": ("static", "contiguous"),
+    "fastdeploy": ("chunked", "paged"),
 }
 
 
@@ -34,7 +38,9 @@ def test_paged_continuous_batching_is_an_order_of_magnitude_above_plain_batches(
     model: str, hardware: str
 ) -> None:
     """vLLM's launch post: 14 to 24 times; 8.5 to 15, six tenths of it, for three answers."""
-    one, three = (gain_over_static(model, hardware, answers, eager) for answers in (1, 3))
+    one, three = (
+        gain_over_static(model, hardware, answers, with_eager_kernels) for answers in (1, 3)
+    )
     assert 8 < one < 30
     assert 0.6 * 8 < three < one
 

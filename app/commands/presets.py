@@ -1,0 +1,45 @@
+"""``servetwin presets``: known servers by name, what each sets, and which are copies."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from typer import Argument
+
+from app.scenario.common_options import Json
+from policies.presets import PRESETS, Preset, find_preset
+
+
+def presets(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME...]", help="Only these.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the known servers that --preset imitates: settings, kernels, sources, copies."""
+    chosen = {name: find_preset(name) for name in names or PRESETS}
+    if as_json:
+        typer.echo(json.dumps({name: asdict(preset) for name, preset in chosen.items()}))
+    else:
+        typer.echo("\n".join(line for entry in chosen.items() for line in _lines(*entry)))
+
+
+def _lines(name: str, preset: Preset) -> list[str]:
+    copy = [f"  same figures as {preset.copy_of}"] if preset.copy_of else []
+    eager = ["  kernels of eager PyTorch, on data sheets"] if preset.kernels == "eager" else []
+    lines = [name, *_wrapped(preset.imitates), *_wrapped(_settings(preset)), *eager, *copy]
+    return [*lines, *_wrapped(f"source: {preset.source}")]
+
+
+def _settings(preset: Preset) -> str:
+    settings: Mapping[str, Any] = {**preset.policies, **preset.cluster}
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _wrapped(text: str) -> list[str]:
+    from textwrap import wrap
+
+    from app.text.tables import WIDTH
+
+    indents = {"initial_indent": "  ", "subsequent_indent": "    "}
+    return wrap(text, WIDTH, break_on_hyphens=False, **indents)
