@@ -41,5 +41,4 @@ def _wrapped(text: str) -> list[str]:
 
     from app.text.tables import WIDTH
 
-    indents = {"initial_indent": "  ", "subsequent_indent": "    "}
-    return wrap(text, WIDTH, break_on_hyphens=False, **indents)
+    return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

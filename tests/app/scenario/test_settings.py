@@ -164,8 +164,8 @@ def test_wrong_policies_of_one_server_are_one_line(text: str, message: str) -> N
 
 def test_a_preset_of_a_cluster_brings_its_servers() -> None:
     preset = PRESETS["distserve"]
-    named = (preset.policies, preset.cluster, {}, ("distserve",))
-    assert parse_policies("distserve") == named
+    named = parse_policies("distserve")
+    assert named == (preset.policies, preset.cluster, {}, ("distserve",))
 
 
 @pytest.mark.parametrize(
