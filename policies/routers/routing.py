@@ -107,6 +107,15 @@ class SessionAffinity(RouterBase):
         return _jump(request.session_id or request.tenant or request.request_id, self._count)
 
 
+BLIND_ROUTERS = (RoundRobin, RandomChoice, SessionAffinity)
+"""The routers that look at nothing but the request and the order of arrival."""
+
+
+def is_blind(router: Router) -> bool:
+    """Return whether a router is sure to read no loads; one derived from a blind one may."""
+    return type(router) in BLIND_ROUTERS
+
+
 _DRAWS = Struct("<16I")
 _DRAW_RANGE = 1 << 32
 

@@ -37,4 +37,5 @@ def _received_tick(request: Request, api: ApiLatency | None, now: int) -> int:
     received_s = request.arrival_s
     if api is not None:
         received_s += api.request_in_s(request.prompt_tokens)
-    return max(now, to_ticks(received_s))
+    tick = to_ticks(received_s)
+    return tick if tick > now else now

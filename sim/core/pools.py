@@ -11,6 +11,7 @@ from policies.config import PolicyConfig, require
 from policies.protocols import KVMemory, Refusal
 from policies.routers.replica_loads import ReplicaLoads
 from policies.routers.router import Router
+from policies.routers.routing import is_blind
 from policies.sequence import Sequence
 from sim.core.on_demand import OnDemand
 from sim.core.replica import Listener, Replica
@@ -70,7 +71,10 @@ class Share:
 
 @dataclass(eq=False)
 class RoutedReplicas:
-    """Replicas behind a router that sees their loads; with a ``share``, only some are simulated."""
+    """Replicas behind a router; with a ``share``, only some are simulated.
+
+    Their loads are kept for a router that may read them.
+    """
 
     replicas: Listed[Replica]
     replica_loads: ReplicaLoads
@@ -82,8 +86,10 @@ class RoutedReplicas:
         self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
         self._places = range(len(self.replicas))
         self._on_demand: OnDemand | None = None
-        for place, replica in enumerate(self.replicas):
-            replica.listeners.append(partial(self._ended, place))
+        self._keeps_loads = not is_blind(self.router)
+        if self._keeps_loads:
+            for place, replica in enumerate(self.replicas):
+                replica.listeners.append(partial(self._ended, place))
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` for every sequence that ends on any replica."""
@@ -120,7 +126,8 @@ class RoutedReplicas:
             return
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self.recorder.arrived)(seq, replica.index)
-        self.replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
+        if self._keeps_loads:
+            self.replica_loads.sent(place, seq.prompt_tokens + seq.max_tokens, now_s)
         if on_demand is not None:
             refusal = on_demand.submit(place, seq, horizon)
         else:

@@ -22,7 +22,7 @@ from workloads.errors import PolicyError
 from workloads.plugins import names_a_file
 
 BLIND_ROUTERS = ("round-robin", "random", "session-affinity")
-"""The routers that look at nothing but the request and the order of arrival."""
+"""The names of ``policies.routers.routing.BLIND_ROUTERS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,28 @@ def test_only_replicas_that_get_a_request_catch_up_where_no_loads_are_read() -> 
     assert catches["least-outstanding"]["catch_up"] <= 8 * len(MANY)
 
 
+def test_loads_are_kept_for_routers_that_may_read_them_and_for_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from policies.routers.routing import RoundRobin\n"
+        "class Mine(RoundRobin):\n"
+        "    def choose(self, request, now_s):\n"
+        "        requests = self._loads.requests(now_s)\n"
+        "        return requests.index(min(requests))\n"
+    )
+    pools = [Pool(ROOM, STEP_TIME, 4)]
+    names = ("round-robin", "least-outstanding", f"{path}:Mine")
+    changes = []
+    for name in names:
+        calls = calls_of(partial(simulate_cluster, MANY, pools, RouterConfig(name)))
+        changes.append((calls["sent"], calls["_ended"]))
+    assert changes == [(0, 0), (len(MANY), len(MANY)), (len(MANY), len(MANY))]
+    mine = RouterConfig(names[-1])
+    places = run(MANY, pools, mine).requests["replica"]
+    assert places.equals(run(MANY, pools, mine, macro=False).requests["replica"])
+    assert places.tolist() != [row % 4 for row in range(len(MANY))], "it read no loads"
+
+
 def test_a_router_that_reads_only_at_first_leaves_no_notes(tmp_path: Path) -> None:
     """Decisions are noted for a router that reads loads, until they are four for each replica."""
     path = tmp_path / "mine.py"
