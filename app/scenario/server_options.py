@@ -81,7 +81,7 @@ class TableOptions:
         from sim.experiments.scenario import Scenario
         from sim.shapes.catalogue import find_model
         from sim.step_times.profile import ApiLatencyFit
-        from sim.step_times.roofline.deployment import ACTIVATION_BYTES
+        from sim.step_times.roofline.formats import ACTIVATION_BYTES
         from sim.step_times.roofline.server import unlimited_policies
         from sim.step_times.tables import TableProfile
 

@@ -102,6 +102,8 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
         if effect.models:
             before, after = map(_size, effect.models)
             yield from wrap(f"{effect.technique.name}: {before} against {after}", 100)
+        if said := effect.technique.note(scenario.setup):
+            yield from wrap(f"note: {effect.technique.name}: {said}", 100)
     for one in judged:
         if one.effect.refused is not None:
             yield from wrap(f"not here: {one.effect.technique.name}: {one.effect.refused}", 100)
@@ -128,6 +130,7 @@ def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> di
         "techniques": [
             {
                 **_as_dict(one.effect),
+                "note": one.effect.technique.note(scenario.setup),
                 "quality": quality_as_dict(one.quality),
                 "on_quality_front": front,
             }

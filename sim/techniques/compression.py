@@ -119,8 +119,8 @@ class UnstructuredPruning(WeightPruning):
             form,
             name=f"sparse {form.name}",
             stored_bytes=stored,
-            quality_bits=form.quality_bits * kept,
             lossless=False,
+            grid=None,
         )
 
 
@@ -142,8 +142,8 @@ class SemiStructuredSparsity(WeightPruning):
             weight_bytes=form.weight_bytes / 2 + _INDEX_BYTES,
             stored_bytes=None,
             compute_share=form.compute_share * 2,
-            quality_bits=form.quality_bits / 2,
             lossless=False,
+            grid=None,
         )
 
 

@@ -1,5 +1,6 @@
 """Techniques of number formats: weights, activations, keys and values in fewer bits."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -9,14 +10,27 @@ from sim.shapes.frozen_model import Count
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
 from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.formats import FORMATS, KV_FORMATS, Format, find_format, grouped_bytes
+from sim.step_times.roofline.formats import (
+    BF16,
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    Format,
+    find_format,
+    grouped_bytes,
+    with_dynamic_scales,
+)
+from sim.step_times.roofline.quantisation_noise import Grid
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
+from workloads.errors import did_you_mean
 
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
 _WEIGHTS = "the format of the weights"
+
+Scales = Literal["static", "dynamic"]
 
 
 class NumberFormat(Technique):
@@ -40,8 +54,14 @@ def format_on_device(
     """
     if form.name == "llm-int8":
         form = replace(form, compute_share=decomposed_share(model.width))
-    if form.compute == "fp8" and "fp8" not in hardware.peak_flops_per_s:
-        return replace(FORMATS["int8"], name="fp8 weights", stored_as="fp8", source=form.source)
+    if form.compute == "fp8" and not has_fp8(hardware):
+        return replace(
+            FORMATS["int8"],
+            name=f"{form.name} weights",
+            stored_as=form.name,
+            source=form.source,
+            grid=form.grid,
+        )
     if form.compute == "int8" and "int8" not in hardware.peak_flops_per_s:
         raise technique.refusal(
             f"{hardware.name} has no int8 peak to compute {form.name} products at; use "
@@ -86,38 +106,80 @@ class WeightInt8(WeightFormat):
 
 
 class WeightInt4(WeightFormat):
-    """Weights in int4 with a scale and a zero point (fp16) per ``group``, rounded by GPTQ."""
+    """Weights in int4 with a scale and a zero point (fp16) per ``group``.
+
+    ``rounding`` to the nearest, or trained with the format in mind (QAT): the same bytes and speed.
+    """
 
     name = "weight-int4"
     formula = "weight bytes 0.5 + 4 / group instead of 2; products in bf16"
-    source = "GPTQ (Frantar 2022)"
+    source = "Rounding to nearest; EfficientQAT (Chen 2024) for training"
 
     group: Count = 128
+    rounding: Literal["nearest", "qat"] = "nearest"
 
     def form(self) -> Format:
         """Return int4 weights with bf16 products."""
-        return replace(FORMATS["int4"], weight_bytes=grouped_bytes(4, self.group, zero_bits=16))
+        size = grouped_bytes(4, self.group, zero_bits=16)
+        form = replace(FORMATS["int4"], weight_bytes=size, grid=Grid("affine", 4, self.group))
+        if self.rounding == "qat":
+            form = replace(form, name="int4 by QAT", calibration="training")
+        return form
 
 
-class AWQ(WeightFormat):
-    """Weights of ``bits`` with a scale and a zero point (fp16) per ``group``.
+class CalibratedFormat(WeightFormat):
+    """Weights of ``bits`` with an fp16 scale and a packed zero point of ``bits`` per ``group``."""
 
-    Up to 1 % of the channels are salient; they are scaled up before rounding and not kept in fp16,
-    which would make the format irregular.
-    """
-
-    name = "awq"
-    formula = "weight bytes bits / 8 + 4 / group instead of 2; products in bf16"
-    source = "AWQ (Lin 2023)"
+    formula = "weight bytes (bits + (16 + bits) / group) / 8 instead of 2; products in bf16"
 
     bits: Annotated[int, Field(ge=2, le=8)] = 4
     group: Count = 128
 
     def form(self) -> Format:
         """Return weights of ``bits`` with bf16 products."""
-        size = grouped_bytes(self.bits, self.group, zero_bits=16)
-        form = replace(FORMATS["awq"], weight_bytes=size, quality_bits=self.bits + 0.5)
-        return form if self.bits == 4 else replace(form, name=f"awq int{self.bits}")
+        size = grouped_bytes(self.bits, self.group, zero_bits=self.bits)
+        grid = Grid("affine", self.bits, self.group)
+        form = replace(FORMATS[self.name], weight_bytes=size, grid=grid)
+        return form if self.bits == 4 else replace(form, name=f"{self.name} int{self.bits}")
+
+
+class GPTQ(CalibratedFormat):
+    """Weights of ``bits``, rounded one after the other, each making up for those before it."""
+
+    name = "gptq"
+    source = "GPTQ (Frantar 2022)"
+
+
+class AWQ(CalibratedFormat):
+    """Weights of ``bits`` with a scale and a zero point per ``group``.
+
+    Up to 1 % of the channels are salient; they are scaled up before rounding and not kept in fp16,
+    which would make the format irregular.
+    """
+
+    name = "awq"
+    source = "AWQ (Lin 2023)"
+
+
+def _known_block(name: str) -> str:
+    return _known_of(name, BLOCK_FORMATS)
+
+
+class BlockFormat(WeightFormat):
+    """Weights in blocks of GGUF, as llama.cpp has them: 1.6 to 8.5 bits a weight.
+
+    All weights have the one ``format``; a file type such as Q4_K_M keeps some of them wider.
+    """
+
+    name = "gguf"
+    formula = "bytes of a block / its weights, q4_k: 144 / 256; products in bf16"
+    source = "GGUF of llama.cpp (Gerganov 2023); k-quants and i-quants by Kawrakow"
+
+    format: Annotated[str, AfterValidator(_known_block)] = "q4_k"
+
+    def form(self) -> Format:
+        """Return the blocks with bf16 products."""
+        return FORMATS[self.format]
 
 
 class LLMInt8(WeightFormat):
@@ -135,30 +197,81 @@ class LLMInt8(WeightFormat):
 class SmoothQuant(WeightFormat):
     """Weights and activations in int8: half the bytes and twice the peak.
 
-    Outliers are moved from the activations into the weights beforehand (static W8A8).
+    Outliers are moved from the activations into the weights beforehand. ``scales`` of activations
+    are static, or dynamic: chosen per token, which moves every activation once more.
     """
 
     name = "smooth-quant"
     formula = "weight bytes 1 instead of 2; products at the int8 peak"
     source = "SmoothQuant (Xiao 2022)"
 
+    scales: Scales = "static"
+
     def form(self) -> Format:
         """Return int8 weights with int8 products."""
-        return FORMATS["w8a8"]
+        return _scaled(FORMATS["w8a8"], self.scales)
 
 
 class FP8(WeightFormat):
-    """Half the bytes and twice the peak; on a device without fp8 products half the bytes only."""
+    """Half the bytes and twice the peak.
+
+    ``format``: e4m3, or e5m2 (bf8) with more range and a mantissa bit less. ``scales`` of
+    activations are static, or dynamic as in ``smooth-quant``. On a device without fp8 products the
+    weights are fp8 and the products bf16 (``missing`` emulate), or it is refused.
+    """
 
     name = "fp8"
     formula = "weight bytes 1 instead of 2; products at the fp8 peak, or in bf16 without one"
     source = "FP8 Formats for Deep Learning (Micikevicius 2022)"
 
+    format: Literal["e4m3", "e5m2"] = "e4m3"
+    scales: Scales = "static"
+    missing: Literal["emulate", "refuse"] = "emulate"
+
+    def form(self) -> Format:
+        """Return fp8 or bf8 weights with fp8 products."""
+        return _scaled(FORMATS["fp8" if self.format == "e4m3" else "bf8"], self.scales)
+
+    def apply(self, setup: Setup) -> Setup:
+        """Return the setup in that format; raise where the device has no fp8 and must have it."""
+        if self.missing == "refuse" and not has_fp8(setup.deployment.hardware):
+            name = setup.deployment.hardware.name
+            raise self.refusal(
+                f"{name} has no fp8 products; with missing=emulate weights are fp8 and products "
+                "bf16, or use weight-int8"
+            )
+        return super().apply(setup)
+
+    def note(self, setup: Setup) -> str:
+        """Return that fp8 is emulated, where the device has no fp8 products."""
+        hardware = setup.deployment.hardware
+        if has_fp8(hardware):
+            return ""
+        return (
+            f"{hardware.name} has no fp8 products: emulated as weight-only, {self.form().name} "
+            "weights are turned to bf16 inside the products"
+        )
+
+
+def has_fp8(hardware: Hardware) -> bool:
+    """Return whether the device multiplies in fp8."""
+    return "fp8" in hardware.peak_flops_per_s
+
+
+def _scaled(form: Format, scales: Scales) -> Format:
+    return with_dynamic_scales(form) if scales == "dynamic" else form
+
+
+def _known_of(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    if name not in names:
+        hint = did_you_mean(name.lower(), names)
+        raise ValueError(f"unknown format {name!r}; {hint}")
+    return name
+
 
 def _known(name: str) -> str:
-    if name not in FORMATS:
-        raise ValueError(f"unknown format {name!r}; known are {', '.join(FORMATS)}")
-    return name
+    return _known_of(name, FORMATS)
 
 
 _FormatName = Annotated[str, AfterValidator(_known)]
@@ -187,17 +300,24 @@ class PhaseFormats(NumberFormat):
         return setup.with_deployment(prefill=prefill, decode=decode)
 
 
+def _known_kv(name: str) -> str:
+    return _known_of(
+        name, (known for known, size in KV_FORMATS.items() if size < BF16.weight_bytes)
+    )
+
+
 class KVQuantisation(NumberFormat):
     """Keys and values stored in ``format`` and turned to bf16 as attention reads them.
 
-    int8 has an fp32 scale per head of a token. Constant states (SSM) stay as they are.
+    fp8 (E4M3) has a scale per tensor, bf8 (E5M2) none, int8 and int4 have scales per head of a
+    token, q8_0 and q4_0 are blocks of GGUF. Constant states (SSM) stay as they are.
     """
 
     name = "kv-quantisation"
-    formula = "KV bytes per element 1 (fp8) or 1.03 (int8) instead of 2"
-    source = "KVQuant (Hooper 2024); fp8 as in vLLM"
+    formula = "KV bytes per element 1 (fp8, bf8), 1.03 (int8), 0.53 (int4) instead of 2"
+    source = "KVQuant (Hooper 2024); fp8 as in vLLM, int8 and int4 as in LMDeploy"
 
-    format: Literal["fp8", "int8"] = "fp8"
+    format: Annotated[str, AfterValidator(_known_kv)] = "fp8"
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with smaller keys and values; raise where the model keeps none."""

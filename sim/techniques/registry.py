@@ -27,7 +27,9 @@ TECHNIQUES: "Registry[Technique]" = Registry(
         "prefill-decode-split": "sim.techniques.serving:PrefillDecodeSplit",
         "weight-int8": "sim.techniques.numbers:WeightInt8",
         "weight-int4": "sim.techniques.numbers:WeightInt4",
+        "gptq": "sim.techniques.numbers:GPTQ",
         "awq": "sim.techniques.numbers:AWQ",
+        "gguf": "sim.techniques.numbers:BlockFormat",
         "llm-int8": "sim.techniques.numbers:LLMInt8",
         "smooth-quant": "sim.techniques.numbers:SmoothQuant",
         "fp8": "sim.techniques.numbers:FP8",
@@ -105,4 +107,6 @@ def _with_parameters(name: str, parameters: dict[str, str]) -> "Technique":
             raise
         first = invalid.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "parameters"
-        raise PolicyError(f"technique {name}: {key}: {first['msg']}") from error
+        raise PolicyError(
+            f"technique {name}: {key}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error

@@ -17,8 +17,8 @@ class Technique(FrozenModel):
 
     ``kind``: an ``algorithm`` changes the model, a ``system`` technique keeps the model's answers.
     ``lossless``: the output tokens stay the same, up to rounding. By default a technique is a lossy
-    algorithm. The quality that it costs has to be measured on the task at hand; nothing here
-    computes it. ``formula`` is the core of the model of the technique, ``source`` the paper.
+    algorithm; ``sim.techniques.quality`` has what that costs. ``formula`` is the core of the model
+    of the technique, ``source`` the paper.
     ``experiment`` is the load that shows the effect of the technique where the default load does
     not. ``chooses`` names what of a server the technique chooses: two that choose the same exclude
     each other.
@@ -60,6 +60,11 @@ class Technique(FrozenModel):
         Raises ``PolicyError`` as ``apply`` and ``off`` do.
         """
         return self.off(base), self.apply(base)
+
+    def note(self, setup: Setup) -> str:
+        """Return what a user should know of the technique on ``setup``; empty where nothing is."""
+        del setup
+        return ""
 
     def is_given(self, parameter: str) -> bool:
         """Return whether the parameter was given, and not left at its default."""

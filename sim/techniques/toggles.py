@@ -74,6 +74,8 @@ class Toggles:
                 remedy = f"; --without {name} takes it away"
                 can_go = technique.off(setup) != setup
                 found.append(f"{name} is on here already{remedy if can_go else ''}")
+            if said := technique.note(setup):
+                found.append(f"{name}: {said}")
             after = technique.apply(setup)
             found += _overridden(f"--technique {name}", setup, after, given)
             setup = after

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from sim.step_times.roofline.formats import (
-    FORMATS,
-)
+from sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
+from sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
 from sim.techniques.compression import (
     SemiStructuredSparsity,
 )
@@ -32,10 +31,25 @@ from tests.support.number_techniques import (
 def test_the_page_has_every_format() -> None:
     expected = [
         [f"`{f.name}`", f"{f.weight_bytes:.4g}", f.compute, f"{f.compute_share:.4g}",
-         f"{f.memory_share:.2g}", str(f.activation_bits), f.calibration, f"{f.quality_bits:g}"]
-        for f in FORMATS.values()
+         f"{f.memory_share:.2g}", str(f.activation_bits), f.activation_scales, f.calibration,
+         f"{sqnr_db(f.grid):.1f}" if f.grid else "-"]
+        for name, f in FORMATS.items() if name not in BLOCK_FORMATS
     ]  # fmt: skip
     assert rows("format") == expected
+
+
+def test_the_page_has_every_block_of_gguf() -> None:
+    expected = [
+        [f"`{name}`", re.search(r"GGUF: (.*) weights", f.source)[1].replace(" per ", " / "),  # type: ignore[index]  # all have it
+         f"{8 * f.weight_bytes:g}", f"{sqnr_db(f.grid):.1f}" if f.grid else "-",
+         f"{most_sqnr_db(8 * f.weight_bytes):.1f}"]
+        for name, f in FORMATS.items() if name in BLOCK_FORMATS
+    ]  # fmt: skip
+    assert rows("block") == expected
+
+
+def test_the_page_has_every_format_of_keys_and_values() -> None:
+    assert [row[:2] for row in rows("KV")] == [[f"`{n}`", f"{s:g}"] for n, s in KV_FORMATS.items()]
 
 
 SHAPES = [

@@ -23,6 +23,8 @@ from sim.techniques.compression import (
 from sim.techniques.numbers import (
     AWQ,
     FP8,
+    GPTQ,
+    BlockFormat,
     KVQuantisation,
     LLMInt8,
     PhaseFormats,
@@ -39,11 +41,13 @@ A100, H100 = find_hardware("a100-80gb"), find_hardware("h100")
 LLAMA, GPT3 = find_model("llama-2-7b"), find_model("gpt-3-175b")
 LLAMA_ON_A100 = Deployment(LLAMA, A100, IDEAL, kernels=IDEAL_KERNELS)
 QUANTISATIONS: tuple[WeightFormat, ...] = (
-    WeightInt8(), WeightInt4(), AWQ(), LLMInt8(), SmoothQuant(), FP8()
+    WeightInt8(), WeightInt4(), AWQ(), LLMInt8(), SmoothQuant(), FP8(), GPTQ(), BlockFormat(),
+    BlockFormat(format="iq1_s"), WeightInt4(rounding="qat"), SmoothQuant(scales="dynamic"),
+    FP8(format="e5m2", scales="dynamic"),
 )  # fmt: skip
 TECHNIQUES: tuple[Technique, ...] = (
     *QUANTISATIONS,
-    KVQuantisation(),
+    *(KVQuantisation(format=name) for name in ("fp8", "bf8", "int8", "int4", "q8_0", "q4_0")),
     PhaseFormats(),
     StructuredPruning(),
     UnstructuredPruning(),

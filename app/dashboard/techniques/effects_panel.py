@@ -118,6 +118,8 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
     except ServetwinError as error:
         st.error(str(error))
         return
+    if said := offered_technique(text).note(changed.setup()):
+        st.caption(f"Note: {said}.")
     chosen = server.text_of(name)
     is_on = chosen is not None or (by_itself and not server.lacks(name))
     if by_itself and chosen is None:

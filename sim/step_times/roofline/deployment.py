@@ -14,7 +14,6 @@ from sim.step_times.roofline.links import Link
 from sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from workloads.errors import PolicyError
 
-ACTIVATION_BYTES = 2
 RUNTIME_BYTES = 0.5e9
 """On each device, the driver's context and the workspace of libraries."""
 

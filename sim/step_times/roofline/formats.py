@@ -1,12 +1,15 @@
-"""Number formats: what a weight weighs, what its products compute in, what quality it costs."""
+"""Number formats: what a weight weighs, what its products compute in, what noise it has."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 from sim.shapes.hardware import Precision
+from sim.step_times.roofline.quantisation_noise import Grid
 from workloads.errors import PolicyError, did_you_mean
+
+ACTIVATION_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +22,28 @@ class Format:
     (dequantisation, decomposition; above 1 where a sparse product skips multiplications) and
     ``memory_share`` what remains of the bandwidth at which weights are read.
 
-    ``activation_bits`` enter the products. ``calibration``: what it takes to make one, "data" being
-    some prompts (post-training); training with the format in mind (QAT) yields the same format.
-    ``quality_bits`` orders formats by what they keep: fewer bits never cost less quality; the
-    penalty itself has to be measured on the task at hand, and is never computed here.
+    ``activation_bits`` enter the products. ``activation_scales`` are chosen beforehand (static), or
+    per token as it is computed (dynamic); then every activation that enters a product moves
+    ``scaling_bytes`` more, unless measured times have that already. ``calibration``: what it takes
+    to make one, "data" being some prompts (post-training), "training" more training with the format
+    in mind (QAT). ``grid``: what weights are rounded to, where a
+    formula gives the noise; codebooks and sparse weights have none.
     """
 
     name: str
     weight_bytes: float
     compute: Precision
     compute_share: float
-    quality_bits: float
     lossless: bool
     source: str
     stored_as: str
     activation_bits: int = 16
-    calibration: Literal["none", "data"] = "none"
+    activation_scales: Literal["none", "static", "dynamic"] = "none"
+    scaling_bytes: float = 0.0
+    calibration: Literal["none", "data", "training"] = "none"
     memory_share: float = 1.0
     stored_bytes: float | None = None
+    grid: Grid | None = None
 
     @property
     def bytes_in_memory(self) -> float:
@@ -49,25 +56,56 @@ def grouped_bytes(bits: float, group: int, scale_bits: int = 16, zero_bits: int 
     return (bits + (scale_bits + zero_bits) / group) / 8
 
 
+def with_dynamic_scales(form: Format) -> Format:
+    """Return a format that chooses the scales of its activations per token, from no data.
+
+    Choosing reads an activation in 2 bytes and writes it in those of the format.
+    """
+    moved = ACTIVATION_BYTES + form.activation_bits / 8
+    return replace(form, activation_scales="dynamic", calibration="none", scaling_bytes=moved)
+
+
 def stored_weight_bytes(prefill: Format, decode: Format) -> float:
     """Return the bytes of a weight in memory for both phases: one copy if they store it alike."""
     sizes = prefill.bytes_in_memory, decode.bytes_in_memory
     return max(sizes) if prefill.stored_as == decode.stored_as else sum(sizes)
 
 
+def _read(entry: dict[str, Any]) -> Format:
+    grid = entry.pop("grid", None)
+    return Format(**entry, grid=Grid(**grid) if grid else None)
+
+
 _FILE = resources.files("sim").joinpath("step_times/roofline/formats.json")
 FORMATS: dict[str, Format] = {
-    entry["name"]: Format(**entry) for entry in json.loads(_FILE.read_text("utf-8"))
+    entry["name"]: _read(entry) for entry in json.loads(_FILE.read_text("utf-8"))
 }
-"""By name. ``int4`` and ``awq`` weigh ``grouped_bytes(4, 128, zero_bits=16)``.
+"""By name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and ``awq`` have zeros
+of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).
 
 ``llm-int8`` has one column in a hundred in fp16, the most that outliers take, and the bandwidth of
 BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
 """
 BF16 = FORMATS["bf16"]
+BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
+"""Those of GGUF, which llama.cpp reads."""
 
-KV_FORMATS = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0 + 4 / 128}
-"""Bytes per element of keys and values; int8 with an fp32 scale per head of 128."""
+KV_FORMATS = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "bf8": 1.0,
+    "int8": 1.0 + 4 / 128,
+    "int4": 0.5 + 4 / 128,
+    "q8_0": 34 / 32,
+    "q4_0": 18 / 32,
+}
+"""Bytes per element of keys and values.
+
+``fp8`` is E4M3 with a scale per tensor, ``bf8`` E5M2 without one. ``int8`` has an fp32 scale per
+head of 128, ``int4`` an fp16 scale and zero per head of 128; ``q8_0`` and ``q4_0`` are blocks of
+GGUF.
+"""
 
 
 def find_format(name: str) -> Format:
@@ -76,5 +114,5 @@ def find_format(name: str) -> Format:
     Raises ``PolicyError`` with the nearest known name.
     """
     if name not in FORMATS:
-        raise PolicyError(f"format: unknown {name!r}; {did_you_mean(name, FORMATS)}")
+        raise PolicyError(f"format: unknown {name!r}; {did_you_mean(name.lower(), FORMATS)}")
     return FORMATS[name]

@@ -2,7 +2,8 @@
 
 from sim.shapes.feed_forward import Experts, FeedForward
 from sim.shapes.mixers import Attention, Mixer, Recurrence
-from sim.step_times.roofline.deployment import ACTIVATION_BYTES, Deployment
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.formats import ACTIVATION_BYTES
 from sim.step_times.roofline.operators import read_kv_bytes
 
 PARTIAL_BYTES = 4

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from sim.shapes.feed_forward import Dense
 from sim.shapes.mixers import Attention, Mixer
 from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.deployment import ACTIVATION_BYTES, Deployment, Parallel
+from sim.step_times.roofline.deployment import Deployment, Parallel
+from sim.step_times.roofline.formats import ACTIVATION_BYTES
 
 IntArray = npt.NDArray[np.int64]
 
@@ -47,7 +48,8 @@ def linear_operators(
     Experts serve all ``groups`` that have so many rows each (``Parallel.spread``).
     """
     model, ranks = deployment.model, deployment.parallel.tensor
-    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    form = deployment.prefill if has_prefill else deployment.decode
+    weight = form.weight_bytes
     computed = read = 1.0
     if deployment.early_exit and not has_prefill:
         computed = deployment.early_exit.mean_depth()
@@ -68,6 +70,9 @@ def linear_operators(
         flops = 2 * ffn.active_params(width) * fed_rows * count * computed
         moved = ffn.touched_params(width, fed_rows) * weight * count * read
         operators.append(Operator("FFN" if is_dense else "experts", flops, moved))
+        if form.scaling_bytes:
+            moved = _product_inputs(group, width) * shared_rows * group.count
+            operators.append(Operator("activation scales", 0, moved * form.scaling_bytes))
         if not deployment.kernels.fused:
             moved = _activation_elements(group, width) * shared_rows * group.count
             operators.append(Operator("activations", 0, moved * ACTIVATION_BYTES))
@@ -208,6 +213,14 @@ def kv_ranks(deployment: Deployment) -> float:
 
 def _activation_elements(group: LayerGroup, width: int) -> float:
     """Return about 10 d + 4 f elements per token and layer, where nothing is fused."""
+    return 10 * width + 4 * _inner_width(group)
+
+
+def _product_inputs(group: LayerGroup, width: int) -> float:
+    """Return about 3 d + f elements per token and layer: both projections', both FFN products'."""
+    return 3 * width + _inner_width(group)
+
+
+def _inner_width(group: LayerGroup) -> float:
     ffn = group.ffn
-    inner = ffn.width if isinstance(ffn, Dense) else ffn.top_k * ffn.width + ffn.shared_width
-    return 10 * width + 4 * inner
+    return ffn.width if isinstance(ffn, Dense) else ffn.top_k * ffn.width + ffn.shared_width

@@ -19,7 +19,7 @@ from policies.batch import BatchShape
 from sim.shapes.feed_forward import Experts
 from sim.shapes.model import ModelShape
 from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
-from sim.step_times.roofline.deployment import ACTIVATION_BYTES
+from sim.step_times.roofline.formats import ACTIVATION_BYTES
 from sim.step_times.roofline.links import Link
 from sim.step_times.step_time import Remembered, to_units
 from sim.step_times.tables.attention_grid import AXES

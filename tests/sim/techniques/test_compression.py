@@ -70,7 +70,7 @@ def test_unstructured_pruning_saves_memory_and_no_time() -> None:
 def test_each_round_of_pruning_drops_a_share_of_what_is_left() -> None:
     pruned = UnstructuredPruning(sparsity=0.2, rounds=3).apply(Setup.of(LLAMA_ON_A100)).deployment
     assert pruned.decode.bytes_in_memory == pytest.approx(0.8**3 * 2 + 0.125)
-    assert pruned.decode.quality_bits == pytest.approx(0.512 * 16)
+    assert pruned.decode.grid is None, "a formula of noise knows no zeros"
 
 
 @pytest.mark.parametrize(("name", "ratio"), [("bf16", 0.5625), ("int8", 0.625), ("w8a8", 0.625)])

@@ -43,17 +43,32 @@ def test_models_of_the_catalogue_have_the_size_of_the_catalogue() -> None:
         assert size == pytest.approx(find_model(name).params() / 1e9, abs=0.006)
 
 
-def test_more_bits_never_cost_more_perplexity_in_one_source() -> None:
-    """AWQ at 3 and 4 bits; each method of one paper on one model."""
-    by_bits = {
-        series.parameters["bits"]: series.models
-        for series in published_quality().series
-        if series.name == "awq"
-    }
+@pytest.mark.parametrize("name", ["awq", "gptq"])
+def test_more_bits_cost_less_perplexity_in_one_paper(name: str) -> None:
+    by_bits = {s.parameters["bits"]: s.models for s in published_quality().series if s.name == name}
     assert set(by_bits) == {"3", "4"}
     for model, (before, after) in by_bits["4"].items():
         assert by_bits["3"][model][0] == before
         assert before < after < by_bits["3"][model][1]
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "llama-2-70b"])
+@pytest.mark.parametrize(
+    "scheme",
+    [("q8_0", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k"), ("q8_0", "q5_0", "q4_0"),
+     ("iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s")],
+)  # fmt: skip
+def test_more_bits_cost_less_perplexity_in_one_scheme_of_blocks(
+    model: str, scheme: tuple[str, ...]
+) -> None:
+    after = {
+        s.parameters["format"]: s.models[model][1]
+        for s in published_quality().series
+        if s.name == "gguf" and model in s.models
+    }
+    figures = [after[name] for name in scheme if name in after]
+    assert figures == sorted(figures)
+    assert model != "llama-3-8b" or len(figures) == len(scheme)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_family_is_measured_and_stopped(user: Browser) -> None:
     expect(page.get_by_role("button", name="Measure 4 techniques")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=120_000)
     user.press("kernels")
-    user.start("Measure 46 techniques")
+    user.start("Measure 48 techniques")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped:")).to_be_visible()
     user.settle()
@@ -119,3 +119,12 @@ def test_own_qualities_are_shown_and_wrong_ones_said_in_one_line() -> None:
     field.set_value("cascade=accuracy:-3%").run()
     (error,) = at.error
     assert "a quality without a source" in error.value
+
+
+def test_fp8_on_a_device_without_it_says_that_it_is_emulated() -> None:
+    at = page_test("techniques")
+    at.session_state["techniques_hardware"] = "a100-80gb"
+    at.session_state["techniques_chosen"] = "fp8"
+    at.run()
+    assert not at.exception
+    assert any("emulated as weight-only" in caption.value for caption in at.caption)

@@ -112,3 +112,14 @@ def test_the_command_has_ones_own_value_in_table_and_json() -> None:
 def test_a_quality_without_a_source_is_refused_before_anything_runs() -> None:
     said = refused("techniques", "--only", "awq", "--quality", "awq=accuracy:-2%")
     assert "--quality: awq: a quality without a source; write NAME=METRIC:CHANGE%@SOURCE" in said
+
+
+@pytest.mark.slow
+def test_emulated_fp8_is_said_in_table_and_json() -> None:
+    asked = ("techniques", "--only", "fp8", "--replications", 2)
+    said = "a100-80gb has no fp8 products: emulated as weight-only"
+    assert any(line.startswith(f"note: fp8: {said}") for line in servetwin(*asked).out.splitlines())
+    (entry,) = json.loads(servetwin(*asked, "--json").out)["techniques"]
+    assert entry["note"].startswith(said)
+    refusing = ("techniques", "--only", "fp8:missing=refuse", "--replications", 2)
+    assert "a100-80gb has no fp8 products" in servetwin(*refusing).out
