@@ -17,8 +17,8 @@ from sim.step_times.roofline.decode_latency import (
     most_tokens_per_s,
     with_kv_heads,
 )
-from sim.step_times.roofline.deployment import ACTIVATION_BYTES, RUNTIME_BYTES
-from sim.step_times.roofline.formats import KV_FORMATS, find_format
+from sim.step_times.roofline.deployment import RUNTIME_BYTES
+from sim.step_times.roofline.formats import ACTIVATION_BYTES, KV_FORMATS, find_format
 from sim.step_times.roofline.matrix_products import Intensity, intensity_table, matmul_rows_at
 from sim.step_times.roofline.memory import MemorySizes, memory_sizes
 from sim.step_times.roofline.step_memory import LargestStep, StepBuffers

@@ -9,7 +9,12 @@ from sim.shapes.feed_forward import Experts
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
 from sim.step_times.roofline.efficiency import DEFAULT, Efficiency
-from sim.step_times.roofline.formats import BF16, Format, stored_weight_bytes
+from sim.step_times.roofline.formats import (
+    ACTIVATION_BYTES,
+    BF16,
+    Format,
+    stored_weight_bytes,
+)
 from sim.step_times.roofline.links import Link
 from sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from workloads.errors import PolicyError
