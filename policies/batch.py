@@ -31,11 +31,6 @@ class ScheduledSequence(NamedTuple):
         return self.tokens + self.padding
 
 
-def verification(seq: Sequence, rows: int) -> ScheduledSequence:
-    """Return the pass of a decode that computes its own row and drafts, ``rows`` together."""
-    return _new(ScheduledSequence, (seq, seq.base_computed_tokens, rows, True, 0))
-
-
 class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 
@@ -85,13 +80,13 @@ class Batch:
     memory to make room, ``resumed`` had theirs elsewhere; of ``swapped_tokens`` positions the keys
     and values move over the host link before the step.
 
-    The first ``drafted`` chunks verify drafts: of the rows that each computes, ``emitted`` says how
-    many became tokens, in the order of the chunks. The simulator or engine sets it after the step.
+    Where decodes verify drafts, ``lockstep`` is a ``policies.drafted_decodes.DraftedDecodes`` and
+    ``drafted`` the number of its members: of the rows that each computes, some become tokens.
     """
 
     __slots__ = (
-        "chunks", "drafted", "emitted", "lockstep", "one_row_prefills", "preempted",
-        "prompt_token", "resumed", "swapped_tokens",
+        "chunks", "drafted", "lockstep", "one_row_prefills", "preempted", "prompt_token",
+        "resumed", "swapped_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -103,7 +98,6 @@ class Batch:
         self.resumed: Listed[Sequence] = ()
         self.swapped_tokens = 0
         self.drafted = 0
-        self.emitted: Listed[int] = ()
         self.one_row_prefills = False
         """Whether one row of a prompt is a prefill chunk, and not a decode."""
         self.prompt_token = True
@@ -112,7 +106,10 @@ class Batch:
     @property
     def entries(self) -> list[ScheduledSequence]:
         """Every sequence of the step: decodes in the order of joining, then chunks."""
-        decodes = [ScheduledSequence(s, s.computed_tokens, 1, True) for s in self.lockstep or ()]
+        group = self.lockstep
+        if group is None:
+            return list(self.chunks)
+        decodes = [ScheduledSequence(s, s.computed_tokens, group.rows, True) for s in group]
         return [*decodes, *self.chunks]
 
     def __len__(self) -> int:
@@ -136,12 +133,24 @@ class Batch:
     def shape(self) -> BatchShape:
         """Return the features of this batch that a step-time model may know."""
         group, swapped = self.lockstep, self.swapped_tokens
-        decodes = context = 0
-        if group is not None:
-            decodes = group.size
-            context = group.context_tokens + decodes
-            if not self.chunks:
-                return _new(BatchShape, (decodes, context, decodes, (), swapped, 0, (), 0))
+        if group is None:
+            return self._shape_with(0, 0)
+        if self.drafted:
+            passes = tuple((seq.computed_tokens, group.rows) for seq in group)
+            beside = self.beside_drafts()
+            return beside._replace(prefill_chunks=passes + beside.prefill_chunks)
+        decodes = group.size
+        context = group.context_tokens + decodes
+        if not self.chunks:
+            return _new(BatchShape, (decodes, context, decodes, (), swapped, 0, (), 0))
+        return self._shape_with(decodes, context)
+
+    def beside_drafts(self) -> BatchShape:
+        """Return the shape without the ``drafted`` chunks themselves."""
+        return self._shape_with(0, 0)
+
+    def _shape_with(self, decodes: int, context: int) -> BatchShape:
+        """Return the shape of the chunks, and of so many decodes of the lockstep."""
         growing = decodes
         prefills: tuple[tuple[int, int], ...] = ()
         for _, start, tokens, _, padding in self.chunks:
@@ -152,19 +161,24 @@ class Batch:
                 growing += tokens
             else:
                 prefills += ((start, rows),)
-        return _new(BatchShape, (decodes, context, growing, prefills, swapped, self.drafted, (), 0))
+        swapped, drafted = self.swapped_tokens, self.drafted
+        return _new(BatchShape, (decodes, context, growing, prefills, swapped, drafted, (), 0))
 
     def totals(self) -> Totals:
         """Return the sums of ``shape``; verified drafts count as decodes, with all their rows.
 
         The context of decodes includes their own positions; pairs are of queries and keys.
         """
-        group, drafted = self.lockstep, self.drafted
-        decodes = context = prefills = pairs = starts = 0
+        group = self.lockstep
+        decodes = rows = growing = context = prefills = pairs = starts = 0
         if group is not None:
             decodes = group.size
-            context = group.context_tokens + decodes
-        growing = rows = decodes
+            rows = decodes * group.rows
+            context = group.context_tokens + rows
+            if self.drafted:
+                pairs = group.verified_pairs()
+            else:
+                growing = decodes
         for _, start, tokens, _, padding in self.chunks:
             computed = tokens + padding
             rows += computed
@@ -174,18 +188,15 @@ class Batch:
                 growing += tokens
                 continue
             pairs += computed * start + (computed * (computed + 1) >> 1)
-            if drafted:
-                drafted -= 1
-                decodes += 1
-                context += start + computed
-            else:
-                prefills += 1
-                starts += start
+            prefills += 1
+            starts += start
         return decodes, context, growing, prefills, rows, pairs, starts
 
     def decode_contexts(self) -> tuple[int, ...]:
         """Return the positions that each decode attends to, its own too; growing ones first."""
-        members = [seq.computed_tokens + 1 for seq in self.lockstep or ()]
+        members: list[int] = []
+        if self.lockstep is not None and not self.drafted:
+            members = [seq.computed_tokens + 1 for seq in self.lockstep]
         prefills = self.one_row_prefills
         ones = [e for e in self.chunks if e.rows == 1 and not (e.tokens and prefills)]
         ones.sort(key=lambda entry: -entry.tokens)
@@ -193,8 +204,9 @@ class Batch:
 
     def longest_context(self) -> int:
         """Return the most positions that a growing decode attends to, its own too; 0 for none."""
-        group = self.lockstep
-        longest = group.longest_tokens() + 1 if group is not None and group.size else 0
+        group, longest = self.lockstep, 0
+        if group is not None and group.size and not self.drafted:
+            longest = group.longest_tokens() + 1
         if self.one_row_prefills:
             return longest
         for _, start, tokens, _, padding in self.chunks:

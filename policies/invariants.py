@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
+from policies.drafted_decodes import DraftedDecodes
 from policies.protocols import CheckedMemory, Refusal, Scheduler
 from policies.scheduler_proxy import SchedulerProxy
 from policies.sequence import Sequence
@@ -74,12 +75,12 @@ class InvariantChecked(SchedulerProxy):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """As the scheduler; then the ended sequences and the memory are checked."""
         with self._named("complete"):
-            drafted = [
-                (entry, entry.seq.generated_tokens) for entry in batch.chunks[: batch.drafted]
-            ]
+            coming = _coming_tokens(batch, steps)
             finished = self._inner.complete(batch, steps)
-            for (entry, before), emitted in zip(drafted, batch.emitted, strict=False):
-                self._check_drafted(entry, before, emitted)
+            for seq, tokens, computed, generated in coming:
+                self._check_drafted(seq, tokens, seq.computed_tokens - computed, POSITIONS, "kept")
+                generated = seq.generated_tokens - generated
+                self._check_drafted(seq, tokens, generated, TOKENS, "taken")
             self._step += steps
             for seq in finished:
                 if seq.request_id not in self._present:
@@ -106,11 +107,11 @@ class InvariantChecked(SchedulerProxy):
         if self._has_budget and rows > config.token_budget:
             self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
         seen: set[Sequence] = set()
-        for place, entry in enumerate(entries, len(batch.chunks) - len(entries)):
+        for place, entry in enumerate(entries):
             if entry.seq in seen:
                 self._fail(POSITIONS, entry.seq, "it is in the batch twice")
             seen.add(entry.seq)
-            self._check_entry(entry, drafted=0 <= place < batch.drafted)
+            self._check_entry(entry, drafted=place < batch.drafted)
         self.preemptions += len(batch.preempted)
 
     def _check_entry(self, entry: ScheduledSequence, drafted: bool) -> None:
@@ -131,15 +132,14 @@ class InvariantChecked(SchedulerProxy):
         if start + tokens > room:
             self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
 
-    def _check_drafted(self, entry: ScheduledSequence, before: int, emitted: int) -> None:
+    def _check_drafted(
+        self, seq: Sequence, coming: int, taken: int, invariant: str, verb: str
+    ) -> None:
         """Of the rows of a pass, as many stay as tokens came out and were asked for."""
-        seq, tokens = entry.seq, min(emitted, entry.seq.max_tokens - before)
-        if seq.generated_tokens - before != tokens:
-            detail = f"{tokens} came out of a pass, {seq.generated_tokens - before} were taken"
-            self._fail(TOKENS, seq, detail)
-        if seq.computed_tokens - entry.start != tokens:
-            kept = seq.computed_tokens - entry.start
-            self._fail(POSITIONS, seq, f"{tokens} positions of a pass hold, {kept} were kept")
+        if taken != coming:
+            self._fail(
+                invariant, seq, f"{coming} tokens came out of its passes, {taken} were {verb}"
+            )
 
     def _check_memory(self, touched: Sequence | None) -> None:
         """Check what must hold at rest; ``touched`` is the sequence that came or went last."""
@@ -176,3 +176,11 @@ class InvariantChecked(SchedulerProxy):
             f"{self._config.batching} over {self._config.kv} broke an invariant at step "
             f"{self._step}: {invariant!r}; {subject}: {detail}"
         )
+
+
+def _coming_tokens(batch: Batch, steps: int) -> list[tuple[Sequence, int, int, int]]:
+    """Return each decode that verifies drafts, what comes out, its computed and generated ones."""
+    group = batch.lockstep
+    if not batch.drafted or not isinstance(group, DraftedDecodes):
+        return []
+    return [(s, group.coming(s, steps), s.computed_tokens, s.generated_tokens) for s in group]

@@ -17,17 +17,19 @@ from workloads.native_class import mypyc_attr
 class Lockstep(DecodeGroup):
     """Sequences of which each step yields one token; ``steps`` counts the steps so far.
 
+    Of each member a step computes ``rows`` rows.
     ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
     ``granted_step`` the step up to which they have KV memory (where they grow on demand).
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
     """
 
     __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_past_ends",
-                 "_places", "context_tokens", "size")  # fmt: skip
+                 "_places", "context_tokens", "rows", "size")  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
         super().__init__()
         self.size = 0
+        self.rows = 1
         self.context_tokens = 0
         self._block = block_tokens
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
@@ -123,6 +125,10 @@ class Lockstep(DecodeGroup):
                 capped.join(self.steps, seq.computed_tokens + 1)
         return capped.line(self.steps, self.size, after)
 
+    def verified_pairs(self) -> int:
+        """Return the pairs of queries and keys of members that verify drafts."""
+        return self.rows * self.context_tokens + (self.size * self.rows * (self.rows + 1) >> 1)
+
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members need for ``steps`` positions beyond the granted."""
         block, places = self._block, self._places
@@ -151,7 +157,7 @@ class Lockstep(DecodeGroup):
         del self._members[seq]
         self.size -= 1
         steps = self.steps
-        done = steps - seq.joined_step
+        done = self.advanced(seq)
         seq.lockstep = None
         seq.base_generated_tokens += done
         seq.base_computed_tokens = computed = seq.base_computed_tokens + done

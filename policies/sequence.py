@@ -25,6 +25,10 @@ class DecodeGroup:
         self.granted_step = 0
         self.stopped: list[Sequence] = []
 
+    def advanced(self, seq: "Sequence") -> int:
+        """Return the tokens of a member since it joined."""
+        return self.steps - seq.joined_step
+
 
 class SampleGroup:
     """The answers to one prompt: the sequence that computed it, and how many have not ended."""
@@ -137,7 +141,7 @@ class Sequence:
         group = self.lockstep
         if group is None:
             return self.base_computed_tokens
-        return self.base_computed_tokens + group.steps - self.joined_step
+        return self.base_computed_tokens + group.advanced(self)
 
     @computed_tokens.setter
     def computed_tokens(self, tokens: int) -> None:
@@ -149,7 +153,7 @@ class Sequence:
         group = self.lockstep
         if group is None:
             return self.base_generated_tokens
-        return self.base_generated_tokens + group.steps - self.joined_step
+        return self.base_generated_tokens + group.advanced(self)
 
     @generated_tokens.setter
     def generated_tokens(self, tokens: int) -> None:
@@ -161,7 +165,7 @@ class Sequence:
         group = self.lockstep
         if group is None:
             return self.prompt_tokens + self.base_generated_tokens
-        return self.prompt_tokens + self.base_generated_tokens + group.steps - self.joined_step
+        return self.prompt_tokens + self.base_generated_tokens + group.advanced(self)
 
     @property
     def final_kv_tokens(self) -> int:
@@ -180,7 +184,7 @@ class Sequence:
             return True
         generated, group = self.base_generated_tokens, self.lockstep
         if group is not None:
-            generated += group.steps - self.joined_step
+            generated += group.advanced(self)
         return generated >= self.max_tokens
 
     def key_of_block(self, place: int) -> BlockKey | None:

@@ -122,12 +122,17 @@ def _members(
 ) -> Iterator[_Member]:
     seed, draft_seed = seeds
     places = [pool for pool in pools for _ in range(pool.replicas)]
+    verifiers = {
+        pool.acceptance: Verifier(pool.acceptance, draft_seed)
+        for pool in pools
+        if pool.acceptance is not None
+    }
     for index, (pool, noise_seed) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
         noise = None
         if pool.noise is not None:
             noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
         scheduler = build(pool.policies)
-        verifier = None if pool.acceptance is None else Verifier(pool.acceptance, draft_seed)
+        verifier = None if pool.acceptance is None else verifiers[pool.acceptance]
         replica = Replica(
             env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
         )

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from policies.batch import Batch
+from policies.drafted_decodes import DraftedDecodes
 from policies.protocols import KVUsage, Refusal
 from policies.sequence import Sequence
 from policies.step_record import StepRecord
@@ -112,10 +113,8 @@ class Recorder:
         """
         admitted_s, first_s = self._admitted_s, self._first_s
         paused, handed_on = self._paused, self._handed_on
-        chunks, yields = batch.chunks, batch.prompt_token
-        if batch.drafted:
-            chunks = chunks[batch.drafted :]
-        for seq, _, _, samples, _ in chunks:
+        yields = batch.prompt_token
+        for seq, _, _, samples, _ in batch.chunks:
             number = seq.number
             place = number - handed_on
             stamp_s = admitted_s[place]
@@ -127,8 +126,6 @@ class Recorder:
                 stamp_s = first_s[place]
                 if stamp_s != stamp_s:  # NaN: none was out
                     first_s[place] = received_s
-        if not yields:
-            self._blocks_ran(batch, received_s)
 
     def ended(self, finished: list[Sequence], received_s: float) -> None:
         """Record requests that have ended, and when clients have their last tokens."""
@@ -143,12 +140,13 @@ class Recorder:
             if seq.preemptions:
                 self._preemptions[place] = seq.preemptions
 
-    def _blocks_ran(self, batch: Batch, received_s: float) -> None:
+    def blocks_ran(self, batch: Batch, received_s: float) -> None:
         """Record first tokens that come with the last one of their block."""
         first_s, handed_on = self._first_s, self._handed_on
-        for entry, emitted in zip(batch.chunks, batch.emitted, strict=False):  # drafted ones first
-            place = entry.seq.number - handed_on
-            if emitted and first_s[place] != first_s[place]:
+        group = batch.lockstep
+        for seq in group.began if isinstance(group, DraftedDecodes) else ():
+            place = seq.number - handed_on
+            if first_s[place] != first_s[place]:
                 first_s[place] = received_s
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:

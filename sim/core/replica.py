@@ -12,7 +12,7 @@ from policies.sequence import Sequence
 from policies.step_record import record_step
 from sim.core.environment import NEVER, Alarm, Environment
 from sim.core.recorder import Recorder, pack_step
-from sim.core.run_clock import run_clock
+from sim.core.run_clock import PassClock, run_clock
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
@@ -60,7 +60,9 @@ class Replica:
         self.listeners: list[Listener] = []
         self.event_s = 0.0
         """The time of what the listeners learn."""
-        self._clock = run_clock(self.step_time, self.noise)
+        self._clock = run_clock(self.step_time, self.noise, drafts=self.verifier is not None)
+        self._knows_passes = isinstance(self._clock, PassClock)
+        """Whether runs of passes that verify drafts are timed; else each is an event."""
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
         self._steps = 0
         self._plan: _Plan | None = None
@@ -125,7 +127,11 @@ class Replica:
                 return
             if batch.preempted or batch.resumed:
                 self.recorder.moved(batch, now_s)
-            steps = scheduler.repeatable_steps(batch) if self.macro else 1
+            if batch.drafted and self.verifier is not None:
+                self.verifier.judge(batch)
+            steps = 1
+            if self.macro and (not batch.drafted or self._knows_passes):
+                steps = scheduler.repeatable_steps(batch)
             totals = batch.totals() if batch.chunks else None
             end = now + clock.begin(batch, totals, steps, self._steps)
             plan = (batch, totals, now, now_s, scheduler.load())
@@ -153,24 +159,25 @@ class Replica:
         if totals is None:
             group = batch.lockstep
             assert group is not None, "a batch has chunks, or a lockstep"
-            decodes = rows = group.size
-            context = group.context_tokens + decodes
-            prefills = pairs = 0
+            decodes, prefills = group.size, 0
+            rows = decodes * group.rows
+            context = group.context_tokens + rows
+            pairs = group.verified_pairs() if batch.drafted else 0
         else:
             decodes, context, _, prefills, rows, pairs, _ = totals
-            if batch.drafted and self.verifier is not None:
-                self.verifier.judge(batch)
         self._rows += pack_step(
             started_s, now_s, steps, decodes, prefills, rows, context, pairs,
             running, waiting, free_tokens, self.index,
         )  # fmt: skip
         finished = self.scheduler.complete(batch, steps)
-        if finished or totals is not None:
+        if finished or totals is not None or not batch.prompt_token:
             recorder, received_s = self.recorder, now_s
             if recorder.api is not None:
                 received_s += recorder.api.chunk_out_s(decodes + prefills)
             if totals is not None:
                 recorder.prompts_ran(batch, started_s, received_s)
+            if not batch.prompt_token:
+                recorder.blocks_ran(batch, received_s)
             if finished:
                 recorder.ended(finished, received_s)
                 if self.listeners:

@@ -1,6 +1,7 @@
 """The duration of a run of equal steps in ticks, in closed form if the model allows it."""
 
 from bisect import bisect_left
+from itertools import accumulate
 from math import sqrt
 from typing import Protocol
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from policies.batch import Batch, Totals
 from sim.step_times.piecewise import RunPieces
-from sim.step_times.protocol import SingleSteps
+from sim.step_times.protocol import PassUnits, SingleSteps
 from sim.step_times.step_time import (
     UNIT_BITS,
     UNIT_S,
@@ -50,8 +51,8 @@ class AffineClock:
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
         group, swapped = batch.lockstep, batch.swapped_tokens
-        if totals is None and group is not None and not swapped:  # as ``affine``, without a shape
-            decodes = group.size
+        if totals is None and group is not None and not swapped and not batch.drafted:
+            decodes = group.size  # as ``affine``, without a shape
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
             slope *= decodes
@@ -191,10 +192,40 @@ class SampledClock:
         return place + 1, self._ends[place] << UNIT_BITS
 
 
-def run_clock(model: StepTime, noise: StepNoise | None) -> RunClock:
-    """Return the fastest clock that is exact for ``model``."""
+class PassClock:
+    """A clock of passes that verify drafts, each of a length of its own; ``others`` times the rest.
+
+    What comes out of the passes is known (``policies.drafted_decodes``), so a run of them is a sum.
+    """
+
+    def __init__(self, others: RunClock, model: PassUnits) -> None:
+        self._others = others
+        self._units_of, self._bits = model.pass_units, model.unit_bits
+        self._units: list[int] = []
+
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
+        """Return the ticks that ``steps`` steps take."""
+        if not batch.drafted:
+            self._units = []
+            return self._others.begin(batch, totals, steps, index)
+        self._units = self._units_of(batch, steps)
+        return sum(self._units) << self._bits
+
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
+        if not self._units:
+            return self._others.boundary(ticks)
+        ends = list(accumulate(self._units))
+        place = min(bisect_left(ends, -(-ticks >> self._bits)), len(ends) - 1)
+        return place + 1, ends[place] << self._bits
+
+
+def run_clock(model: StepTime, noise: StepNoise | None, *, drafts: bool = False) -> RunClock:
+    """Return the fastest clock that is exact for ``model``, with ``drafts`` for passes too."""
     if noise is not None and noise.is_none():
         noise = None
+    if drafts and noise is None and isinstance(model, PassUnits):
+        return PassClock(run_clock(model, None), model)
     if noise is None and isinstance(model, RunPieces):
         return PiecewiseClock(model)
     if not isinstance(model, AffineStepTime):

@@ -14,25 +14,31 @@ Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 
 """
 
 from abc import abstractmethod
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, cycle
+from functools import lru_cache
+from itertools import accumulate
 from math import inf
 from operator import mul
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from policies.batch import Batch
 from policies.config import PolicyConfig, require
+from policies.drafted_decodes import DraftedDecodes, IntArray
 from policies.sequence import Sequence
 from sim.step_times.step_time import FloatArray
 from workloads.errors import PolicyError
 
-_DRAWS = 64
+Counts = npt.NDArray[np.integer[Any]]
+_ANSWERS = 64
+"""Answers that are drawn together: of requests whose numbers follow each other."""
+_PASSES = 256
 """Passes of an answer that are drawn together."""
+_PAGES = 128
+"""Draws that are kept at a time."""
 
 
 class Acceptance(Protocol):
@@ -52,8 +58,8 @@ class Acceptance(Protocol):
     def passes(self, tokens: int) -> float:
         """Return the mean number of passes for ``tokens`` tokens; the last may yield too many."""
 
-    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        """Yield the tokens of each pass of one answer."""
+    def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
+        """Return the tokens of ``passes`` passes from pass ``first`` on, a row for each answer."""
 
 
 class OrderedAcceptance(Acceptance):
@@ -92,12 +98,13 @@ class OrderedAcceptance(Acceptance):
             means[end] = 1.0 + shares @ means[end - len(shares) : end][::-1]
         return float(means[-1])
 
-    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        """Yield independent draws of ``distribution``."""
-        ascending = [-probability for probability in self.reach]
-        while True:
-            for draw in rng.random(_DRAWS).tolist():  # the same as one after the other
-                yield 1 + bisect_left(ascending, -draw)
+    def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
+        """Return independent draws of ``distribution``."""
+        draws = rng.random((answers, passes), np.float32)
+        emitted = np.ones((answers, passes), np.int16)
+        for probability in self.reach:
+            emitted += draws < probability
+        return emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,54 +266,71 @@ class Diffusion:
         """``refinements`` for each block begun."""
         return float(self.refinements * -(-tokens // self.block_tokens))
 
-    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
+    def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
         """0, ..., 0, ``block_tokens``, over and over."""
-        return cycle([0] * (self.refinements - 1) + [self.block_tokens])
+        done = np.arange(first + 1, first + passes + 1) % self.refinements == 0
+        return np.tile(self.block_tokens * done, (answers, 1))
 
 
 class Verifier:
-    """Draws how many tokens come out of each pass of a batch.
+    """Draws how many tokens come out of the passes of a sequence, once it decodes.
 
-    Every answer draws from its own stream, seeded by the number of its request, whatever else is in
-    the batch.
+    What an answer draws depends on the seed and the number of its request alone, whatever else is
+    in the batch. Answers of neighbouring numbers are drawn together, in pages of so many passes.
     """
 
     def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
         self._acceptance = acceptance
         self._seed = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
-        self._streams: dict[Sequence, Iterator[int]] = {}
         self._answers: Counter[int] = Counter()
         """Answers begun, by request, for requests with several samples."""
+        self._page = lru_cache(_PAGES)(self._drawn_page)
 
     def judge(self, batch: Batch) -> None:
-        """Set ``batch.emitted``.
+        """Say what comes out of the passes of sequences of which that is not known.
 
         Raises ``PolicyError`` if the rows of the batch do not fit the acceptance.
         """
-        drafted = batch.chunks[: batch.drafted]
-        for entry in drafted[:1]:  # all have as many
-            if entry.rows != self._acceptance.rows:
-                raise PolicyError(
-                    f"draft_rows: {entry.rows - 1} does not fit {self._acceptance}; it must be "
-                    f"{self._acceptance.rows - 1}"
-                )
-        batch.emitted = [self._emitted(entry.seq) for entry in drafted]
+        group = batch.lockstep
+        if not isinstance(group, DraftedDecodes) or not group.unjudged:
+            return
+        if group.rows != self._acceptance.rows:
+            raise PolicyError(
+                f"draft_rows: {group.rows - 1} does not fit {self._acceptance}; it must be "
+                f"{self._acceptance.rows - 1}"
+            )
+        for seq in tuple(group.unjudged):
+            group.foresee(seq, self._way(seq))
 
-    def _emitted(self, seq: Sequence) -> int:
-        stream = self._streams.get(seq)
-        if stream is None:
-            stream = self._streams[seq] = self._acceptance.emissions(self._generator(seq))
-        tokens = next(stream)
-        if seq.base_generated_tokens + tokens >= seq.max_tokens:
-            del self._streams[seq]
-        return tokens
-
-    def _generator(self, seq: Sequence) -> np.random.Generator:
-        key = (*self._seed.spawn_key, seq.number)
+    def _way(self, seq: Sequence) -> IntArray:
+        """Return the tokens of a sequence after 0, 1, 2, ... passes, up to its end or beyond."""
+        answer, number = 0, seq.number
         if seq.group is not None:
-            key = (*key, self._answers[seq.number])
-            self._answers[seq.number] += 1
-        return np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
+            answer = self._answers[number]
+            self._answers[number] += 1
+        block, row = divmod(number, _ANSWERS)
+        way: IntArray = self._page(answer, block, 0)[row]
+        left, page = seq.max_tokens - seq.base_generated_tokens, 1
+        while way[-1] < left:
+            way = np.concatenate((way, way[-1] + self._page(answer, block, page)[row, 1:]))
+            page += 1
+        return way
+
+    def _drawn_page(self, answer: int, block: int, page: int) -> IntArray:
+        """Return the tokens after 0, 1, 2, ... passes of a page, a row for each request."""
+        key = (*self._seed.spawn_key, answer, block, page)
+        seed = np.random.SeedSequence(self._seed.entropy, spawn_key=key)
+        law, rng = self._acceptance, np.random.default_rng(seed)
+        emitted = law.emissions(rng, _ANSWERS, page * _PASSES, _PASSES)
+        least, most = int(emitted.min()), int(emitted.max())
+        if least < 0 or most > law.rows:
+            raise PolicyError(
+                f"{least if least < 0 else most} tokens cannot come out of a pass of {law.rows} "
+                f"rows; it must be from 0 to {law.rows} ({law})"
+            )
+        ways = np.zeros((_ANSWERS, _PASSES + 1), np.int64)
+        emitted.cumsum(axis=1, dtype=np.int64, out=ways[:, 1:])
+        return ways
 
 
 def require_judged(policies: PolicyConfig, acceptance: Acceptance | None) -> None:

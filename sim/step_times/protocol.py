@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import BatchShape, Totals
+from policies.batch import Batch, BatchShape, Totals
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -30,3 +30,14 @@ class SingleSteps(Protocol):
 
         ``swapped`` positions move between device and host before the step.
         """
+
+
+@runtime_checkable
+class PassUnits(Protocol):
+    """A model that knows the durations of a run of passes that verify drafts."""
+
+    unit_bits: int
+    """A unit is so many bits longer than a tick."""
+
+    def pass_units(self, batch: Batch, steps: int) -> list[int]:
+        """Return the units of each of the next passes of a batch with ``drafted`` decodes."""

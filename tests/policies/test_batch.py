@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
+from policies.drafted_decodes import DraftedDecodes
 from policies.lockstep import Lockstep
 from tests.support.scheduler_steps import sequence
 
@@ -35,9 +36,8 @@ def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
         ],
         decodes(5),
     )
-    batch.drafted = 1
     shape = batch.shape()
-    assert shape == BatchShape(3, 6 + 9 + 4, 2, ((0, 6),), 0, 1, ())
+    assert shape == BatchShape(3, 6 + 9 + 4, 2, ((0, 6),), 0, 0, ())
     assert (shape.sequences, shape.rows) == (4, 9)
     assert batch.decode_contexts() == (6, 4, 9)
     assert len(batch) == 4
@@ -104,9 +104,20 @@ def test_the_totals_are_the_sums_of_the_shape(
 
 
 def test_verified_drafts_count_as_decodes_with_all_their_rows() -> None:
-    seq = sequence("a", 10)
-    drafts = [ScheduledSequence(seq, start, 3, True) for start in (20, 30)]
-    batch = Batch([*drafts, ScheduledSequence(seq, 4, 6, True)])
+    group = DraftedDecodes(3)
+    for computed in (20, 30):
+        seq = sequence("a", 10)
+        seq.computed_tokens = computed
+        group.join(seq)
+    batch = Batch([ScheduledSequence(sequence("b", 10), 4, 6, True)], group)
     batch.drafted = 2
     pairs = (3 * 20 + 6) + (3 * 30 + 6) + (6 * 4 + 21)
     assert batch.totals() == (2, 23 + 33, 0, 1, 12, pairs, 4)
+    assert batch.shape() == BatchShape(0, 0, 0, ((20, 3), (30, 3), (4, 6)), 0, 2)
+    assert batch.beside_drafts() == BatchShape(0, 0, 0, ((4, 6),), 0, 2)
+    assert [entry[1:4] for entry in batch.entries] == [
+        (20, 3, True),
+        (30, 3, True),
+        (4, 6, True),
+    ]
+    assert (batch.decode_contexts(), batch.longest_context()) == ((), 0)

@@ -1,24 +1,66 @@
 """Simulations of decodes that verify drafts, every invariant checked at every step."""
 
-from collections.abc import Iterator
-from itertools import chain, repeat
+from dataclasses import replace
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
 
-from policies.batch import Batch
+from policies.batch import Batch, BatchShape
 from policies.config import PolicyConfig
+from policies.drafted_decodes import IntArray
 from policies.kv.paged import PagedKV
 from sim.core.simulate import simulate
 from sim.records.run import Run
+from sim.shapes.catalogue import find_hardware, find_model
 from sim.step_times.acceptance import Acceptance, Verifier
-from sim.step_times.step_time import LinearStepTime
+from sim.step_times.roofline.deployment import Deployment, Drafting, Kernels, Offload, Parallel
+from sim.step_times.roofline.step_time import roofline_step_time
+from sim.step_times.step_time import FloatArray, LinearStepTime, StepTime
 from tests.support.checked import CheckedScheduler
 from tests.support.random_runs import STEP_TIME
 from workloads.request import Request
 
+_CHAIN = Drafting(find_model("llama-68m"), (1, 1))
+_BESIDE = replace(_CHAIN, hardware=find_hardware("a100-80gb"))
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    "drafts of nothing": {},
+    "a model on the device": {"drafting": _CHAIN},
+    "on another one": {"drafting": replace(_BESIDE, placement="other")},
+    "overlapped": {"drafting": replace(_BESIDE, placement="overlapped")},
+    "of few tokens": {"drafting": replace(_CHAIN, context_tokens=30)},
+    "unsure": {"drafting": replace(_CHAIN, step_shares=(0.9, 0.7))},
+    "unsure, of few tokens": {
+        "drafting": replace(_CHAIN, step_shares=(0.9, 0.7), context_tokens=30)
+    },
+    "streamed weights": {"drafting": _CHAIN, "offload": Offload(resident_weights=0.5)},
+    "a part of the target": {"drafting": replace(_CHAIN, is_part=True)},
+    "stages": {"drafting": _CHAIN, "parallel": Parallel(tensor=2, pipeline=2)},
+    "windows": {"drafting": _CHAIN, "model": find_model("mistral-7b")},
+    "crowded": {"drafting": _CHAIN, "kernels": Kernels(occupancy="split")},
+}
+"""What differs between deployments that verify two drafts."""
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 SMALL = PolicyConfig("speculative", kv_tokens=64, block_tokens=4, max_seqs=2, draft_rows=2)
+
+
+def verifying(name: str) -> StepTime:
+    """Return the step times of one of ``DEPLOYMENTS``."""
+    deployment = Deployment(find_model("llama-2-7b"), find_hardware("h100"))
+    return roofline_step_time(replace(deployment, **DEPLOYMENTS[name]))
+
+
+class ByShape:
+    """A model of which a clock knows only what each shape takes, and no run of passes."""
+
+    wants_contexts = True
+
+    def __init__(self, model: StepTime) -> None:
+        self._model = model
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        assert steps == 1
+        return self._model.seconds(shape)
 
 
 class Scripted:
@@ -35,8 +77,11 @@ class Scripted:
     def passes(self, tokens: int) -> float:
         return float("nan")
 
-    def emissions(self, rng: np.random.Generator) -> Iterator[int]:
-        return chain(self.tokens, repeat(self.rows))
+    def emissions(
+        self, rng: np.random.Generator, answers: int, first: int, passes: int
+    ) -> IntArray:
+        every = chain(self.tokens, repeat(self.rows))
+        return np.array([list(islice(every, first, first + passes))] * answers)
 
 
 def drafted_run(
@@ -63,7 +108,7 @@ class RoomForDrafts(CheckedScheduler):
 
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
-        for entry in batch.chunks[: batch.drafted] if batch else ():
+        for entry in batch.entries[: batch.drafted] if batch else ():
             if isinstance(self.memory, PagedKV):
                 held_tokens = entry.seq.held_blocks * self.memory.block_tokens
                 assert entry.start + entry.tokens <= held_tokens

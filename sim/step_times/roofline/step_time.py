@@ -7,7 +7,7 @@ every context.
 
 from dataclasses import replace
 from functools import partial
-from math import ceil, ldexp
+from math import ldexp
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,22 @@ from policies.batch import Batch, BatchShape
 from policies.lockstep import Lockstep
 from sim.shapes.mixers import Attention
 from sim.step_times.piecewise import NEVER, RunPieces
-from sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
+from sim.step_times.roofline.affine_step_time import RooflineStepTime
+from sim.step_times.roofline.deployment import Deployment
 from sim.step_times.roofline.operators import visible
-from sim.step_times.roofline.step_cost import StepCost
-from sim.step_times.step_time import AffineStepTime, FloatArray, Remembered, StepTime, to_units
+from sim.step_times.step_time import (
+    AffineStepTime,
+    FloatArray,
+    Remembered,
+    StepTime,
+    to_units,
+)
 from sim.ticks import TICK_BITS
 
 _FINE_BITS = 8
 """The units of ``ContextStepTime`` are so many bits longer than a tick: 2^-56 s."""
 _MOST_UNITS = 1 << 60
 """Units that 64 bits hold, of one group of layers beside others."""
-Rows = tuple[float, float, bool]
-"""(rows, rows that need logits, whether prompts are among them)."""
 
 
 def roofline_step_time(deployment: Deployment) -> StepTime:
@@ -39,185 +43,6 @@ def roofline_step_time(deployment: Deployment) -> StepTime:
     if deployment.kernels.occupancy != "full" or _sees_a_part(deployment):
         return ContextStepTime(deployment)
     return RooflineStepTime(deployment)
-
-
-class RooflineStepTime(AffineStepTime):
-    """Affine in the context: attention over all of it, whatever the occupancy."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self.deployment = deployment
-        self.cost = StepCost(deployment)
-        self.decodes = Remembered(self._of_decodes)
-        self._states = Remembered(self._of_states)
-        self._rows = Remembered(self._of_rows)
-        self._slack = Remembered(self._of_slack)
-        self._chunks = Remembered(self._of_chunk)
-        self._verifications = Remembered(self._of_verification)
-        self._crowding_matters = deployment.kernels.occupancy != "full"
-        self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
-        drafting = deployment.drafting
-        self._drafts = _Drafts(deployment, drafting) if drafting else None
-        self._verified_share = drafting.verified_share if drafting else 1.0
-        self._swap_s = deployment.kv_bytes_per_token() / deployment.host_bytes_per_s
-
-    def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """Return (first step, growth per step) in units of 2^-48 s."""
-        decodes, context, growing, chunks, swapped, _, _, _ = shape
-        if not chunks and not swapped:
-            units, slope = self.decodes[decodes]
-            return units + slope * context, slope * growing
-        slope = self.decodes[decodes][1] if decodes else 0
-        units = self._chunks_units(shape) + slope * context
-        return units + to_units(self._swap_s * swapped), slope * growing
-
-    def _chunks_units(self, shape: BatchShape) -> int:
-        """Return the units of a step with chunks, the context of its decodes left out."""
-        decodes, _, _, chunks, _, drafted, _, _ = shape
-        prompts, attention, verified = chunks, 0, 0
-        if drafted:
-            prompts = chunks[drafted:]
-            together = drafted if self._crowding_matters else 1
-            for start, n in chunks[:drafted]:
-                verified += n
-                attention += self._verifications[start, n, together]
-        logits: float = decodes + verified + len(prompts)
-        rows: float = decodes + verified
-        if self._verified_share < 1:
-            unmade = verified * (1 - self._verified_share)
-            logits, rows = logits - unmade, rows - unmade
-        for chunk in prompts:
-            rows += chunk[1]
-            attention += self._chunks[chunk]
-        key = (rows, logits, bool(prompts))
-        units = self._rows[key] if rows else 0
-        if self._is_spread:
-            attention = round(
-                attention * self.cost.pieces.share(shape.sequences, len(chunks) > drafted)
-            )
-        units += attention + (self._states[decodes] if decodes else 0)
-        return self._drafts.beside(units, self._slack[key], shape) if self._drafts else units
-
-    def _of_decodes(self, decodes: int) -> tuple[int, int]:
-        units = self._rows[decodes, decodes, False] + self._states[decodes]
-        return units, to_units(self.cost.attention.context_s(decodes))
-
-    def _of_states(self, decodes: int) -> int:
-        return to_units(self.cost.attention.state_s(decodes))
-
-    def _of_chunk(self, chunk: tuple[int, int]) -> int:
-        return to_units(self.cost.attention.chunk_s(*chunk))
-
-    def _of_verification(self, drafted: tuple[int, int, int]) -> int:
-        start, rows, together = drafted
-        rows = ceil(rows * self._verified_share)
-        return to_units(self.cost.attention.verification_s(start, rows, together))
-
-    def _of_rows(self, rows: Rows) -> int:
-        return to_units(self.cost.rows_s(*rows))
-
-    def expected_units(self, decodes: float) -> int:
-        """Return the units of a step of so many decodes on average, without their contexts."""
-        return self._rows[decodes, decodes, False] + to_units(self.cost.attention.state_s(decodes))
-
-    def _of_slack(self, rows: Rows) -> int:
-        return to_units(self.cost.stream_slack_s(*rows))
-
-
-class _Drafts:
-    """What drafting adds to the steps of a target that verifies."""
-
-    def __init__(self, deployment: Deployment, drafting: Drafting) -> None:
-        self._drafting = drafting
-        self._shares = drafting.step_shares or (1,) * len(drafting.step_rows)
-        self._model = _draft_model(deployment, drafting)
-        self._drafted = Remembered(self._of_drafted)
-
-    def beside(self, units: int, slack: int, shape: BatchShape) -> int:
-        """Return the units of a step whose target takes ``units``: the sum, or the longer part.
-
-        The target waits ``slack`` of them for its weights; drafting that needs no stream of its own
-        hides there.
-        """
-        reading, drafting = self._reading_units(shape), self._drafting_units(shape)
-        if self._drafting.is_part or not self._drafting.resident:
-            slack = 0
-        match self._drafting.placement:
-            case "device":
-                return units + max(0, reading + drafting - slack)
-            case "other":
-                return max(units, reading) + max(0, drafting - slack)
-            case _:
-                return max(units, reading + drafting)
-
-    def _reading_units(self, shape: BatchShape) -> int:
-        """Return the units in which a draft model of its own computes the prompts too."""
-        prompts = shape.prefill_chunks[shape.drafted_chunks :]
-        if self._drafting.is_part or not prompts:
-            return 0
-        return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
-
-    def _drafting_units(self, shape: BatchShape) -> int:
-        drafted = shape.drafted_chunks
-        if not drafted:
-            return 0
-        starts = [start for start, _ in shape.prefill_chunks[:drafted]]
-        units, per_token = self._drafted[drafted]
-        if self._drafting.context_tokens is None:
-            seen = sum(self._shares) * sum(starts)
-        else:
-            seen = self._seen_within(self._drafting.context_tokens, starts)
-        return round(units + per_token * seen)
-
-    def _of_drafted(self, drafted: int) -> tuple[int, int]:
-        """Return the units of drafting for so many decodes: apart from contexts, per token seen.
-
-        Where nothing limits what drafting reads, the tokens that it drafts itself are apart too.
-        """
-        per_token, steps = self._model.decodes[drafted][1], self._drafting.step_rows
-        pairs = zip(steps, self._shares, strict=True)
-        units = sum(self._step_units(drafted * rows, share) for rows, share in pairs)
-        if self._drafting.context_tokens is None:
-            own = sum(share * place for place, share in enumerate(self._shares, start=1))
-            units += round(per_token * drafted * own)
-        return units, per_token
-
-    def _step_units(self, rows: int, share: float) -> int:
-        """Return the expected units of a step in which each of ``rows`` takes part with ``share``.
-
-        It is run where any does.
-        """
-        if share == 1:
-            return self._model.decodes[rows][0]
-        runs = 1 - (1 - share) ** rows
-        return round(runs * self._model.expected_units(rows * share / runs)) if runs else 0
-
-    def _seen_within(self, limit: int, starts: list[int]) -> float:
-        """Return the tokens that all drafting steps attend to, at most ``limit`` each."""
-        return sum(
-            share * sum(min(start + place, limit) for start in starts)
-            for place, share in enumerate(self._shares, start=1)
-        )
-
-
-def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:
-    """Return the step times of the draft model; one of its own runs on a single device."""
-    is_part, offload = drafting.is_part, deployment.offload
-    if not is_part:
-        offload = replace(offload, resident_kv=1.0, resident_weights=float(drafting.resident))
-    return RooflineStepTime(
-        replace(
-            deployment,
-            model=drafting.model,
-            hardware=drafting.hardware or deployment.hardware,
-            efficiency=replace(deployment.efficiency, overhead_s=0.0),
-            parallel=deployment.parallel if is_part else Parallel(),
-            prefill=drafting.form or deployment.prefill,
-            decode=drafting.form or deployment.decode,
-            offload=offload,
-            drafting=None,
-            early_exit=None,
-        )
-    )
 
 
 class CascadeStepTime(AffineStepTime):
@@ -296,10 +121,21 @@ class ContextStepTime(RunPieces):
         """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
         return self._units(shape, steps).astype(np.float64) * ldexp(1.0, _FINE_BITS - TICK_BITS)
 
+    def pass_units(self, batch: Batch, steps: int) -> list[int]:
+        """Return the units of each of the next passes of a batch with ``drafted`` decodes."""
+        if batch.beside_drafts().decode_sequences:  # a prompt of one row
+            shape = batch.shape()._replace(decode_contexts=batch.decode_contexts())
+            alone: list[int] = self._units(shape, 1).tolist()
+            return alone
+        return [
+            units << RunPieces.unit_bits - _FINE_BITS
+            for units in self._affine.pass_units(batch, steps)
+        ]
+
     def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
         """Return pieces that end where a decode fills its window, or contexts are split anew."""
         group, shape = batch.lockstep, batch.shape()
-        decodes = 0 if group is None else group.size
+        decodes = 0 if group is None or batch.drafted else group.size
         if shape.decode_sequences != decodes or self._is_dilated:
             shape = shape._replace(decode_contexts=batch.decode_contexts())
             return [(units, 0, 1) for units in self._units(shape, steps).tolist()]

@@ -16,7 +16,15 @@ from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance, Chain, Diffusion
 from sim.step_times.step_time import NoiseSample, StepNoise
 from tests.support.checked import CheckedScheduler, request
-from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
+from tests.support.drafted_runs import (
+    DEPLOYMENTS,
+    ONE_SECOND,
+    SMALL,
+    ByShape,
+    Scripted,
+    drafted_run,
+    verifying,
+)
 from tests.support.effort import examples
 from tests.support.random_runs import STEP_TIME, policies, workloads
 from workloads.errors import EngineError, PolicyError
@@ -182,16 +190,16 @@ def test_several_answers_to_a_prompt_draw_each_for_itself() -> None:
 
 
 @st.composite
-def drafting(draw: st.DrawFn) -> PolicyConfig:
+def drafting(draw: st.DrawFn, most: int = 5, least: int = 1) -> PolicyConfig:
     """Any combination of policies, with drafts, over any memory."""
-    drafts = draw(st.integers(1, 5))
+    drafts = draw(st.integers(least, most))
     config = draw(policies("speculative"))
-    least = config.max_seqs * (1 + drafts)
+    needed = config.max_seqs * (1 + drafts)
     blocks = draw(st.booleans())
     config = replace(
         config,
         draft_rows=drafts,
-        token_budget=max(config.token_budget, least),
+        token_budget=max(config.token_budget, needed),
         prompt_token=not blocks,
     )
     if not config.prefix_cache and draw(st.booleans()):
@@ -232,6 +240,27 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
     assert (done["first_token_s"] > done["scheduled_s"] + done["queue_s"]).all()
     assert macro.requests["preemptions"].sum() == 0
     assert (macro.steps["rows"] <= config.token_budget).all()
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@settings(max_examples=examples(10))
+@given(data=st.data(), config=drafting(2, 2), requests=workloads())
+def test_runs_of_passes_equal_single_passes(
+    name: str, data: st.DataObject, config: PolicyConfig, requests: list[Request]
+) -> None:
+    """As one event, pass by pass, and where a clock knows the shape of each pass alone."""
+    law = data.draw(laws(config))
+    known, model = verifying(name), ByShape(verifying(name))
+    macro, single, by_shape = (
+        drafted_run(config, requests, law, one_event, step_time=times)
+        for one_event, times in ((True, known), (False, known), (True, model))
+    )
+    pd.testing.assert_frame_equal(macro.requests, single.requests, check_exact=True)
+    for taken in (single, by_shape):
+        assert macro.extra["simulation"]["steps"] == taken.extra["simulation"]["steps"]
+        assert (taken.steps["steps"] == 1).all()
+    nearly = ["first_token_s", "last_token_s"]
+    pd.testing.assert_frame_equal(macro.requests[nearly], by_shape.requests[nearly], rtol=1e-12)
 
 
 @given(config=policies("speculative"), requests=workloads())
@@ -275,8 +304,8 @@ def test_the_passes_of_a_run_are_those_of_the_exact_law_and_no_token_is_lost() -
     assert taken.sum() == run.steps["decode_sequences"].sum()
     error = taken.std() / np.sqrt(count)
     assert abs(taken.mean() - law.passes(output - 1)) < 4 * error
-    per_pass = (output - 1) / taken  # the cut of the last pass costs less than one pass
-    assert law.mean_tokens_per_pass() * 0.95 < per_pass.mean() < law.mean_tokens_per_pass()
+    per_pass = count * (output - 1) / taken.sum()  # the cut of the last costs less than a pass
+    assert law.mean_tokens_per_pass() * 0.95 < per_pass < law.mean_tokens_per_pass()
 
 
 def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
@@ -336,7 +365,7 @@ def test_a_run_that_nobody_judges_says_what_is_missing() -> None:
 
 @pytest.mark.parametrize("tokens", [-1, 4])
 def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
-    message = f"sequence 'a': {tokens} tokens cannot come out of a pass of 3 rows"
+    message = f"{tokens} tokens cannot come out of a pass of 3 rows; it must be from 0 to 3"
     with pytest.raises(PolicyError, match=message):
         drafted_run(SMALL, [request("a", output=9)], Scripted(tokens), step_time=ONE_SECOND)
 

@@ -1,7 +1,5 @@
 """Schedulers of drafts that break an invariant are stopped, each by its name."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -21,31 +19,34 @@ from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
 
 class KeepsWhatWasRejected(SpeculativeBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        passes = batch.entries[: batch.drafted]
         finished = super().complete(batch, steps)
-        for entry in batch.chunks[: batch.drafted]:
+        for entry in passes:
             entry.seq.computed_tokens = entry.start + entry.tokens
         return finished
 
 
 class TakesBeyondTheAnswer(SpeculativeBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        passes = batch.entries[: batch.drafted]
         finished = super().complete(batch, steps)
-        for entry, tokens in zip(batch.chunks[: batch.drafted], batch.emitted, strict=True):
-            entry.seq.generated_tokens = entry.start + tokens - entry.seq.prompt_tokens + 1
+        for entry in passes:
+            entry.seq.base_generated_tokens += entry.seq in finished
         return finished
 
 
 class ForgetsTheRoom(SpeculativeBatching):
-    @contextmanager
-    def _room_for_drafts(self, seq: Sequence) -> Iterator[None]:
-        yield
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._last_rows = 0
 
 
 class SkipsAPosition(SpeculativeBatching):
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
         if batch and batch.drafted:
-            batch.chunks = [entry._replace(start=entry.start + 1) for entry in batch.chunks]
+            for seq in self._decodes:
+                seq.base_computed_tokens += 1
         return batch
 
 

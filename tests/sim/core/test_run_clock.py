@@ -3,12 +3,14 @@
 from itertools import accumulate, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import Batch, BatchShape
+from policies.batch import Batch, BatchShape, ScheduledSequence
+from policies.drafted_decodes import DraftedDecodes
 from policies.lockstep import Lockstep
-from sim.core.run_clock import PiecewiseClock, SampledClock, run_clock
+from sim.core.run_clock import PassClock, PiecewiseClock, SampledClock, run_clock
 from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.piecewise import Piece, PiecewiseStepTime
 from sim.step_times.protocol import FloatArray
@@ -21,6 +23,7 @@ from sim.step_times.step_time import (
     StepNoise,
     StepTime,
 )
+from tests.support.drafted_runs import DEPLOYMENTS, verifying
 from tests.support.scheduler_steps import sequence
 
 BATCH = Batch((), Lockstep(1))
@@ -149,3 +152,43 @@ class Growing:
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         context = shape.decode_context_tokens + np.arange(steps)
         return np.asarray(0.01 + 1e-4 * np.sqrt(context))
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@given(
+    members=st.lists(
+        st.tuples(st.integers(1, 300), st.lists(st.integers(0, 3), min_size=40, max_size=40)),
+        min_size=1,
+        max_size=5,
+    ),
+    prompts=st.lists(st.tuples(st.integers(0, 90), st.integers(1, 90)), max_size=2),
+    steps=st.integers(1, 40),
+    share=st.floats(0, 1),
+)
+def test_a_run_of_passes_lasts_as_long_as_the_shape_of_each(
+    name: str,
+    members: list[tuple[int, list[int]]],
+    prompts: list[tuple[int, int]],
+    steps: int,
+    share: float,
+) -> None:
+    """Wherever drafts come from, whatever the target sees; beside prompts one pass runs."""
+    model, group = verifying(name), DraftedDecodes(3)
+    for computed, emitted in members:
+        seq = sequence("a", prompt=computed, output=1 + 3 * 40)
+        seq.computed_tokens, seq.generated_tokens = computed, 1
+        group.join(seq)
+        group.foresee(seq, np.cumsum([0, *emitted, *[3] * 40]))
+    seq, steps = sequence("b", 200), 1 if prompts else steps
+    batch = Batch([ScheduledSequence(seq, start, rows, True) for start, rows in prompts], group)
+    batch.drafted = group.size
+    clock, by_shape = run_clock(model, None, drafts=True), run_clock(model, None)
+    assert isinstance(clock, PassClock)
+    whole = clock.begin(batch, None, steps, 0)
+    at = max(1, int(share * whole))
+    cut, ends = clock.boundary(at), [0]
+    for _ in range(steps):
+        ends.append(ends[-1] + by_shape.begin(batch, batch.totals(), 1, 0))
+        group.advance(1)
+    assert ends[-1] == whole
+    assert cut == next((k, end) for k, end in enumerate(ends) if end >= at)

@@ -1,7 +1,7 @@
 """How many tokens a pass yields: sampled laws against exact ones, means against printed tables."""
 
 from collections.abc import Callable
-from itertools import islice, pairwise
+from itertools import chain, pairwise
 from math import prod
 from typing import Any
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import brentq
 
-from policies.batch import Batch, ScheduledSequence
+from policies.batch import Batch
+from policies.drafted_decodes import DraftedDecodes
 from policies.sequence import SampleGroup, Sequence
 from sim.step_times.acceptance import (
     Acceptance,
@@ -40,7 +41,8 @@ MEANS = {
 
 
 def drawn(law: Acceptance, count: int, seed: int = 0) -> list[int]:
-    return list(islice(law.emissions(np.random.default_rng(seed)), count))
+    (emitted,) = law.emissions(np.random.default_rng(seed), 1, 0, count).tolist()
+    return [int(tokens) for tokens in emitted]
 
 
 def chain_law(alpha: float, drafts: int) -> list[float]:
@@ -143,13 +145,9 @@ def test_sampled_requests_take_the_mean_passes_truncation_included(tokens: int) 
 
 
 def passes_taken(law: Acceptance, tokens: int, seed: int) -> int:
-    passes = out = 0
-    for emitted in law.emissions(np.random.default_rng(seed)):
-        passes += 1
-        out += emitted
-        if out >= tokens:
-            break
-    return passes
+    """Of an answer that takes at most a pass a token."""
+    ends = np.cumsum(drawn(law, tokens, seed))
+    return int(ends.searchsorted(tokens)) + 1
 
 
 @given(
@@ -251,49 +249,60 @@ def test_a_diffusion_block_comes_out_at_once() -> None:
     assert [law.passes(tokens) for tokens in (1, 8, 9, 256)] == [3, 3, 6, 96]
 
 
-def judged(verifier: Verifier, *seqs: Sequence) -> list[int]:
-    batch = Batch([ScheduledSequence(seq, 9, 5, True) for seq in seqs])
+def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[int]]:
+    """What comes out of the first passes of sequences that decode together."""
+    group = DraftedDecodes(5)
+    for seq in seqs:
+        group.join(seq)
+    batch = Batch((), group)
     batch.drafted = len(seqs)
     verifier.judge(batch)
-    return list(batch.emitted)
+    ways = [[group.coming(seq, steps) for steps in range(passes + 1)] for seq in seqs]
+    return [[after - before for before, after in pairwise(way)] for way in ways]
 
 
-def sequences(count: int) -> list[Sequence]:
-    return [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in range(count)]
+def sequences(*numbers: int) -> list[Sequence]:
+    return [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in numbers]
 
 
 def test_what_a_request_draws_does_not_depend_on_its_company() -> None:
-    first, second, third = sequences(3)
     verifier = Verifier(Chain(0.7, 4), 5)
-    mixed = [judged(verifier, *seqs) for seqs in [(first, third), (second,), (third, second)] * 20]
-    alone = Verifier(Chain(0.7, 4), 5)
-    of_third = [x for a, c in zip(mixed[::3], mixed[2::3], strict=True) for x in (a[1], c[0])]
-    assert [judged(alone, third)[0] for _ in range(40)] == of_third
+    (_, third) = judged(verifier, *sequences(0, 2))
+    assert judged(verifier, *sequences(2, 1))[0] == third
+    assert judged(Verifier(Chain(0.7, 4), 5), *sequences(2)) == [third]
+
+
+def test_a_request_draws_the_same_after_thousands_of_others() -> None:
+    """More than a verifier keeps; and an answer longer than what is drawn together."""
+    verifier, passes = Verifier(Chain(0.7, 4), 5), 600
+    before = judged(verifier, *sequences(63, 64), passes=passes)
+    judged(verifier, *sequences(*range(0, 20_000, 64)), passes=1)
+    assert judged(verifier, *sequences(63, 64), passes=passes) == before
+    assert all(1 <= tokens <= 5 for tokens in chain(*before))
+    first, second, third = before[0][:200], before[0][200:400], before[0][400:]
+    assert first != second != third
 
 
 def test_streams_follow_the_seed_and_differ_between_requests_and_answers() -> None:
-    def draws(seed: np.random.SeedSequence | int, seq: Sequence) -> list[int]:
-        verifier = Verifier(Chain(0.7, 4), seed)
-        return [judged(verifier, seq)[0] for _ in range(30)]
+    def draws(seed: np.random.SeedSequence | int, number: int) -> list[list[int]]:
+        return judged(Verifier(Chain(0.7, 4), seed), *sequences(number))
 
-    first, second = sequences(2)
-    assert draws(5, first) == draws(np.random.SeedSequence(5), first)
-    assert draws(5, first) != draws(6, first)
-    assert draws(5, first) != draws(5, second)
+    assert draws(5, 0) == draws(np.random.SeedSequence(5), 0)
+    assert draws(5, 0) != draws(6, 0)
+    assert draws(5, 0) != draws(5, 1)
+    assert draws(5, 0) != draws(5, 1000)
     first_child, second_child = np.random.SeedSequence(5).spawn(2)
-    assert draws(first_child, first) != draws(second_child, first)
+    assert draws(first_child, 0) != draws(second_child, 0)
 
-    verifier = Verifier(Chain(0.7, 4), 5)
     prompt = Sequence("several", 0.0, 9, 10_000, samples=2)
     prompt.group = SampleGroup(prompt)
-    answers = [judged(verifier, prompt, prompt_child := prompt.fork())]
-    answers += [judged(verifier, prompt, prompt_child) for _ in range(29)]
-    assert [a for a, _ in answers] != [b for _, b in answers]
+    one, other = judged(Verifier(Chain(0.7, 4), 5), prompt, prompt.fork())
+    assert one != other
 
 
 def test_a_law_of_other_rows_is_refused() -> None:
     with pytest.raises(PolicyError, match=r"draft_rows: 4 does not fit Chain\(.*must be 7"):
-        judged(Verifier(Chain(0.7, 7)), *sequences(1))
+        judged(Verifier(Chain(0.7, 7)), *sequences(0))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""Decodes that verify drafts together: one counter of passes stands for all of them.
+
+How many tokens come out of each pass of a member is said once, after it has joined. So it is known
+when a member ends, and a sum over the members is known for every pass to come: whatever joins adds
+its own numbers, and a run of passes reads one slice.
+"""
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.lockstep import Lockstep
+from policies.sequence import Sequence
+from workloads.errors import PolicyError
+from workloads.native_class import mypyc_attr
+
+IntArray = npt.NDArray[np.int64]
+OfPasses = Callable[[int, IntArray], IntArray]
+"""Whole numbers of passes, from the first position of a member and its tokens before each pass."""
+_MOST_SUMS = 12
+"""Sums kept at a time; the one that was asked for first is forgotten."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DraftedDecodes(Lockstep):
+    """Decodes of which a step is a pass of ``rows`` rows each: the own one, and those of drafts.
+
+    ``unjudged`` are members of which nothing says yet what comes out of their passes; the simulator
+    or engine calls ``foresee`` for each before the step. ``began`` are members whose first token
+    came out in the last pass, where that of the prompt yields none.
+    """
+
+    __slots__ = ("_bases", "_firsts", "_gained", "_sums", "_ways", "began", "unjudged")
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(block_tokens=1)
+        self.rows = rows
+        self.unjudged: list[Sequence] = []
+        self._ways: dict[Sequence, IntArray] = {}
+        """Tokens of a member after 0, 1, 2, ... passes since it joined."""
+        self.began: list[Sequence] = []
+        self._firsts: dict[Sequence, int] = {}
+        """Members without a token, by the step that yields their first."""
+        self._bases = 0
+        """Positions that the members had computed when they joined."""
+        self._gained = PassSums()
+        """Tokens that came out since."""
+        self._sums: dict[OfPasses, PassSums] = {}
+
+    def join(self, seq: Sequence) -> None:
+        """Add a sequence that has its first token, or its memory again."""
+        self._joins = join = self._joins + 1
+        self._members[seq] = join
+        self.size += 1
+        self._places[0] += 1
+        self._bases += seq.base_computed_tokens
+        self.context_tokens += seq.base_computed_tokens
+        seq.lockstep = self
+        seq.joined_step = self.steps
+        self.unjudged.append(seq)
+
+    def foresee(self, seq: Sequence, way: IntArray) -> None:
+        """Say how many tokens a new member has after 0, 1, 2, ... passes, up to its end or beyond.
+
+        What comes out beyond ``max_tokens`` is cut.
+        """
+        self.unjudged.remove(seq)
+        self._ways[seq] = way
+        passes = _passes(seq, way)
+        heappush(self._ends, (self.steps + passes, self._members[seq], seq))
+        if not seq.base_generated_tokens:
+            self._firsts[seq] = self.steps + int(way.searchsorted(1))
+        way = way[:passes]
+        self._gained.add(self.steps, way)
+        for of_passes, sums in self._sums.items():
+            sums.add(self.steps, of_passes(seq.base_computed_tokens, way))
+
+    def leave(self, seq: Sequence) -> None:
+        """Take a member out before its end."""
+        if seq in self.unjudged:
+            self.unjudged.remove(seq)
+            self._past_ends -= 1  # it has no end among them
+        else:
+            self._firsts.pop(seq, None)
+            way, computed = self._rest(seq), seq.base_computed_tokens
+            self._gained.add(self.steps, -way)
+            for of_passes, sums in self._sums.items():
+                sums.add(self.steps, -of_passes(computed, way))
+        super().leave(seq)
+
+    def advance(self, steps: int) -> list[Sequence]:
+        """Record ``steps`` passes; take out and return the members that ended."""
+        if self.unjudged:
+            self._refuse()
+        ended = super().advance(steps)
+        if self._firsts or self.began:
+            self._begin()
+        self.context_tokens = self._bases + self._gained.at(self.steps)
+        return ended
+
+    def steps_to_end(self) -> int:
+        """Return the passes until a member ends or has its first token; one member is needed."""
+        if self.unjudged:
+            self._refuse()
+        passes = super().steps_to_end()
+        if self._firsts:
+            passes = min(passes, min(self._firsts.values()) - self.steps)
+        return passes
+
+    def advanced(self, seq: Sequence) -> int:
+        """Return the tokens of a member since it joined."""
+        return self._tokens_after(seq, self.steps)
+
+    def coming(self, seq: Sequence, steps: int) -> int:
+        """Return the tokens that come out of the next passes of a member."""
+        return self._tokens_after(seq, self.steps + steps) - self._tokens_after(seq, self.steps)
+
+    def context_sums(self, steps: int) -> list[int]:
+        """Return the computed tokens of all members at each of the next passes."""
+        return [self._bases + gained for gained in self._gained.of(self.steps, steps)]
+
+    def sums(self, of_passes: OfPasses, steps: int) -> list[int]:
+        """Return the sums of ``of_passes`` over the members for each of the next passes.
+
+        They are kept while members come and go, so functions are to be equal from call to call.
+        """
+        sums = self._sums.get(of_passes)
+        if sums is None:
+            sums = self._begin_sums(of_passes)
+        return sums.of(self.steps, steps)
+
+    def _begin(self) -> None:
+        """Find the members whose first token is out."""
+        self.began = [seq for seq, step in self._firsts.items() if step <= self.steps]
+        for seq in self.began:
+            del self._firsts[seq]
+
+    def _begin_sums(self, of_passes: OfPasses) -> "PassSums":
+        if len(self._sums) == _MOST_SUMS:
+            del self._sums[next(iter(self._sums))]
+        sums = self._sums[of_passes] = PassSums()
+        for seq in self._members:
+            sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq)))
+        return sums
+
+    def _tokens_after(self, seq: Sequence, step: int) -> int:
+        way = self._ways.get(seq)
+        if way is None:
+            return 0
+        most = seq.max_tokens - seq.base_generated_tokens
+        return min(most, int(way[min(step - seq.joined_step, len(way) - 1)]))
+
+    def _rest(self, seq: Sequence) -> IntArray:
+        """Return the tokens of a member before each of the passes that it still has."""
+        way = self._ways[seq]
+        return way[self.steps - seq.joined_step : _passes(seq, way)]
+
+    def _take_out(self, seq: Sequence) -> None:
+        self._bases -= seq.base_computed_tokens
+        super()._take_out(seq)
+        self._ways.pop(seq, None)
+
+    def _refuse(self) -> NoReturn:
+        raise PolicyError(
+            f"{self.size} sequences verified drafts, but it is said of "
+            f"{self.size - len(self.unjudged)} how many tokens came out; the step loop must "
+            "say it of each (in a simulation, a sim.step_times.acceptance.Verifier)"
+        )
+
+
+class PassSums:
+    """Sums over the members of a group of whole numbers that differ from pass to pass."""
+
+    __slots__ = ("_first", "_sums")
+
+    def __init__(self) -> None:
+        self._first = 0
+        """The step of entry 0."""
+        self._sums: IntArray = np.zeros(256, np.int64)
+
+    def add(self, step: int, numbers: IntArray) -> None:
+        """Add the numbers of a member from ``step`` on; what was before is forgotten."""
+        place = step - self._first
+        end = place + len(numbers)
+        if end > len(self._sums):
+            kept = self._sums[place:]
+            self._sums = np.zeros(2 * max(len(kept), len(numbers)), np.int64)
+            self._sums[: len(kept)] = kept
+            self._first, place, end = step, 0, len(numbers)
+        self._sums[place:end] += numbers
+
+    def at(self, step: int) -> int:
+        """Return the sum of one step."""
+        place = step - self._first
+        return int(self._sums[place]) if place < len(self._sums) else 0
+
+    def of(self, step: int, steps: int) -> list[int]:
+        """Return the sums of ``steps`` steps from ``step`` on, none beyond the end of a member."""
+        place = step - self._first
+        found: list[int] = self._sums[place : place + steps].tolist()
+        return found
+
+
+def _passes(seq: Sequence, way: IntArray) -> int:
+    """Return the passes until ``max_tokens`` are out."""
+    return int(way.searchsorted(seq.max_tokens - seq.base_generated_tokens))

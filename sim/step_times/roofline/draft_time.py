@@ -1,0 +1,130 @@
+"""What drafting adds to the steps of a target that verifies."""
+
+from collections.abc import Sequence as Listed
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from policies.batch import BatchShape
+from policies.drafted_decodes import DraftedDecodes
+from sim.step_times.roofline.deployment import Drafting
+from sim.step_times.roofline.operators import IntArray
+from sim.step_times.step_time import Remembered
+
+Chunks = tuple[tuple[int, int], ...]
+"""(first position, rows) of each."""
+
+
+class DraftModel(Protocol):
+    """The step times of a drafter's model, in units of 2^-48 s."""
+
+    decodes: Remembered[int, tuple[int, int]]
+
+    def affine(self, shape: BatchShape) -> tuple[int, int]:
+        """Return (first step, growth per step)."""
+
+    def expected_units(self, decodes: float) -> int:
+        """Return the units of a step of so many decodes on average, without their contexts."""
+
+
+class DraftTime:
+    """The time of a drafter; ``model`` has the step times of its own model."""
+
+    def __init__(self, drafting: Drafting, model: DraftModel) -> None:
+        self._drafting = drafting
+        self.shares: tuple[float, ...] = drafting.step_shares or (1,) * len(drafting.step_rows)
+        """Probability of each step that a sequence still drafts in it."""
+        self._model = model
+        self._drafted = Remembered(self._of_drafted)
+        self._readings = Remembered(self._of_prompts)
+        places = range(1, len(self.shares) + 1)
+        self._seen_at = [partial(self._seen_by_one, place) for place in places]
+
+    @property
+    def is_line(self) -> bool:
+        """Whether a pass is longer by as many units for each token of context."""
+        drafting = self._drafting
+        certain = all(share == 1 for share in self.shares)
+        return drafting.placement == "device" and drafting.context_tokens is None and certain
+
+    def beside(
+        self, units: list[int], slack: int, prompts: Chunks, drafted: int, seen: Listed[float]
+    ) -> list[int]:
+        """Return the units of passes whose target takes ``units``: the sums, or the longer parts.
+
+        The target waits ``slack`` of them for its weights; drafting that needs no stream of its own
+        hides there. The drafter sees as many tokens in each pass as ``seen`` says.
+        """
+        reading = self._reading_units(prompts)
+        apart, per_token = self._drafted[drafted] if drafted else (0, 0)
+        drafting = [round(apart + per_token * tokens) for tokens in seen]
+        if self._drafting.is_part or not self._drafting.resident:
+            slack = 0
+        pairs = zip(units, drafting, strict=True)
+        match self._drafting.placement:
+            case "device":
+                return [target + max(0, reading + draft - slack) for target, draft in pairs]
+            case "other":
+                return [max(target, reading) + max(0, draft - slack) for target, draft in pairs]
+            case _:
+                return [max(target, reading + draft) for target, draft in pairs]
+
+    def seen(self, group: DraftedDecodes, steps: int) -> list[float]:
+        """Return the tokens that all drafting steps of each of the next passes attend to.
+
+        Where nothing limits what drafting reads, the tokens that it drafts itself are left out.
+        """
+        if self._drafting.context_tokens is None:
+            drafts = sum(self.shares)
+            return [drafts * context for context in group.context_sums(steps)]
+        places = [group.sums(seen, steps) for seen in self._seen_at]
+        return [self._expected(tokens) for tokens in zip(*places, strict=True)]
+
+    def seen_from(self, starts: IntArray) -> float:
+        """Return ``seen`` of one pass of decodes, by their first positions."""
+        if self._drafting.context_tokens is None:
+            return sum(self.shares) * int(starts.sum())
+        return self._expected([int(seen(0, starts).sum()) for seen in self._seen_at])
+
+    def _seen_by_one(self, place: int, base: int, way: IntArray) -> IntArray:
+        """Return the tokens that drafting step ``place`` attends to, at most the limit."""
+        limit = self._drafting.context_tokens
+        assert limit is not None
+        return np.minimum(way + (base + place), limit)
+
+    def _expected(self, tokens: Listed[int]) -> float:
+        """Return the expected tokens of all drafting steps, by those of each if it is run."""
+        return sum(share * seen for share, seen in zip(self.shares, tokens, strict=True))
+
+    def _reading_units(self, prompts: Chunks) -> int:
+        """Return the units in which a draft model of its own computes the prompts too."""
+        if self._drafting.is_part or not prompts:
+            return 0
+        return self._readings[prompts] if len(prompts) == 1 else self._of_prompts(prompts)
+
+    def _of_prompts(self, prompts: Chunks) -> int:
+        return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
+
+    def _of_drafted(self, drafted: int) -> tuple[int, int]:
+        """Return the units of drafting for so many decodes: apart from contexts, per token seen.
+
+        Where nothing limits what drafting reads, the tokens that it drafts itself are apart too.
+        """
+        per_token, steps = self._model.decodes[drafted][1], self._drafting.step_rows
+        pairs = zip(steps, self.shares, strict=True)
+        units = sum(self._step_units(drafted * rows, share) for rows, share in pairs)
+        if self._drafting.context_tokens is None:
+            own = sum(share * place for place, share in enumerate(self.shares, start=1))
+            units += round(per_token * drafted * own)
+        return units, per_token
+
+    def _step_units(self, rows: int, share: float) -> int:
+        """Return the expected units of a step in which each of ``rows`` takes part with ``share``.
+
+        It is run where any does.
+        """
+        if share == 1:
+            return self._model.decodes[rows][0]
+        runs = 1 - (1 - share) ** rows
+        return round(runs * self._model.expected_units(rows * share / runs)) if runs else 0
