@@ -156,7 +156,7 @@ class RunIndex:
     def _keep_unnamed(self, seq: Sequence, end: int) -> None:
         """Keep blocks that no key names: they cannot be found, but stay until evicted."""
         tip = seq.prefix or self._root(seq.key_blocks)
-        if tip.parent is not None and not tip.keys:
+        if tip.parent is not None and not tip.keys and tip.holders == 1:
             self._lengthen(tip, seq, end)
         else:
             born = self._rank.tick()

@@ -20,6 +20,7 @@ SCHEDULERS: "Registry[Scheduler]" = Registry(
         "chunked": "policies.schedulers.chunked:ChunkedPrefill",
         "unified": "policies.schedulers.unified:UnifiedBatching",
         "speculative": "policies.schedulers.speculative:SpeculativeBatching",
+        "beam": "policies.schedulers.beam:BeamSearch",
     },
     prepare="policies.old_methods:adopt_old_methods",
 )
