@@ -11,7 +11,12 @@ from typer import Option
 from app.commands.described import DescribedCommand, DescribedGroup
 from app.scenario.common_options import MOST_REPLICATIONS, Json, Seed
 from app.scenario.option_groups import takes_options
-from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
+from app.scenario.technique_options import (
+    FormatOptions,
+    IntensityOptions,
+    LatencyOptions,
+    MemoryOptions,
+)
 from app.text.progress import progress
 from workloads.errors import PolicyError
 
@@ -102,6 +107,18 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     from app.text.technique_tables import intensity_lines
 
     _echo(intensity_report(options), as_json, intensity_lines)
+
+
+@techniques_app.command(cls=DescribedCommand)
+@takes_options
+def formats(options: FormatOptions, as_json: Json = False) -> None:
+    """Every number format: bits of a weight, size, noise of rounding, quality where published.
+
+    Without a model: Llama-2-7B.
+    """
+    from app.text.techniques.formats import formats_lines, formats_report
+
+    _echo(formats_report(options), as_json, formats_lines)
 
 
 @techniques_app.command(cls=DescribedCommand)

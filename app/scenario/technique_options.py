@@ -33,6 +33,13 @@ class IntensityOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """Of which model the formats of weights are shown."""
+
+    model: Model = None
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryOptions:
     """Of which models the memory is computed, and on which device."""
 

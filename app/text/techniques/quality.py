@@ -19,8 +19,9 @@ SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 class Judged:
     """An effect, and the quality of its technique.
 
-    ``aside`` says why its throughput is not compared with that of others: it was measured under
-    another load, or the setup has the technique already. Empty where it is compared.
+    ``aside`` says why its throughput is not compared with that of others: the setup has the
+    technique already, or it was measured against its opposite, or under another load. Empty where
+    it is compared.
     """
 
     effect: Effect
@@ -42,7 +43,7 @@ def judge_effect(
     """
     technique, aside = effect.technique, ""
     if effect.refused is None and technique.off(setup) != setup:
-        aside = HAS_IT
+        aside = HAS_IT if technique.is_on(setup) else "against its opposite"
     elif effect.experiment != load:
         aside = "under another load"
     return Judged(effect, quality_of(technique, setup.deployment.model, own), aside)
