@@ -44,8 +44,9 @@ def build_scenario(
     settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
     found = settled.scenario()
     config, note = fit_to_trace(found.policies, trace, settings)
-    for said in (*settled.notes(), *([note] if note else [])):
-        typer.echo(f"note: {said}", err=True)
+    for said in (*settled.notes(), note, prefix_note(config, trace)):
+        if said:
+            typer.echo(f"note: {said}", err=True)
     _warn_of_free_swaps(config, found.servers())
     return replace(found, policies=config)
 
@@ -105,6 +106,17 @@ def fit_to_trace(
         f"{config.max_model_len} to {grown} (--max-model-len sets it)"
     )
     return replace(config, max_model_len=grown), note
+
+
+def prefix_note(config: PolicyConfig, trace: "Trace | StreamedTrace") -> str | None:
+    """Return that a prefix cache cannot hit on a trace, and why; None where it can or is off.
+
+    Of a streamed trace only the rows that are read are known.
+    """
+    from workloads.statistics.prefix_reuse import why_no_hits
+
+    why = why_no_hits(trace) if config.prefix_cache and isinstance(trace, Trace) else None
+    return f"the prefix cache cannot hit on this trace: {why}" if why else None
 
 
 def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> None:

@@ -27,6 +27,7 @@ from sim.techniques.effects import (
 from sim.techniques.experiment import Experiment
 from sim.techniques.quality import Quality
 from sim.techniques.registry import TECHNIQUES
+from sim.techniques.serving import PrefixCache
 from sim.techniques.technique import Family, Technique
 from workloads.errors import PolicyError
 
@@ -95,18 +96,31 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     yield ""
     yield from _replications_lines(shown)
     yield from _LEGEND
+    for note in _notes(judged, scenario):
+        yield from wrap(note, 100)
+
+
+def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
+    """Say what the rows rest on: what is on already, own loads, models, and what is refused."""
+    effects = [one.effect for one in judged]
+    shown = [effect for effect in effects if effect.refused is None]
+    names = [e.technique.name for e in shown if e.technique.is_on(scenario.setup)]
+    if names:
+        yield f"on here already, so that the row is what it brings: {', '.join(names)}"
     for effect in shown:
         if effect.experiment != scenario.experiment:
-            yield from wrap(f"* {effect.technique.name}: {effect.experiment.describe()}", 100)
+            yield f"* {effect.technique.name}: {effect.experiment.describe()}"
     for effect in shown:
         if effect.models:
             before, after = map(_size, effect.models)
-            yield from wrap(f"{effect.technique.name}: {before} against {after}", 100)
+            yield f"{effect.technique.name}: {before} against {after}"
         if said := effect.technique.note(scenario.setup):
-            yield from wrap(f"note: {effect.technique.name}: {said}", 100)
-    for one in judged:
-        if one.effect.refused is not None:
-            yield from wrap(f"not here: {one.effect.technique.name}: {one.effect.refused}", 100)
+            yield f"note: {effect.technique.name}: {said}"
+        if isinstance(effect.technique, PrefixCache) and not effect.experiment.shared_tokens:
+            yield "prefix-cache cannot hit on this load: no two prompts begin alike"
+    for effect in effects:
+        if effect.refused is not None:
+            yield f"not here: {effect.technique.name}: {effect.refused}"
 
 
 def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:

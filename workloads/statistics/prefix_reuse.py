@@ -3,7 +3,7 @@
 All of it relies on chained ids: requests with an id in common have all ids before it in common.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -129,3 +129,15 @@ def _reblocked(request: Request, factor: int) -> Request:
         answer_block_ids=(),
         block_tokens=factor * block_tokens,
     )
+
+
+def why_no_hits(requests: Iterable[Request]) -> str | None:
+    """Return why a prefix cache cannot hit on these requests; None where it can."""
+    seen: set[int] = set()
+    named = False
+    for request in requests:
+        if not seen.isdisjoint(request.prefix_block_ids):
+            return None
+        named = named or bool(request.prefix_block_ids)
+        seen.update(request.prefix_block_ids, request.answer_block_ids)
+    return "no two prompts begin alike" if named else "no request has prefix ids"

@@ -19,6 +19,7 @@ from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from app.dashboard.widgets import end_if_stale, problems_shown
+from app.scenario.scenarios import prefix_note
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
 
@@ -44,6 +45,8 @@ def page() -> None:
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     with head:
         _pinning(outcome, baseline)
+    if note := prefix_note(outcome.scenario.policies, outcome.trace):
+        st.info(f"{note[0].upper()}{note[1:]}.")
     answer, words = _answer(None, outcome, baseline), st.empty()
     outcomes = {_NOW: outcome, **({_BEFORE: baseline} if baseline else {})}
     with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):

@@ -42,6 +42,18 @@ def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
     assert 0.3 < summary["prefix_hit_rate_tokens"] < 0.6
 
 
+def test_a_prefix_cache_that_cannot_hit_is_said(tmp_path: Path) -> None:
+    asked = ["--prefix-cache", "--replications", "0", "--limit", "20"]
+    assert "prefix cache" not in servetwin("replay", str(SAMPLE), *asked).err
+    bare = tmp_path / "bare.jsonl"
+    rows = [f'{{"arrival_s": {i}, "prompt_tokens": 20, "output_tokens": 2}}' for i in range(3)]
+    bare.write_text("\n".join(rows))
+    assert "prefix cache" not in servetwin("replay", str(bare), "--replications", "0").err
+    assert servetwin("replay", str(bare), *asked).err == (
+        "note: the prefix cache cannot hit on this trace: no request has prefix ids\n"
+    )
+
+
 def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
     done = servetwin("replay", str(SAMPLE), "--out", str(tmp_path / "run"))
     assert done.code == 0

@@ -247,3 +247,15 @@ def test_the_figures_of_one_command_are_sure_of_all_signs() -> None:
     row = next(line for line in done.out.splitlines() if line.startswith("weight-int4"))
     assert "?" not in row
     assert "intervals over 10 draws of load and engine" in done.out
+
+
+def test_what_is_on_already_and_what_cannot_hit_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    load = "{prompt_tokens: 64, output_tokens: 8, alone: 2, loaded: 8, saturated: 8}"
+    path.write_text(f"techniques: [fp8]\nworkload: {load}\n")
+    only = [f"--only={name}" for name in ("fp8", "kv-cache", "prefix-cache", "awq")]
+    done = servetwin("techniques", "--scenario", path, *only, "--replications", 2)
+    said = " ".join(done.out.split())
+    assert "on here already, so that the row is what it brings: fp8, kv-cache " in said
+    assert "prefix-cache cannot hit on this load: no two prompts begin alike" in said
+    assert "not here: awq: techniques fp8 and awq exclude each other: both choose the for" in said

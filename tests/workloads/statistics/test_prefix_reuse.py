@@ -10,7 +10,7 @@ from tests.support.effort import only_in_ci
 from tests.support.prefix_chains import chains, request
 from tests.support.trace_rows import shared_trace
 from workloads.request import Request
-from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
+from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares, why_no_hits
 from workloads.statistics.statistics import prefix_statistics
 
 CONVERSATION = "mooncake/conversation_trace.jsonl.gz"
@@ -131,3 +131,24 @@ def test_a_request_without_ids_has_nothing_to_reblock() -> None:
 def test_reuse_by_hand() -> None:
     assert reuse_shares([request((1, 2), 8), request((1, 3), 8), request((1,), 4)]) == (1 / 3, 1.0)
     assert reuse_shares([request((1, 2), 8)]) == (0.0, None)
+
+
+def asked(prompt: tuple[int, ...], answer: tuple[int, ...] = ()) -> Request:
+    return Request(
+        "r", 0.0, 16, 16, prefix_block_ids=prompt, answer_block_ids=answer, block_tokens=16
+    )
+
+
+@pytest.mark.parametrize(
+    ("requests", "why"),
+    [
+        ([], "no request has prefix ids"),
+        ([asked(()), asked(())], "no request has prefix ids"),
+        ([asked((1, 2)), asked((3,)), asked(())], "no two prompts begin alike"),
+        ([asked((1,)), asked((2,)), asked((1, 4))], None),
+        ([asked((1,), (2,)), asked((3,)), asked((2,))], None),
+        ([asked((3,)), asked((1,), (3,))], "no two prompts begin alike"),
+    ],
+)
+def test_why_a_prefix_cache_cannot_hit(requests: list[Request], why: str | None) -> None:
+    assert why_no_hits(requests) == why

@@ -41,6 +41,17 @@ def test_what_the_intervals_hold_is_said(text: str, words: list[str]) -> None:
         assert word in said
 
 
+@pytest.mark.parametrize(("shared_tokens", "said"), [(0, True), (64, False)])
+def test_a_prefix_cache_that_cannot_hit_is_said(shared_tokens: int, said: bool) -> None:
+    at = page_test("what_if")
+    at.session_state["requests"], at.session_state["prefix_cache"] = 30, "on"
+    at.session_state["shared_prefix_tokens"] = shared_tokens
+    at.run()
+    assert not at.exception
+    words = "The prefix cache cannot hit on this trace: no request has prefix ids."
+    assert (words in [info.value for info in at.info]) is said
+
+
 def test_memory_is_bytes_by_a_data_sheet_and_tokens_otherwise() -> None:
     load = "workload: {requests: 30}\n"
     sheet = simulate(parse_scenario(f"{load}server: {{model: llama-2-7b, hardware: h100}}", "t"))
