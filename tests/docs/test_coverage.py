@@ -56,7 +56,7 @@ def test_every_table_of_the_notes_prints_some_claim() -> None:
 
 def test_every_system_is_simulated_and_can_be_load_tested() -> None:
     found = {row[0].strip("`"): row[1:] for row in rows("Systems")}
-    assert list(found) == list(PRESETS)
+    assert set(found) == set(PRESETS)
     for name, (simulated, run, tested) in found.items():
         assert simulated == f"`servetwin replay trace.jsonl --preset {name}`"
         assert run
