@@ -56,7 +56,8 @@ class Attention(MixerShape):
     ``sink_tokens`` first ones; with ``dilation`` d only each d-th is read. ``kv_sharing`` layers
     keep one K and V between them (CLA). ``budget_tokens`` bounds what stays resident after the
     prompt, by dropping (H2O); the prompt itself is attended to in full. ``rank`` r keeps K and V of
-    a sequence as products of an l x r and an r x k e matrix each.
+    a sequence as products of an l x r and an r x k e matrix each, but for ``whole_tokens`` W that
+    are kept as they are (charged from the first one on).
     Shazeer 2019 (MQA), Ainslie 2023 (GQA), Brandon 2024 (CLA), Beltagy 2020 (windows).
     """
 
@@ -71,6 +72,7 @@ class Attention(MixerShape):
     kv_sharing: Count = 1
     budget_tokens: Count | None = None
     rank: Count | None = None
+    whole_tokens: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _kv_heads_are_shared_evenly(self) -> "Attention":
@@ -91,8 +93,12 @@ class Attention(MixerShape):
         return 2 * (self.rank or self.kv_heads * self.head_dim) / self.kv_sharing
 
     def state_elements(self) -> float:
-        """Return the elements of the small factors of a low rank: 2 r k e."""
-        return 2 * (self.rank or 0) * self.kv_heads * self.head_dim / self.kv_sharing
+        """Return the elements of a low rank beside 2 r per token: 2 r k e + 2 (k e - r) W."""
+        if self.rank is None:
+            return 0.0
+        width = self.kv_heads * self.head_dim
+        factors, whole = self.rank * width, (width - self.rank) * self.whole_tokens
+        return 2 * (factors + whole) / self.kv_sharing
 
     def resident_limit(self) -> int | None:
         """Return the most tokens that windows and budgets leave in memory; None where all stay."""

@@ -1,6 +1,6 @@
 """Techniques of memory: the KV cache, weights and keys on the host, low-rank keys and values."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -8,6 +8,7 @@ from sim.shapes.frozen_model import Count, Positive, Share
 from sim.shapes.mixers import Attention, Mixer
 from sim.shapes.model import ModelShape
 from sim.techniques.attention import AttentionChange
+from sim.techniques.experiment import LONG_PROMPTS
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 
@@ -105,10 +106,43 @@ class LowRankKV(AttentionChange):
 
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
         """Return attention with factors of this rank; raise where it saves at no length."""
-        width = attention.kv_heads * attention.head_dim
-        if self.rank >= width:
-            raise self.refusal(
-                f"rank {self.rank} saves nothing where K and V are {width} wide; it must be less "
-                f"than {width}"
-            )
+        _require_saving(self, self.rank, attention)
         return super().change(attention, model)
+
+
+class TurnCompression(AttentionChange):
+    """The turns of a conversation that have ended are compressed, the one under way is whole.
+
+    A request is one turn: the last ``turn_tokens`` T of its context are those of the turn itself,
+    all before them are earlier ones. ``method``: ``low-rank`` keeps these as factors of ``rank`` r,
+    ``drop`` the ``kept_tokens`` with the most attention. A prompt is attended to in full.
+    """
+
+    name = "turn-compression"
+    family = "memory"
+    formula = "r (l + d) + (d - r) T elements per matrix, or min(l, kept + T) d, instead of l d"
+    source = "own arithmetic; factors as in GEAR (Kang 2024), dropping as in H2O (Zhang 2023)"
+    experiment = LONG_PROMPTS
+
+    method: Literal["low-rank", "drop"] = "low-rank"
+    rank: Count = 256
+    kept_tokens: Count = 512
+    turn_tokens: Count = 512
+
+    def change(self, attention: Attention, model: ModelShape) -> Mixer:
+        """Return attention with compressed turns; raise where a rank saves at no length."""
+        if self.method == "drop":
+            budget = {"budget_tokens": self.kept_tokens + self.turn_tokens}
+            return attention.model_copy(update=budget)
+        _require_saving(self, self.rank, attention)
+        factors = {"rank": self.rank, "whole_tokens": self.turn_tokens}
+        return attention.model_copy(update=factors)
+
+
+def _require_saving(technique: Technique, rank: int, attention: Attention) -> None:
+    width = attention.kv_heads * attention.head_dim
+    if rank >= width:
+        raise technique.refusal(
+            f"rank {rank} saves nothing where K and V are {width} wide; it must be less than "
+            f"{width}"
+        )

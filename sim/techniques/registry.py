@@ -49,6 +49,7 @@ TECHNIQUES: "Registry[Technique]" = Registry(
         "streaming": "sim.techniques.attention:Streaming",
         "kv-budget": "sim.techniques.attention:KVBudget",
         "low-rank-kv": "sim.techniques.memory:LowRankKV",
+        "turn-compression": "sim.techniques.memory:TurnCompression",
         "experts": "sim.techniques.experts:MixtureOfExperts",
         "state-space": "sim.techniques.recurrence:StateSpace",
         "linear-attention": "sim.techniques.recurrence:LinearAttention",

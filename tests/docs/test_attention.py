@@ -22,7 +22,7 @@ from sim.techniques.attention import (
     Streaming,
 )
 from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
+from sim.techniques.memory import KVCache, KVOffload, LowRankKV, TurnCompression, WeightOffload
 from sim.techniques.recurrence import LinearAttention, StateSpace
 from sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
@@ -36,7 +36,7 @@ OF_PAGE: dict[str, tuple[type[Technique], ...]] = {
         GroupedQuery, MultiQuery, MultiHeadLatent, CrossLayer, SlidingWindow, Dilated, Streaming,
         KVBudget, MixtureOfExperts, StateSpace, LinearAttention,
     ),
-    "memory": (KVCache, LowRankKV, WeightOffload, KVOffload),
+    "memory": (KVCache, LowRankKV, TurnCompression, WeightOffload, KVOffload),
 }  # fmt: skip
 H200 = find_hardware("h200")
 BY_NAME = {technique.name: technique for page in OF_PAGE.values() for technique in page}
@@ -98,6 +98,18 @@ def test_the_table_of_low_ranks() -> None:
         tokens, rank, ratio = map(number, cells)
         elements = low_rank_elements(int(tokens), 4096, int(rank))
         assert ratio == pytest.approx(tokens * 4096 / elements, abs=5e-3)
+
+
+def test_the_table_of_turns() -> None:
+    low, drop = (
+        TurnCompression.model_validate({"method": method}).apply(ideal(LLAMA)).deployment.model
+        for method in ("low-rank", "drop")
+    )
+    for turn, tokens, *kept in rows("memory", "turn"):
+        context = 512 * int(turn)
+        assert tokens == f"{context:,}"
+        models = (LLAMA, low, drop)
+        assert kept == [f"{m.resident_kv_elements(context) * 2 / 2**20:,.0f}" for m in models]
 
 
 def test_the_table_of_streamed_weights() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
+from sim.techniques.registry import TECHNIQUES
 from tests.support.dashboard_app import Browser, expect, page_test
 
 
@@ -84,7 +85,7 @@ def test_a_family_is_measured_and_stopped(user: Browser) -> None:
     expect(page.get_by_role("button", name="Measure 4 techniques")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=120_000)
     user.press("kernels")
-    user.start("Measure 48 techniques")
+    user.start(f"Measure {len(TECHNIQUES)} techniques")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped:")).to_be_visible()
     user.settle()
