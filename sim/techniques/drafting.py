@@ -110,10 +110,8 @@ class DraftModelDecoding(DraftedDecoding):
         return placed
 
     def _refuse_overfull(self, deployment: Deployment) -> None:
-        room = deployment.hardware.memory_bytes * deployment.parallel.devices
-        room *= deployment.memory_share
-        resident = deployment.resident_weight_bytes()
-        if resident < room:
+        room = deployment.usable_bytes()
+        if deployment.resident_weight_bytes() < room:
             return
         draft = deployment.draft_weight_bytes() if self.draft_memory == "device" else 0.0
         advice = f"resident_gb must be below {(room - draft) / 1e9:.4g}"

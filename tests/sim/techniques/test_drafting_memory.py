@@ -101,13 +101,15 @@ def test_a_draft_on_the_host_comes_over_the_link_for_every_token_that_it_drafts(
 
 
 def test_both_models_are_charged_for_their_weights_and_keys() -> None:
-    """What is left for keys is what neither model takes; a token has keys of both."""
-    room = 0.9 * 12e9
+    """A draft that leaves the device leaves its room to keys; a token has keys of both models."""
     both = speculating(phone(), resident_gb=0.5)
-    per_token = 2 * 2 * (40 * 5120 + 32 * 4096)
-    assert both.scenario().policies.kv_tokens == int((room - 3.5e9) / per_token)
     host = speculating(phone(), resident_gb=0.5, draft_memory="host")
-    assert host.scenario().policies.kv_tokens == int((room - 0.5e9) / per_token)
+    per_token = 2 * 2 * (40 * 5120 + 32 * 4096)
+    assert both.deployment.kv_bytes_per_token() == per_token
+    tokens = [setup.scenario().policies.kv_tokens for setup in (both, host)]
+    assert (tokens[1] - tokens[0]) * per_token == pytest.approx(3.0e9, abs=per_token)
+    less = speculating(phone(), resident_gb=2.5).scenario().policies.kv_tokens
+    assert (tokens[0] - less) * per_token == pytest.approx(2.0e9, abs=per_token)
 
 
 def test_a_draft_format_is_that_of_the_draft_alone() -> None:
@@ -143,7 +145,7 @@ REFUSED: list[tuple[Technique, Setup, str]] = [
         SpeculativeDecoding(draft="llama-2-7b", resident_gb=7.7),
         phone(memory_bytes=8e9),
         r"speculative: resident_gb 7.7 of llama-2-13b and 3.986 GB of llama-2-7b do not fit the "
-        r"7.2 GB that may be used of phone; resident_gb must be below 3.214",
+        r"7.5 GB that may be used of phone; resident_gb must be below 3.514",
     ),
     (
         SpeculativeDecoding(draft="llama-2-7b", resident_gb=0.0),
