@@ -57,7 +57,7 @@ def traffic() -> Iterator[Claim]:
     for batch, percent in ((8, "9"), (32, "41"), (64, "84")):
         more = 100 * (decode_traffic_ratio(model, batch, 1000) - 1)
         yield Claim(f"batch {batch}, 1000 tokens each: more traffic, %", "0", more, "E9")
-        yield Claim("the same, corrected, %", percent, more)
+        yield Claim(f"batch {batch}, corrected, %", percent, more)
     for tokens, batch_size in ((1000, "74"), (1250, "59")):
         batch_here = batch_where_kv_outweighs_weights(model, tokens)
         yield Claim(f"batch whose KV is the layers' size, {tokens} tokens", batch_size, batch_here)

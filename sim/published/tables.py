@@ -1,6 +1,15 @@
 """All tables of the notes that figures here are compared with, by name."""
 
-from sim.published import compression, deployment, intensity, lecture, models, overview, speed_ups
+from sim.published import (
+    compression,
+    deployment,
+    frameworks,
+    intensity,
+    lecture,
+    models,
+    overview,
+    speed_ups,
+)
 from sim.published.claim import PublishedTable
 from workloads.errors import PolicyError, did_you_mean
 
@@ -29,6 +38,9 @@ TABLES: dict[str, PublishedTable] = {
     "experts": PublishedTable("Mixtral 8x7B", "1.3.4, 2.4", compression.experts),
     "framework-weights": PublishedTable(
         "Llama-2-7B in few bits", "1.3.8", compression.framework_weights
+    ),
+    "frameworks": PublishedTable(
+        "vLLM's throughput over that of Transformers", "1.3.7", frameworks.over_transformers
     ),
     "block-shapes": PublishedTable("matrices of a block, Llama-2-7B", "1.4.1", intensity.shapes),
     "intensity": PublishedTable(

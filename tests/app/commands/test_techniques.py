@@ -283,8 +283,8 @@ def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() 
     row = printed.index("continuous batching (continuous-batching)")
     first_token = words(printed[row + 1])
     assert first_token[:4] == ["first", "token", "-", "+"]
-    assert first_token[-1] == "[5]"
-    assert printed[-2].startswith("[5] E11: true from admission")
+    assert first_token[-1] == "[6]"
+    assert printed[-2].startswith("[6] E11: true from admission")
 
 
 def test_the_effect_table_as_numbers() -> None:
