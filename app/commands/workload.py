@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from app.commands.described import DescribedCommand
-from app.commands.generator_command import GeneratorCommand
+from app.commands.parsing.generator_command import GeneratorCommand
 from app.scenario.common_options import Json, Seed, TracePath
 from app.scenario.distribution_specs import arrivals_of
 from app.scenario.option_groups import Only, takes_options
