@@ -64,6 +64,8 @@ class PolicyConfig:
     """What whole prompts count in the budget: their rows, or as padded to the longest of a step."""
     padding: bool = True
     """Pad prompts to the longest of their batch, and compute ended rows to its end (static)."""
+    pad_newcomers: bool = False
+    """Pad the prompts that join in one step to the longest of them (``insertion``)."""
     one_row_chunk: ChunkKind = "decode"
     """What one row of a prompt is to the step time: a decode, or a prefill chunk."""
     decodes_between_prefills: int = 0

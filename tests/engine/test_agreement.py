@@ -50,6 +50,7 @@ OTHER_RULES = {
         decode_needs_free_block=True,
     ),
     "packed": PolicyConfig("static", padding=False),
+    "newcomers": PolicyConfig("insertion", kv="contiguous", pad_newcomers=True),
 }
 """Rules of particular servers, with the sizes of ``SMALL``."""
 SIZES = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget", "wait_limit_s")

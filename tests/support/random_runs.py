@@ -77,6 +77,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         watermark_alone=draw(st.booleans()),
         budget_count=draw(one_of(BudgetCount)),
         padding=draw(st.booleans()),
+        pad_newcomers=draw(st.booleans()),
         decodes_between_prefills=draw(st.sampled_from([0, 0, 1, 3, 10])),
         one_row_chunk=draw(one_of(ChunkKind)),
         decode_needs_free_block=draw(st.booleans()),
