@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from app.commands.load_judges import Judges
+from app.commands.load.load_judges import Judges
 from app.commands.report import require_plotly, write_html
 from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
 from app.scenario.endpoint_options import BodyChoice, EndpointOptions

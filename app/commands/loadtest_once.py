@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.commands.load_judges import Judges, References
+from app.commands.load.load_judges import Judges, References
+from app.commands.load.sent_load import LoadTest, server_said
 from app.commands.loadtest_turns import report_turns, run_in_turns
 from app.commands.report import write_html
-from app.commands.sent_load import LoadTest, server_said
 from app.scenario.endpoint_options import EndpointOptions, endpoint_line
 from app.scenario.load_options import LoadChoice
 from app.text.saving import saved

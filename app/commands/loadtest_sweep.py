@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.commands.sent_load import LoadTest, server_said
+from app.commands.load.sent_load import LoadTest, server_said
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
 from app.scenario.levels.level_load import LevelLoad

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from app.commands.sent_load import LoadTest, server_said
+from app.commands.load.sent_load import LoadTest, server_said
 from app.text.load_report import complaint, gate_complaint
 from app.text.saving import saved
 
