@@ -116,14 +116,17 @@ def _simulate(
     missing = [point for point in wanted if point not in found]
     if done := len(wanted) - len(missing):
         typer.echo(f"{done} of {len(wanted)} points are in {grid.out}", err=True)
+    notes: dict[str, None] = {}
     for place in missing:
         values = {key: value for key, value in place.items() if key != RATE}
         try:
-            scenario = scenario_at(options, conditions.trace, values)
+            scenario = scenario_at(options, conditions.trace, values, notes.setdefault)
         except ServetwinError as error:
             found.add(place, {PROBLEM: str(error)})
         else:
             ready.append((place, GridPoint(scenario, place[RATE])))
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     with progress("sweep, points", total=len(ready)) as advance:
         points = [point for _, point in ready]
         rows = grid.rows(conditions, points, lambda number: named(ready[number][0]))

@@ -9,7 +9,8 @@ from sim.techniques.technique import Family
 
 _INTRODUCTION = """# Techniques
 
-`--technique NAME:KEY=VALUE,...` of `replay` and `serve`, and `--only` of `techniques`. The pages of
+`--technique NAME:KEY=VALUE,...` and its opposite `--without` of `replay` and `serve`, and `--only`
+of `techniques`; [on and off](../guides/techniques.md) mean the same in all of them. The pages of
 the families have the assumptions, the figures and the pictures; `servetwin techniques list` prints
 this table.
 """

@@ -1,13 +1,13 @@
 """``--vary KEY=A,B,...``: what a grid varies, and the scenario at each of its points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, get_type_hints
 
 from app.number_bounds import as_number
 from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fit_to_trace, preset_cluster
+from app.scenario.scenarios import fit_to_trace, prefix_note, preset_cluster
 from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
 from app.scenario.settings import parse_settings
@@ -73,10 +73,15 @@ def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
         yield dict(zip(keys, values, strict=True))
 
 
-def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) -> Scenario:
+def scenario_at(
+    options: ScenarioOptions,
+    trace: Trace,
+    values: dict[str, str],
+    say: Callable[[str], object],
+) -> Scenario:
     """Return the scenario of the options with ``values`` over it.
 
-    Raises ``ServetwinError`` where that cannot be.
+    ``say`` gets what a user should know of it. Raises ``ServetwinError`` where that cannot be.
     """
     preset = values.get("preset", options.policy.preset)
     own = parse_settings(
@@ -86,8 +91,13 @@ def scenario_at(options: ScenarioOptions, trace: Trace, values: dict[str, str]) 
     cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
     settings = {**replace(options.policy, preset=preset).changes(), **own}
     around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
-    found = _servers(options, values).imitating(preset).over(settings, around).scenario()
-    return replace(found, policies=fit_to_trace(found.policies, trace, settings)[0])
+    settled = _servers(options, values).imitating(preset).over(settings, around)
+    found = settled.scenario()
+    policies, _ = fit_to_trace(found.policies, trace, settings)
+    for note in (*settled.notes(), prefix_note(policies, trace)):
+        if note:
+            say(note)
+    return replace(found, policies=policies)
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:

@@ -204,6 +204,18 @@ def test_servers_and_clusters_can_vary_and_an_impossible_point_is_one_row() -> N
     assert "1 x could not be: --technique: needs --model and --hardware" in text
 
 
+def test_techniques_are_varied_on_and_off_as_in_replay(tmp_path: Path) -> None:
+    out, sheet = tmp_path / "points.csv", ("--model", "llama-3-8b", "--hardware", "h100")
+    toggles = ("--vary", "technique=none,kv-cache", "--vary", "without=none,kv-cache")
+    done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *sheet, *toggles, "--rates", "1", "--out", out)
+    assert "note: kv-cache is on here already; --without kv-cache takes it away" in done.err
+    rows = {(row["technique"], row["without"]): row for row in read(out).to_dict("records")}
+    figure = "output_throughput_tokens_per_s"
+    plain, on = rows["none", "none"], rows["kv-cache", "none"]
+    assert plain[figure] == on[figure] != rows["none", "kv-cache"][figure]
+    assert "both on (--technique) and off" in rows["kv-cache", "kv-cache"]["problem"]
+
+
 def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
     text = run(*GRID)
     assert max(map(len, text.splitlines())) <= 100

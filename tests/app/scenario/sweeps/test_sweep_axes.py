@@ -13,6 +13,7 @@ from workloads.errors import PolicyError
         ("preset=vllm-v1, sglang", Axis("preset", ("vllm-v1", "sglang"))),
         ("hardware=h100,a100-80gb", Axis("hardware", ("h100", "a100-80gb"))),
         ("technique=none,weight-int4", Axis("technique", ("none", "weight-int4"))),
+        ("without=none,kv-cache", Axis("without", ("none", "kv-cache"))),
         ("prefix_cache=true,off", Axis("prefix_cache", ("true", "off"))),
         ("replicas=1,2", Axis("replicas", ("1", "2"))),
     ],
