@@ -11,6 +11,7 @@ from app.text.techniques.quality import (
     judge_effect,
     on_front,
     quality_as_dict,
+    quality_known,
     quality_lines,
     signed_cell,
 )
@@ -171,7 +172,7 @@ def catalogue_lines(found: dict[str, Any]) -> list[str]:
 
 def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
     parameters = ", ".join(f"{key}={value}" for key, value in about["parameters"].items())
-    price = "lossless" if about["lossless"] else "changes answers"
+    price = "lossless" if about["lossless"] else f"changes answers, quality {about['quality']}"
     text = f"{about['formula']}. {about['source']}. {price}"
     indent, head = " " * 6, f"{name}{': ' if parameters else ''}{parameters}"
     return [
@@ -183,7 +184,8 @@ def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
 def _about(technique: type[Technique]) -> dict[str, Any]:
     facts = ("family", "kind", "lossless", "formula", "source")
     about = {name: getattr(technique, name) for name in facts}
-    return {**about, "parameters": {key: f.default for key, f in technique.model_fields.items()}}
+    parameters = {key: field.default for key, field in technique.model_fields.items()}
+    return {**about, "quality": quality_known(technique), "parameters": parameters}
 
 
 def _as_dict(effect: Effect) -> dict[str, Any]:

@@ -14,7 +14,7 @@ of `techniques`; [on and off](../guides/techniques.md) mean the same in all of t
 the families have the assumptions, the figures and the pictures; `servetwin techniques list` prints
 this table.
 """
-_HEADS = ("name", "parameters and defaults", "changes answers", "formula", "source")
+_HEADS = ("name", "parameters and defaults", "changes answers", "quality", "formula", "source")
 
 
 def techniques_page() -> str:
@@ -30,4 +30,5 @@ def _section(family: str) -> str:
 def _row(name: str, about: dict[str, Any]) -> tuple[str, ...]:
     parameters = ", ".join(f"`{key}={value}`" for key, value in about["parameters"].items())
     price = "no" if about["lossless"] else "yes"
-    return f"`{name}`", parameters, price, about["formula"], about["source"]
+    quality = about["quality"]
+    return f"`{name}`", parameters, price, quality, about["formula"], about["source"]

@@ -7,8 +7,10 @@ from typing import Any
 
 from sim.techniques.effects import DEAD_BAND, Effect
 from sim.techniques.experiment import Experiment
+from sim.techniques.published_quality import published_quality
 from sim.techniques.quality import Quality, on_quality_front, quality_of
 from sim.techniques.setup import Setup
+from sim.techniques.technique import Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the setup has it already"
@@ -84,6 +86,14 @@ def quality_source(quality: Quality | None) -> str:
         f"{quality.metric} {quality.before:g} to {quality.after:g} ({quality.task}) on {other}"
         f"{quality.model}{method}; {quality.source}"
     )
+
+
+def quality_known(technique: type[Technique]) -> str:
+    """Return whether the quality of a technique is kept, published of some model, or not known."""
+    if technique.lossless:
+        return "kept"
+    published = {series.name for series in published_quality().series}
+    return "published" if technique.name in published else NOT_KNOWN
 
 
 def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:

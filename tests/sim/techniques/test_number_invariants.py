@@ -28,6 +28,7 @@ from sim.techniques.compression import (
 from sim.techniques.effects import Laboratory
 from sim.techniques.experiment import Experiment
 from sim.techniques.numbers import (
+    BlockFormat,
     KVQuantisation,
     PhaseFormats,
     SmoothQuant,
@@ -191,3 +192,24 @@ def test_every_technique_runs_within_the_bounds_of_its_device(technique: Techniq
     run = saturated(setup)
     check_bounds(run.steps, setup.deployment)
     assert (run.requests["status"] == "finished").all()
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [SmoothQuant(scales="dynamic"), BlockFormat(format="iq1_s"), KVQuantisation(format="int4")],
+    ids=repr,
+)
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 2), st.integers(1, 800), st.integers(1, 60)), min_size=1, max_size=12
+    )
+)
+def test_macro_steps_change_nothing(
+    technique: Technique, drawn: list[tuple[float, int, int]]
+) -> None:
+    requests = tuple(Request(f"r{i}", *one) for i, one in enumerate(sorted(drawn)))
+    scenario = technique.apply(Setup.of(LLAMA_ON_A100)).scenario()
+    whole, single = (
+        run_once(Trace(requests, "drawn"), scenario, macro=macro) for macro in (True, False)
+    )
+    assert whole.requests.equals(single.requests)

@@ -9,6 +9,7 @@ from app.text.techniques.quality import (
     on_front,
     quality_as_dict,
     quality_cell,
+    quality_known,
     quality_lines,
     quality_source,
     signed_cell,
@@ -83,6 +84,16 @@ def test_lines_are_sorted_by_throughput_and_name_what_is_not_known() -> None:
     assert printed[-1] == "  not known: cascade"
     assert sum("AWQ (2023-06)" in line for line in printed) == 2
     assert list(quality_lines(ROWS[4:])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("kv-cache", "kept"), ("awq", "published"), ("gguf", "published"), ("cascade", "not known")],
+)
+def test_the_list_says_whether_a_quality_is_known(name: str, known: str) -> None:
+    assert quality_known(type(find_technique(name))) == known
+    done = servetwin("techniques", "list", "--json")
+    assert json.loads(done.out)[name]["quality"] == known
 
 
 def test_json_has_a_basis_for_every_technique() -> None:
