@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from app.lasting_imports import lasting_imports
 from app.scenario.common_options import (
     MOST_REPLICATIONS,
     TRACE,
@@ -67,12 +68,13 @@ def replay(
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     if trace is not None:
         require_there(trace)
-    from app.scenario.replay_scenario import ReplayScenario
-    from app.scenario.scenario_file import read_scenario
-    from app.scenario.scenarios import build_scenario, scenario_record
-    from app.text.provenance import outside_warning
-    from sim.experiments.predict import run_once
-    from sim.records.run import RunError, machine_facts
+    with lasting_imports():
+        from app.scenario.replay_scenario import ReplayScenario
+        from app.scenario.scenario_file import read_scenario
+        from app.scenario.scenarios import build_scenario, scenario_record
+        from app.text.provenance import outside_warning
+        from sim.experiments.predict import run_once
+        from sim.records.run import RunError, machine_facts
 
     if csv and (compare or out is None):
         raise RunError("--csv: give --out, the folder for it, and no --compare")

@@ -175,7 +175,7 @@ class SampledClock:
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, steps)
         units = np.rint(durations_s / UNIT_S)
-        exact = units.astype(np.int64 if units.sum() < _MOST_UNITS else object)
+        exact = units.astype(np.int64 if np.add.reduce(units) < _MOST_UNITS else object)
         self._ends = np.cumsum(exact).tolist()
         return self._ends[-1] << UNIT_BITS
 
