@@ -17,10 +17,11 @@ from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
 from sim.step_times.acceptance import Chain, StoppedChain, Tree
 from sim.step_times.roofline.deployment import Deployment, Drafting
-from sim.step_times.roofline.formats import Format, find_format
+from sim.step_times.roofline.formats import FORMATS, Format
 from sim.techniques.decoding import DraftedDecoding, split_by_x
 from sim.techniques.numbers import format_on_device
 from sim.techniques.setup import Setup
+from workloads.errors import did_you_mean
 
 ENTROPY_FACTOR = 0.2
 """A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024)."""
@@ -93,7 +94,12 @@ class DraftModelDecoding(DraftedDecoding):
     def _form(self, model: ModelShape, hardware: Hardware) -> Format | None:
         if self.draft_format is None:
             return None
-        return format_on_device(self, find_format(self.draft_format), hardware, model)
+        if self.draft_format not in FORMATS:
+            raise self.refusal(
+                f"draft_format: unknown {self.draft_format!r}; "
+                f"{did_you_mean(self.draft_format, FORMATS)}"
+            )
+        return format_on_device(self, FORMATS[self.draft_format], hardware, model)
 
     def _placed(self, setup: Setup) -> Setup:
         """Return ``setup`` with the other weights of the target on the host.

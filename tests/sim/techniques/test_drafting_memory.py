@@ -162,7 +162,11 @@ REFUSED: list[tuple[Technique, Setup, str]] = [
         base(),
         "the draft llama-2-13b has .* a draft must be the smaller",
     ),
-    (SpeculativeDecoding(draft_format="int5"), base(), "format: unknown 'int5'; did you mean"),
+    (
+        SpeculativeDecoding(draft_format="int5"),
+        base(),
+        "e: draft_format: unknown 'int5'; did",
+    ),
     (
         SpeculativeDecoding(draft_format="w8a8"),
         base(hardware=A100.model_copy(update={"peak_flops_per_s": {"bf16": 1e14}})),
