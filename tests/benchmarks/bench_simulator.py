@@ -9,6 +9,7 @@ from tests.benchmarks import compiled, streams
 from tests.benchmarks.simulator import (
     CASES,
     HEADER,
+    NOISY_PROFILES,
     PAIRS,
     SIZE_HEADER,
     SIZES,
@@ -61,9 +62,10 @@ def test_cost_of_a_request_compiled(name: str, benchmark: Any, report: Report) -
     assert figures["compiled"]
 
 
-def test_start_to_result(benchmark: Any, report: Report) -> None:
-    figures = benchmark.pedantic(start_to_result, rounds=PAIRS)
-    report(start_line(figures))
+@pytest.mark.parametrize("profile", NOISY_PROFILES)
+def test_start_to_result(profile: str, benchmark: Any, report: Report) -> None:
+    figures = benchmark.pedantic(start_to_result, args=(profile,), rounds=PAIRS)
+    report(start_line(profile, figures))
     assert figures["finished"] == figures["requests"]
     assert figures["intervals"]
 

@@ -42,7 +42,8 @@ from workloads.transform import at_rate
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 PROFILE = load_profile("llama-3-8b-h100")
-NOISY_PROFILE = "llama-3.1-8b-h100-vllm"
+NOISY_PROFILES = ("llama-3.1-8b-h100-vllm", "base-cpu")
+"""A device whose profile holds the whole load, and one that is far outside what was measured."""
 LONGEST = 1 << 17
 BARE_EVENTS = 200_000
 PAIRS = 5
@@ -200,7 +201,7 @@ def whole_process(requests: int) -> dict[str, float]:
     return figures
 
 
-def start_to_result(requests: int = 1_000) -> dict[str, float]:
+def start_to_result(profile: str, requests: int = 1_000) -> dict[str, float]:
     """Run ``servetwin replay`` in its own process, with the intervals of a profile with noise.
 
     Seconds to its result on the clock and of the processor, imports included.
@@ -208,7 +209,7 @@ def start_to_result(requests: int = 1_000) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         write_trace(poisson(requests, 20.0).trace, path)
-        replay = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", NOISY_PROFILE]
+        replay = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", profile]
         started_s, before_s = time.perf_counter(), _children_cpu_s()
         done = subprocess.run([*replay, "--json"], capture_output=True, text=True, check=True)
         elapsed_s, cpu_s = time.perf_counter() - started_s, _children_cpu_s() - before_s
@@ -228,10 +229,11 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def start_line(figures: dict[str, float]) -> str:
+def start_line(profile: str, figures: dict[str, float]) -> str:
     """One line about ``start_to_result``."""
     return (
-        f"{figures['requests']:,} requests with {figures['intervals']} intervals, start to result: "
+        f"{profile}: {figures['requests']:,} requests with {figures['intervals']} intervals, "
+        "start to result: "
         f"{figures['seconds']:.2f} s, {figures['cpu_s']:.2f} s of the processor "
         f"({figures['events']:,.0f} events)"
     )
@@ -279,7 +281,8 @@ def main(
     for name, (make, needs) in CASES.items():
         if needs is None or needs.is_file():
             typer.echo(costs(make()).line(name))
-    typer.echo("\n" + start_line(start_to_result()))
+    for profile in NOISY_PROFILES:
+        typer.echo("\n" + start_line(profile, start_to_result(profile)))
     typer.echo(f"\n{SIZE_HEADER}   (Poisson 20/s, a process each)")
     for size in SIZES:
         if size <= largest:
