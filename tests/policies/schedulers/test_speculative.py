@@ -263,6 +263,15 @@ def test_runs_of_passes_equal_single_passes(
     pd.testing.assert_frame_equal(macro.requests[nearly], by_shape.requests[nearly], rtol=1e-12)
 
 
+def test_a_request_takes_three_events_however_many_passes() -> None:
+    """One of its prompt, one that ends with it, one that the next arrival cuts short."""
+    config = PolicyConfig("speculative", draft_rows=2, kv_tokens=1 << 20, max_seqs=50)
+    requests = [request(str(n), 0.2 * n, 50, 150) for n in range(100)]
+    model = verifying("a model on the device")
+    run = drafted_run(config, requests, Chain(0.7, 2), step_time=model)
+    assert len(run.steps) <= 3 * len(requests) < run.steps["steps"].sum() / 5
+
+
 @given(config=policies("speculative"), requests=workloads())
 def test_without_drafts_it_is_continuous_batching_with_full_admission(
     config: PolicyConfig, requests: list[Request]
