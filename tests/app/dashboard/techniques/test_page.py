@@ -7,7 +7,10 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from sim.techniques.registry import TECHNIQUES
+from app.dashboard.techniques import quality_panel
+from sim.techniques.effects import Change, Effect
+from sim.techniques.experiment import Experiment
+from sim.techniques.registry import TECHNIQUES, find_technique
 from tests.support.dashboard_app import Browser, expect, page_test
 
 
@@ -129,3 +132,22 @@ def test_fp8_on_a_device_without_it_says_that_it_is_emulated() -> None:
     at.run()
     assert not at.exception
     assert any("emulated as weight-only" in caption.value for caption in at.caption)
+
+
+def test_measured_techniques_are_drawn_against_their_quality(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change = Change("throughput", 0.5, 0.4, 0.6)
+    effects = {
+        name: Effect(find_technique(name), Experiment(), (change,)) for name in ("awq", "cascade")
+    }
+    monkeypatch.setattr(quality_panel, "measured", lambda server: effects)
+    at = page_test("techniques")
+    at.session_state["techniques_show"] = "Quality"
+    at.run()
+    assert not at.exception
+    assert not at.info[1:], "only the note that the scenario is calibrated"
+    assert len(at.get("plotly_chart")) == 1
+    table = at.dataframe[0].value.set_index("technique")
+    assert table.loc["awq", "on the front"] == "yes"
+    assert table.loc["cascade", "quality"] == "not known"
