@@ -246,7 +246,13 @@ class ServerOptions:
             tuple(text for text in texts if technique_name(text) not in named)
             for texts in (self.techniques, self.without)
         )
-        return replace(self, techniques=(*kept, *over.techniques), without=(*gone, *over.without))
+        removed = {technique_name(text) for text in self.techniques}
+        without = tuple(
+            text
+            for text in over.without
+            if technique_name(text) not in removed or has_opposite(text)
+        )
+        return replace(self, techniques=(*kept, *over.techniques), without=(*gone, *without))
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""
@@ -299,3 +305,11 @@ def technique_name(text: str) -> str:
     from workloads.plugins import split_settings
 
     return split_settings(text)[0]
+
+
+def has_opposite(text: str) -> bool:
+    """Return whether a technique has an opposite, so that leaving it out may not be enough."""
+    from sim.techniques.registry import find_technique
+    from sim.techniques.technique import Technique
+
+    return type(find_technique(text)).off is not Technique.off
