@@ -24,6 +24,8 @@ from loadtest.report.slo import parse_slo
 from loadtest.sweep.stopping_rule import parse_budget
 from sim.step_times.server_overheads import parse_overheads
 from sim.techniques.build import parse_efficiency
+from sim.techniques.quality import parse_own_qualities
+from sim.techniques.registry import find_technique
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of
 from workloads.header_columns import parse_header_columns
@@ -44,6 +46,13 @@ def _lengths(text: str) -> None:
     lengths_of(text, LengthChoice("prompt", "fixed", 100.0, 1.0), "--prompts").distribution()
 
 
+def _own_quality(text: str) -> None:
+    tried = [find_technique(name) for name in ("awq", "fp8")]
+    for quality in parse_own_qualities([text], tried).values():
+        assert isfinite(quality.change)
+        assert quality.source
+
+
 TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "slo": (_slo, ("ttft=500ms,tpot=50ms,e2e=2s", "e2e=.5s")),
     "conditions": (_conditions, ("failed>1%", "ttft_p99>500ms,goodput<20", "throughput<9tokens/s")),
@@ -60,6 +69,7 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "header_columns": (parse_header_columns, ("tenant=X-Tenant,user=X-User",)),
     "overheads": (lambda text: parse_overheads(text, None), ("step_s=0.001,chunk_s=1e-5",)),
     "efficiency": (parse_efficiency, ("compute=0.5,memory=0.8",)),
+    "own_qualities": (_own_quality, ("awq=perplexity:+2%@AWQ table 4", "fp8=accuracy:-.5%@own")),
     "settings": (lambda text: parse_settings([text], "--set"), ("max_seqs=8", "queue_order=sjf")),
     "policies": (parse_policies, ("chunked+paged+prefix", "vllm-v1+max_seqs=8", "replicas=2")),
     "kv_tokens": (parse_kv_tokens, ("4096", "unlimited")),
