@@ -46,6 +46,13 @@ def test_a_story_of_two_beams_that_share_all_but_what_they_write() -> None:
     assert run.requests["last_token_s"].tolist() == [9.0]
 
 
+@pytest.mark.parametrize(("beams", "most_steps"), [(2, 1), (1, 8)])
+def test_a_step_after_which_beams_fork_is_not_repeated(beams: int, most_steps: int) -> None:
+    config = PolicyConfig("beam", kv_tokens=64, block_tokens=4, max_seqs=4)
+    run = simulate([asked("a", beams, 5, 9)], build_scheduler(config), ONE_SECOND)
+    assert run.steps["steps"].max() == most_steps
+
+
 @pytest.mark.parametrize(("beams", "saved"), [(2, 0.4), (4, 0.6), (6, 0.7)])
 def test_beams_share_half_of_their_memory_and_more(beams: int, saved: float) -> None:
     """37.6 to 66.3 % in vLLM's paper (figure 15); more here, where all beams come from the best."""
