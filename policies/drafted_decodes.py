@@ -7,7 +7,7 @@ its own numbers, and a run of passes reads one slice.
 
 from collections.abc import Callable
 from heapq import heappush
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from policies.sequence import Sequence
 from workloads.errors import PolicyError
 from workloads.native_class import mypyc_attr
 
-IntArray = npt.NDArray[np.int64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 OfPasses = Callable[[int, IntArray], IntArray]
 """Whole numbers of passes, from the first position of a member and its tokens before each pass."""
 _MOST_SUMS = 12
