@@ -98,6 +98,6 @@ def _simulated(
             "--device, --dtype, --threads: say how torch computes, and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
-    for note in servers.servers().over(policy.changes(), {}).notes():
+    for note in policy.laid_on(servers.servers()).notes():
         typer.echo(f"note: {note}", err=True)
     return Served(f"a simulated {engine.model}", engine.model, engine.policies.name, engine.build)

@@ -10,6 +10,7 @@ from typer import Option
 from workloads.errors import PolicyError
 
 if TYPE_CHECKING:
+    from app.scenario.servers import Servers
     from policies.config import PolicyConfig
 
 UNLIMITED_TOKENS = 1 << 40
@@ -58,6 +59,10 @@ class PolicyOptions:
                 f"--preset {self.preset}: several servers ({settings}), and here is one; simulate "
                 "them with servetwin replay, or name its policies (--batching, --kv)"
             )
+
+    def laid_on(self, servers: "Servers") -> "Servers":
+        """Return ``servers`` with the preset, its kernels too, and every option laid over them."""
+        return servers.imitating(self.preset).over(self.changes(), {})
 
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
         """Return ``base`` with the preset and every option laid over it."""

@@ -142,6 +142,7 @@ def scenario_record(
         "trace": trace.source,
         "notes": list(trace.notes),
         **servers,
+        "eager_preset": scenario.eager_preset,
         "policies": scenario.policies.as_dict(),
         "cluster": scenario.cluster.as_dict(),
         "seed": seed,

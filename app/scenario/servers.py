@@ -80,7 +80,8 @@ class Servers:
         """Return the scenario; raises ``PolicyError`` for what does not go together."""
         own = self._imitation()
         if isinstance(own, ToggledServer):
-            return own.under(self.layers)
+            eager = self.imitated if self._is_eager() else None
+            return replace(own.under(self.layers), eager_preset=eager)
         found = own
         for policies, cluster in self.layers:
             config = with_settings(found.policies, policies)

@@ -78,8 +78,7 @@ def simulated_engine(
     Raises ``PolicyError`` for impossible policies, ``ProfileError`` where their KV layout was not
     measured, ``EngineError`` for what a core cannot serve.
     """
-    imitated = servers.servers().imitating(policies.preset)
-    base = imitated.over(policies.changes(), {}).scenario()
+    base = policies.laid_on(servers.servers()).scenario()
     server, config = base.profile, base.policies
     if base.cluster.splits:
         raise EngineError(

@@ -17,6 +17,7 @@ RUN_KEYS = {
     "model, hardware, techniques, without, efficiency, tables, overheads": (
         "not a profile, as options"
     ),
+    "eager_preset": "the preset whose eager kernels the servers have, if any",
     "policies": "the settings above, all of them",
     "cluster": "the settings above, all of them",
     "seed": "of every random stream",

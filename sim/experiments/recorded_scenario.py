@@ -9,6 +9,8 @@ from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.run import RunError
 from sim.step_times.plugin_server import load_server
 from sim.techniques.build import build_setup, parse_efficiency
+from sim.techniques.eager import with_eager_kernels
+from sim.techniques.toggles import Toggles
 
 
 def recorded_scenario(record: Mapping[str, Any]) -> Scenario:
@@ -35,6 +37,9 @@ def _servers(record: Mapping[str, Any]) -> Scenario:
         first, *more = map(load_server, [names] if isinstance(names, str) else names)
         return Scenario(first.policy_config(), first, more_profiles=tuple(more))
     efficiency = parse_efficiency(record.get("efficiency") or "")
-    techniques, without = record.get("techniques") or (), record.get("without") or ()
-    names = record["model"], record["hardware"]
-    return build_setup(*names, techniques, efficiency, without).scenario()
+    setup = build_setup(record["model"], record["hardware"], efficiency=efficiency)
+    eager = record.get("eager_preset")
+    if eager:
+        setup = with_eager_kernels(setup)
+    toggles = Toggles.of(record.get("techniques") or (), record.get("without") or ())
+    return replace(toggles.over(setup).scenario(), eager_preset=eager)

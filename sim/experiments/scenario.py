@@ -91,6 +91,8 @@ class Scenario:
     profile: ServerModel
     cluster: ClusterConfig = ClusterConfig()
     more_profiles: tuple[ServerModel, ...] = ()
+    eager_preset: str | None = None
+    """The preset whose eager kernels the servers have."""
 
     @property
     def profiles(self) -> tuple[ServerModel, ...]:

@@ -13,6 +13,7 @@ from app.scenario.scenarios import scenario_record
 from sim.records.run import RunError, machine_facts
 from workloads.sample import sample_trace
 
+_MEMORY = "kv_tokens"
 FILE = "scenario_file"
 """The key of the whole scenario, beside what ``replay --out`` records."""
 
@@ -53,14 +54,18 @@ def _from_record(
             raise RunError("a load test does not know the policies of its server")
         raise RunError("another version made it, which did not keep the policies")
     server = _server(record)
-    own = Server(**server).options().base()
+    preset = record.get("eager_preset")
+    own = ScenarioFile(server=Server(**server), preset=preset).settled()
+    policies = _different(record["policies"], own.policies.as_dict())
+    if server["model"] and _MEMORY in record["policies"]:  # it would follow from the other settings
+        policies[_MEMORY] = record["policies"][_MEMORY]
     workload, note = _workload(record, now, uploaded)
     return {
         **now.model_dump(),
         "workload": workload,
         "server": server,
-        "preset": None,
-        "policies": _different(record["policies"], own.policies.as_dict()),
+        "preset": preset,
+        "policies": policies,
         "cluster": _different(record.get("cluster", {}), own.cluster.as_dict()),
         "seed": record.get("seed", 0),
     }, note

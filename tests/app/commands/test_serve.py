@@ -181,6 +181,12 @@ def test_techniques_that_are_on_already_and_those_taken_away_are_said() -> None:
     )
 
 
+def test_a_profile_behind_a_preset_of_eager_kernels_keeps_its_step_times_and_says_so() -> None:
+    served = ("--simulated", "base-cpu", "--preset", "hf-transformers")
+    done = servetwin("serve", *served, "--step-log", "/nowhere/x", "--port", 0)
+    assert done.err.startswith("note: preset hf-transformers runs eager kernels"), done.err
+
+
 @pytest.mark.parametrize("wrong", ["port", "step log"])
 def test_what_only_the_server_can_find_out(wrong: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

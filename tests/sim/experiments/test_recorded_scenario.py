@@ -35,8 +35,15 @@ def test_a_recorded_scenario_is_the_one_that_ran(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.requests, run.requests)
 
 
-def test_a_roofline_scenario_is_built_again(tmp_path: Path) -> None:
-    options = ("--model", "llama-2-7b", "--hardware", "a100-80gb", "--technique", "weight-int4")
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--technique", "weight-int4", "--without", "flash-attention"),
+        ("--preset", "hf-transformers", "--technique", "kernel-fusion"),
+    ],
+)
+def test_a_roofline_scenario_is_built_again(tmp_path: Path, more: tuple[str, ...]) -> None:
+    options = ("--model", "llama-2-7b", "--hardware", "a100-80gb", *more)
     record = load_run(simulated(tmp_path / "run", *options)).scenario
     again = run_once(TRACE, recorded_scenario(record), seed=record["seed"])
     assert again.requests["e2e_s"].to_numpy() == pytest.approx(

@@ -67,6 +67,16 @@ def test_a_run_of_the_command_line_opens_with_its_server_and_policies(root: Path
     assert rebuilt(mine, ScenarioFile(), ["mine.csv"])[0].workload.source == "mine.csv"
 
 
+def test_a_run_of_the_command_line_opens_with_its_eager_kernels(tmp_path: Path) -> None:
+    text = "server: {model: llama-2-7b, hardware: a10g}\npreset: hf-transformers"
+    file = parse_scenario(text, "test")
+    record = load_run(save_run(tmp_path, "run", simulated_scenario(file))).scenario
+    del record[FILE]
+    found = rebuilt(record, ScenarioFile())[0].settled()
+    assert found.profile == file.settled().profile
+    assert found.policies.as_dict() == record["policies"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
