@@ -112,7 +112,7 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
 @techniques_app.command(cls=DescribedCommand)
 @takes_options
 def formats(options: FormatOptions, as_json: Json = False) -> None:
-    """Every number format: bits of a weight, size, noise of rounding, quality where published.
+    """List every number format: bits of a weight, size, noise of rounding, quality where published.
 
     Without a model: Llama-2-7B.
     """
@@ -152,8 +152,10 @@ def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -
 
     if name == "effects":
         _echo(effects_report(replications or REPLICATIONS, seed), as_json, effects_lines)
-    else:
-        _echo(table_report(name), as_json, table_lines)
+        return
+    if name and replications:
+        raise PolicyError("--replications: only --table effects has draws of load; leave it out")
+    _echo(table_report(name), as_json, table_lines)
 
 
 def _require_alone(options: Mapping[str, object]) -> None:

@@ -58,11 +58,11 @@ def _add_points(figure: Figure, metric: str, points: pd.DataFrame) -> None:
 
 
 def _alt(points: pd.DataFrame) -> str:
-    told = [
+    said = [
         f"{row['technique']}: {row[_Y]:.3g} % for {row[_X]:+.3g} %"
         for _, row in points[points["on_front"]].iterrows()
     ]
     return (
         f"{len(points)} techniques: loss of quality against gain in throughput. On the front: "
-        f"{', '.join(told) or 'none'}."
+        f"{', '.join(said) or 'none'}."
     )

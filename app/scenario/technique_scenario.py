@@ -44,7 +44,7 @@ class TechniqueScenario(NamedTuple):
 
     @property
     def setup(self) -> Setup:
-        """The server with its techniques."""
+        """Return the server with its techniques."""
         return self.toggles.over(self.plain)
 
     def base_of(self, technique: Technique) -> Setup:

@@ -21,10 +21,10 @@ def send_at_stamps(
     """Send ``requests``, which are in order of arrival, through one API process, in this order."""
     coming, api = iter(requests), recorder.api
     request = next(coming, None)
-    now = 0 if request is None else _received_tick(request, api, 0)
+    now = 0 if request is None else received_tick(request, api, 0)
     while request is not None:
         following = next(coming, None)
-        then = NEVER if following is None else _received_tick(following, api, now)
+        then = NEVER if following is None else received_tick(following, api, now)
         row = recorder.scheduled(request, request.arrival_s)
         receive_at(now, then, request, row)
         if on_arrival and row % 1000 == 999:
@@ -32,7 +32,7 @@ def send_at_stamps(
         request, now = following, then
 
 
-def _received_tick(request: Request, api: ApiLatency | None, now: int) -> int:
+def received_tick(request: Request, api: ApiLatency | None, now: int) -> int:
     """Return when the servers have a request that comes after ``now``."""
     received_s = request.arrival_s
     if api is not None:

@@ -12,12 +12,13 @@ from policies.block_keys import BlockKeys, PrefixKeys
 from policies.protocols import Scheduler
 from policies.sequence import Sequence
 from sim.core.environment import NEVER, Alarm, Environment
+from sim.core.open_loop import received_tick
 from sim.core.recorder import Recorder
 from sim.core.replica import Replica
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
 from sim.step_times.acceptance import Verifier
 from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK, to_ticks
+from sim.ticks import SECONDS_PER_TICK
 from workloads.request import Request
 
 NO_LATENCY = ApiLatency()
@@ -131,20 +132,19 @@ class _Arrivals:
         """When the last request arrived, once it has."""
         self._first = next(self.requests, None)
         if self._first is not None:
-            Alarm(self.env, self._arrive, urgent=True).set(self._received_tick(self._first))
+            first_tick = received_tick(self._first, self.recorder.api, self.env.now)
+            Alarm(self.env, self._arrive, urgent=True).set(first_tick)
 
     def _arrive(self, _: Event) -> None:
         """Submit all requests."""
         recorder, replica, keys = self.recorder, self.replica, self.keys
-        request, now = self._first, self.env.now
+        request, now, api = self._first, self.env.now, recorder.api
         while request is not None:
             following = next(self.requests, None)
-            then = NEVER if following is None else self._received_tick(following)
-            if then < now:
-                then = now
+            then = NEVER if following is None else received_tick(following, api, now)
             row = recorder.scheduled(request, request.arrival_s)
             seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
-            if recorder.api is not None:
+            if api is not None:
                 recorder.arrived(seq, replica.index)
             if refusal := replica.submit_at(seq, now):
                 recorder.refused(seq, refusal)
@@ -153,13 +153,6 @@ class _Arrivals:
                 self.on_arrival(row + 1)
             self.last_tick = now
             request, now = following, then
-
-    def _received_tick(self, request: Request) -> int:
-        """Return when the scheduler has a request."""
-        received_s, api = request.arrival_s, self.recorder.api
-        if api is not None:
-            received_s += api.request_in_s(request.prompt_tokens)
-        return to_ticks(received_s)
 
 
 @contextmanager

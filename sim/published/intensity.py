@@ -109,7 +109,7 @@ def token_products() -> Iterator[Claim]:
     yield Claim("projections, FLOPs", "4096", projected.flops / _UNIT)
     yield Claim("projections, FLOPs in 10^6", "4096", projected.flops / 1e6, "E2")
     yield Claim("projections, elements", "2048", projected.elements / _UNIT)
-    moved = 32 * 4 * (2 + model.width) * model.width
+    moved = model.layer_count * 4 * (2 + model.width) * model.width
     yield Claim("projections, elements with activations", "2048", moved / _UNIT, "E10")
     yield Claim("FFN of 2 matrices, FLOPs", "5504", fed.flops / _UNIT)
     yield Claim("FFN of 2 matrices, elements", "2752", fed.elements / _UNIT)

@@ -21,6 +21,8 @@ from sim.step_times.roofline.decode_latency import (
 from sim.step_times.roofline.formats import FORMATS
 from sim.step_times.roofline.matrix_products import matmul_rows_at
 from sim.step_times.roofline.memory import memory_sizes
+from sim.techniques.attention import SlidingWindow
+from sim.techniques.setup import Setup
 
 _LATENCIES = (
     (1, 40, "26869760000", "8.0208239", "124.6755"),
@@ -96,8 +98,11 @@ def kept_keys() -> Iterator[Claim]:
     yield Claim("CLA of 2 and 8 of 40 KV heads: share left", "0.1", shared)
     halved = _kept(llama, kv_sharing=2) / llama.kv_elements_per_token()
     yield Claim("CLA of 2: share left", "0.5", halved)
-    window = (1 + 5 * 1024 / 32_768) / 6
-    yield Claim("1 layer in 6 global, window 1024, at 32768: share left", "0.19271", window)
+    plain = Setup.of(ideal_deployment(find_model("gpt-3-175b"), find_hardware("h100")))
+    mixed = SlidingWindow(window_tokens=1024, global_every=6).apply(plain)
+    models = mixed.deployment.model, plain.deployment.model
+    left, whole = (model.resident_kv_elements(32_768) for model in models)
+    yield Claim("1 layer in 6 global, window 1024, at 32768: share left", "0.19271", left / whole)
 
 
 def precisions() -> Iterator[Claim]:

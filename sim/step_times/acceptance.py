@@ -50,7 +50,7 @@ class Acceptance(Protocol):
 
     @property
     def prompt_token(self) -> bool:
-        """Whether the pass of a prompt yields the first token: ``prompt_token`` of the policies."""
+        """Return whether the pass of a prompt yields a token, as ``prompt_token`` of policies."""
 
     def mean_tokens_per_pass(self) -> float:
         """Return the mean over the passes of an endless answer."""
@@ -71,7 +71,7 @@ class OrderedAcceptance(Acceptance):
 
     @property
     def prompt_token(self) -> bool:
-        """The target's own."""
+        """Return True: the target computes it."""
         return True
 
     @property
@@ -133,7 +133,7 @@ class Chain(OrderedAcceptance):
 
     @property
     def step_shares(self) -> tuple[float, ...]:
-        """None: every draft is made."""
+        """Return none: every draft is made."""
         return ()
 
 
@@ -170,7 +170,7 @@ class StoppedChain(OrderedAcceptance):
 
     @property
     def step_shares(self) -> tuple[float, ...]:
-        """Probabilities q^(j - 1) that draft j is made."""
+        """Return the probabilities q^(j - 1) that draft j is made."""
         on = 1 - self.least_confidence**self._exponent
         return tuple(on**drafted for drafted in range(self.drafts))
 
@@ -255,7 +255,7 @@ class Diffusion:
 
     @property
     def prompt_token(self) -> bool:
-        """None: all tokens are those of blocks."""
+        """Return False: all tokens come out of blocks."""
         return False
 
     def mean_tokens_per_pass(self) -> float:

@@ -1,8 +1,8 @@
 """Long work on processes that all users share; each job belongs to the session of one user.
 
 A job has at most as many items under way as there are processes, so that jobs take turns. An item
-whose process is killed is begun again, in a process of its own: the next death is not that of
-another item beside it.
+whose process is killed is begun again in a process of its own, in which no other item can be the
+cause of its end.
 """
 
 import weakref

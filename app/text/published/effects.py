@@ -51,7 +51,7 @@ def effects_lines(report: dict[str, Any]) -> Iterator[str]:
             yield f"  {aspect:<{_ASPECT - 2}}{part['notes']:>{_NOTES}}{_cells(part)}{mark}".rstrip()
     yield ""
     yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure; changes in %, 95 % interval;"
-    yield "throughput: of a saturated server; quality: as published, if there is a figure"
+    yield "throughput: of a saturated server; quality: the sign of what was published"
     for reason, number in reasons.items():
         yield from wrap(f"[{number}] {reason}", WIDTH, subsequent_indent=" " * 4)
 

@@ -160,7 +160,7 @@ class Drafting:
 
     @property
     def verified_share(self) -> float:
-        """The expected part of the rows of a pass whose drafts were made."""
+        """Return the expected part of the rows of a pass whose drafts were made."""
         if not self.step_shares:
             return 1.0
         return (1 + sum(self.step_shares)) / (1 + len(self.step_shares))

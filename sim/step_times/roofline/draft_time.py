@@ -43,7 +43,7 @@ class DraftTime:
 
     @property
     def is_line(self) -> bool:
-        """Whether a pass is longer by as many units for each token of context."""
+        """Return whether a pass is longer by as many units for each token of context."""
         drafting = self._drafting
         certain = all(share == 1 for share in self.shares)
         return drafting.placement == "device" and drafting.context_tokens is None and certain

@@ -47,12 +47,12 @@ class StepMemory:
 
     @property
     def allocated_bytes(self) -> float:
-        """All tensors together."""
+        """Return the bytes of all tensors together."""
         return sum(self._tensors)
 
     @property
     def fragmentation_bytes(self) -> float:
-        """What torch's caching allocator takes from a GPU beyond what it gives away.
+        """Return what torch's caching allocator takes from a GPU beyond what it gives away.
 
         It takes 2 MiB for up to 1 MiB, 20 MiB below 10 MiB, and above it multiples of 2 MiB.
         """

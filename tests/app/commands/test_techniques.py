@@ -276,6 +276,9 @@ def test_a_table_that_is_not_there_names_the_nearest() -> None:
     message = "--table: unknown table '175b-phase'; did you mean '175b-phases'?"
     assert message in refused("techniques", "--table", "175b-phase")
     assert "exclude each other" in refused("techniques", "--table", "queues", "--only", "awq")
+    assert "only --table effects has draws of load" in refused(
+        "techniques", "--table", "queues", "--replications", 3
+    )
 
 
 def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() -> None:

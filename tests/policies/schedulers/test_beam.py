@@ -125,4 +125,4 @@ def test_no_block_is_lost_or_shared_wrongly_and_steps_do_not_matter(
         for macro in (True, False)
     ]
     pd.testing.assert_frame_equal(runs[0], runs[1])
-    assert not (runs[0]["status"] == "running").any()
+    assert set(runs[0]["status"]) <= {"finished", "refused"}
