@@ -1,15 +1,18 @@
 """Waiting queues in the orders whose ranks are fixed on arrival."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from policies.schedulers.queue_protocol import DiscardingQueue
 from policies.sequence import Sequence
 from workloads.native_class import mypyc_attr
 
-GONE_SLACK = 64
-"""Discarded entries that a heap may hold beyond the number of waiting sequences."""
+_arrival_number = attrgetter("arrival_number")
+UNUSED_SLACK = 64
+"""Unused ranks that a heap may hold beyond the number of those in use."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -59,10 +62,13 @@ class ArrivalOrder:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
-        if self._line and self._line[-1] is seq:
-            self._line.pop()
-        elif seq in self._line:
-            self._line.remove(seq)
+        line = self._line
+        if line and line[-1] is seq:
+            line.pop()
+            return
+        place = bisect_left(line, seq.arrival_number, key=_arrival_number)
+        if place < len(line) and line[place] is seq:
+            del line[place]
         else:
             self._between.remove((seq.arrival_number, seq))
             heapify(self._between)
@@ -76,17 +82,25 @@ class ArrivalOrder:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RankedQueue:
-    """Smallest rank first, ties in order of arrival; the rank is fixed when a sequence comes."""
+    """Smallest rank first, ties in order of arrival; the rank is fixed when a sequence comes.
+
+    Only ranks are in a heap, each once: ties cost no comparison, however many wait.
+    """
 
     def __init__(self) -> None:
         self.size = 0
-        self._heap: list[tuple[float, int, Sequence]] = []
-        self._gone: set[Sequence] = set()
-        """Discarded sequences that the heap still holds, though never as its head."""
+        self._first: dict[float, Sequence] = {}
+        """The sequence that is next at each rank."""
+        self._behind: dict[float, ArrivalOrder] = {}
+        """The other sequences of a rank, where there are some."""
+        self._ranks: list[float] = []
+        """Heap of the ranks in ``_first``, and of unused ones, though never as its head."""
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences, in no order."""
-        return (seq for _, _, seq in self._heap if seq not in self._gone)
+        yield from self._first.values()
+        for line in self._behind.values():
+            yield from line
 
     def rank(self, seq: Sequence) -> float:
         """Return the rank of a sequence; the smallest goes first."""
@@ -94,19 +108,41 @@ class RankedQueue:
 
     def push(self, seq: Sequence) -> None:
         """Add a sequence, for the first time or after preemption."""
+        rank = seq.queue_rank = self.rank(seq)
+        first = self._first.get(rank)
+        if first is None:
+            if rank != rank:
+                raise ValueError(f"the rank of request {seq.request_id} is not a number")
+            self._first[rank] = seq
+            heappush(self._ranks, rank)
+        else:
+            line = self._behind.get(rank)
+            if line is None:
+                line = self._behind[rank] = ArrivalOrder()
+            if seq.arrival_number < first.arrival_number:
+                self._first[rank], seq = seq, first
+            line.push(seq)
         self.size += 1
-        heappush(self._heap, (self.rank(seq), seq.arrival_number, seq))
 
     def head(self) -> Sequence | None:
         """Return the sequence that is next; None where none waits."""
-        return self._heap[0][2] if self._heap else None
+        return self._first[self._ranks[0]] if self._ranks else None
 
     def pop(self) -> Sequence:
         """Remove and return the sequence that is next."""
         self.size -= 1
-        seq = heappop(self._heap)[2]
-        if self._gone:
-            self._drop_gone_heads()
+        rank, first = self._ranks[0], self._first
+        line = self._behind.get(rank)
+        if line is not None:
+            seq = first[rank]
+            first[rank] = line.pop()
+            if not line.size:
+                del self._behind[rank]
+            return seq
+        heappop(self._ranks)
+        seq = first.pop(rank)
+        if len(self._ranks) > len(first):
+            self._drop_unused_ranks()
         return seq
 
     def remove(self, request_id: str) -> Sequence | None:
@@ -116,24 +152,31 @@ class RankedQueue:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
-        if self._heap[-1][2] is seq:  # as the newest mostly are
-            self._heap.pop()
+        rank = seq.queue_rank
+        line, is_first = self._behind.get(rank), self._first[rank] is seq
+        if line is None:
+            assert is_first
+            del self._first[rank]
+            self._drop_unused_ranks()
             return
-        self._gone.add(seq)
-        if len(self._gone) > self.size + GONE_SLACK:
-            self._heap = [entry for entry in self._heap if entry[2] not in self._gone]
-            heapify(self._heap)
-            self._gone.clear()
+        if is_first:
+            self._first[rank] = line.pop()
         else:
-            self._drop_gone_heads()
+            line.discard(seq)
+        if not line.size:
+            del self._behind[rank]
 
     def served(self, seq: Sequence) -> None:
         """Do nothing: this order counts no service."""
 
-    def _drop_gone_heads(self) -> None:
-        heap, gone = self._heap, self._gone
-        while heap and heap[0][2] in gone:
-            gone.remove(heappop(heap)[2])
+    def _drop_unused_ranks(self) -> None:
+        """Bring a rank that is used to the top, and forget the unused where they are the most."""
+        ranks, first = self._ranks, self._first
+        while ranks and ranks[0] not in first:
+            heappop(ranks)
+        if len(ranks) > 2 * len(first) + UNUSED_SLACK:
+            self._ranks = list(first)
+            heapify(self._ranks)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

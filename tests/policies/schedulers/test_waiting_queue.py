@@ -1,10 +1,12 @@
 """The orders of the waiting queue, one by one."""
 
-from math import inf
+from bisect import insort
+from math import inf, nan
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -16,7 +18,8 @@ from hypothesis.stateful import (
 
 from policies.config import PolicyConfig, QueueOrder
 from policies.kv.paged import PagedKV
-from policies.schedulers.queueing import queue_in_order
+from policies.schedulers.queueing import RankedQueue, queue_in_order
+from policies.schedulers.waiting_queue import UNUSED_SLACK
 from policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 from tests.support.reference_queue import ReferenceQueue
@@ -156,6 +159,78 @@ def test_to_come_back_into_the_middle_costs_no_scan(order: QueueOrder) -> None:
         lines.append(lines_run(lambda queue=queue, back=back: [*map(queue.push, back)]))  # type: ignore[misc]
         assert queue.size == waiting + 20
     assert lines[1] <= 1.2 * lines[0]
+
+
+class ByTokens(RankedQueue):
+    """The tokens declared are the rank."""
+
+    def rank(self, seq: Sequence) -> float:
+        return seq.estimated_tokens
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 40, 1_000_000])
+@given(seed=st.integers(0, 999), discards=st.sampled_from([0.1, 0.6, 0.9]))
+@settings(max_examples=20)
+def test_many_ranks_with_and_without_ties_are_a_sorted_list(
+    ranks: int, seed: int, discards: float
+) -> None:
+    """More are discarded than a heap may keep; half of what is popped comes back."""
+    queue, line, number = ByTokens(), list[tuple[float, int, Sequence]](), 0
+    random = Random(seed)
+    for wanted in [150, 20, 300, 0]:
+        while len(line) != wanted:
+            if len(line) < wanted and random.random() < 0.8:
+                number += 1
+                seq = numbered(number)
+                seq.estimated_tokens = random.randrange(ranks)
+                queue.push(seq)
+                insort(line, (seq.estimated_tokens, number, seq))
+            elif line and random.random() < discards:
+                queue.discard(line.pop(random.randrange(len(line)))[2])
+            elif line:
+                first = line.pop(0)
+                assert queue.pop() is first[2]
+                if random.random() < 0.5 and len(line) < wanted:
+                    queue.push(first[2])
+                    line.insert(0, first)
+            assert queue.size == len(line)
+            assert queue.head() is (line[0][2] if line else None)
+        assert sorted(seq.arrival_number for seq in queue) == sorted(n for _, n, _ in line)
+
+
+def test_a_heap_holds_each_rank_once_and_few_unused() -> None:
+    tied, distinct = ByTokens(), ByTokens()
+    for number in range(1_000):
+        for queue, rank in ((tied, number % 3), (distinct, number)):
+            seq = numbered(number)
+            seq.estimated_tokens = rank
+            queue.push(seq)
+    assert len(tied._ranks) == 3
+    for seq in list(distinct)[10:]:
+        distinct.discard(seq)
+    assert len(distinct._ranks) <= 2 * distinct.size + UNUSED_SLACK
+    assert popped(distinct) == "".join(map(str, range(10)))
+
+
+def test_a_rank_is_the_one_that_a_sequence_came_with() -> None:
+    queue = ByTokens()
+    seqs = [numbered(number) for number in range(3)]
+    for seq in seqs:
+        queue.push(seq)
+        seq.estimated_tokens += 7
+    queue.discard(seqs[1])
+    assert popped(queue) == "02"
+
+
+def test_a_rank_that_is_no_number_is_refused() -> None:
+    class Mine(RankedQueue):
+        def rank(self, seq: Sequence) -> float:
+            return nan
+
+    queue = Mine()
+    with pytest.raises(ValueError, match="the rank of request 7 is not a number"):
+        queue.push(numbered(7))
+    assert (queue.size, queue.head()) == (0, None)
 
 
 def numbered(number: int) -> Sequence:
