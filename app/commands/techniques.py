@@ -68,7 +68,7 @@ def techniques(
         _echo_table(table, replications, seed, as_json)
         return
     from app.scenario.technique_scenario import read_technique_scenario
-    from app.text.technique_effects import effect_lines, effects_as_dict, judge, measure_effects
+    from app.text.techniques.effects import effect_lines, effects_as_dict, judge, measure_effects
     from sim.techniques.quality import parse_own_qualities
     from sim.techniques.registry import TECHNIQUES, find_technique
 
@@ -90,7 +90,7 @@ def techniques(
 @techniques_app.command("list")
 def list_techniques(as_json: Json = False) -> None:
     """Every technique by family: its parameters, its formula, its source."""
-    from app.text.technique_effects import catalogue, catalogue_lines
+    from app.text.techniques.effects import catalogue, catalogue_lines
 
     _echo(catalogue(), as_json, catalogue_lines)
 
@@ -103,8 +103,8 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
     With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
     """
-    from app.text.technique_reports import intensity_report
-    from app.text.technique_tables import intensity_lines
+    from app.text.techniques.reports import intensity_report
+    from app.text.techniques.tables import intensity_lines
 
     _echo(intensity_report(options), as_json, intensity_lines)
 
@@ -125,8 +125,8 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 @takes_options
 def memory(options: MemoryOptions, as_json: Json = False) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from app.text.technique_reports import memory_report
-    from app.text.technique_tables import memory_lines
+    from app.text.techniques.reports import memory_report
+    from app.text.techniques.tables import memory_lines
 
     _echo(memory_report(options), as_json, memory_lines)
 
@@ -138,8 +138,8 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
     """
-    from app.text.technique_reports import latency_report
-    from app.text.technique_tables import latency_lines
+    from app.text.techniques.reports import latency_report
+    from app.text.techniques.tables import latency_lines
 
     _echo(latency_report(options), as_json, latency_lines)
 

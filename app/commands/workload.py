@@ -1,15 +1,15 @@
 """``servetwin workload``: look at, make and convert request traces."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from app.commands.described import DescribedCommand
-from app.commands.parsing.generator_command import GeneratorCommand
 from app.scenario.common_options import Json, Seed, TracePath
 from app.scenario.distribution_specs import arrivals_of
 from app.scenario.option_groups import Only, takes_options
@@ -33,6 +33,24 @@ CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
     "spread_ties", "max_bad_rows", "reader",
 )  # fmt: skip
+
+
+class GeneratorCommand(DescribedCommand):
+    """Takes the options of ``--named NAME`` as defaults: what is given on the line wins."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments over the options of the named workload, if there is one."""
+        if name := _value_of("--named", args):
+            from workloads.scenarios.named import find_named
+
+            settings = find_named(name).options
+            ctx.default_map = {
+                each.name: settings[option]
+                for each in self.params
+                for option in (option.removeprefix("--") for option in each.opts)
+                if option in settings
+            }
+        return super().parse_args(ctx, args)
 
 
 @workload_app.command(cls=DescribedCommand)
@@ -158,6 +176,15 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
     chosen = [option for option, is_chosen in sources.items() if is_chosen]
     if len(chosen) > 1:
         raise TraceError(f"{' and '.join(chosen)} exclude each other; give one")
+
+
+def _value_of(option: str, args: Sequence[str]) -> str:
+    for argument, following in zip(args, [*args[1:], ""], strict=True):
+        if argument == option:
+            return following
+        if argument.startswith(f"{option}="):
+            return argument.removeprefix(f"{option}=")
+    return ""
 
 
 def _write(trace: "Trace", out: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from markdown_table import table
 
-from app.text.technique_effects import catalogue
+from app.text.techniques.effects import catalogue
 from sim.techniques.technique import Family
 
 _INTRODUCTION = """# Techniques

@@ -8,7 +8,7 @@ import pandas as pd
 
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.text.technique_effects import EFFECT_WORDS
+from app.text.techniques.effects import EFFECT_WORDS
 from app.text.techniques.quality import quality_cell
 from sim.shapes.model import ModelShape
 from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory

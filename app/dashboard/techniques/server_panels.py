@@ -10,7 +10,7 @@ from app.dashboard.techniques import server_tables
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
 from app.dashboard.widgets import bound
 from app.scenario.technique_options import IntensityOptions, LatencyOptions
-from app.text.technique_reports import intensity_report, latency_report
+from app.text.techniques.reports import intensity_report, latency_report
 from sim.step_times.roofline.memory import DeviceMemory
 from sim.techniques.setup import Setup
 

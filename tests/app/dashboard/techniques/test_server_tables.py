@@ -17,7 +17,7 @@ from app.dashboard.techniques.server_tables import (
     work_frame,
 )
 from app.scenario.technique_options import IntensityOptions, LatencyOptions
-from app.text.technique_reports import intensity_report, latency_report
+from app.text.techniques.reports import intensity_report, latency_report
 from policies.batch import BatchShape
 from sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
 from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
