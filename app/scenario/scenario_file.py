@@ -4,7 +4,6 @@ Unknown keys are errors that name the key and the nearest known one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
@@ -19,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.scenario.scenarios import fit_to_trace, preset_cluster
+from app.scenario.scenarios import fitted, preset_cluster
 from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
 from app.scenario.settings import parse_policies
@@ -234,9 +233,7 @@ class ScenarioFile(FrozenModel):
     def build(self, trace: Trace) -> Scenario:
         """Return the scenario for ``trace``: as ``settled``, with a model length that fits every
         request."""
-        scenario = self.settled()
-        config, _ = fit_to_trace(scenario.policies, trace, self._policies())
-        return replace(scenario, policies=config)
+        return fitted(self.servers(), trace, self._policies())[0]
 
     def _policies(self) -> dict[str, Any]:
         preset = find_preset(self.preset).policies if self.preset else {}

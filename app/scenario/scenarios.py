@@ -42,13 +42,12 @@ def build_scenario(
     preset = {**preset_cluster(policy.preset), **named.preset_cluster}
     imitated = servers.imitating(policy.preset, *named.presets)
     settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
-    found = settled.scenario()
-    config, note = fit_to_trace(found.policies, trace, settings)
-    for said in (*settled.notes(), note, prefix_note(config, trace)):
+    found, note = fitted(settled, trace, settings)
+    for said in (*settled.notes(), note, prefix_note(found.policies, trace)):
         if said:
             typer.echo(f"note: {said}", err=True)
-    _warn_of_free_swaps(config, found.servers())
-    return replace(found, policies=config)
+    _warn_of_free_swaps(found.policies, found.servers())
+    return found
 
 
 def recorded_server(
@@ -88,6 +87,22 @@ def recorded_prior(
 def preset_cluster(preset: str | None) -> Mapping[str, Any]:
     """Return the cluster settings of a preset; none without one."""
     return find_preset(preset).cluster if preset else {}
+
+
+def fitted(
+    servers: Servers, trace: "Trace | StreamedTrace", settings: Mapping[str, Any]
+) -> tuple[Scenario, str | None]:
+    """Return the scenario of servers under ``settings``, its model length that of ``fit_to_trace``.
+
+    On data sheets, the KV memory is what steps of that length leave.
+    """
+    found = servers.scenario()
+    config, note = fit_to_trace(found.policies, trace, settings)
+    if note is None:
+        return found, None
+    length = config.max_model_len
+    found = servers.over({"max_model_len": length}, {}).scenario()
+    return replace(found, policies=replace(found.policies, max_model_len=length)), note
 
 
 def fit_to_trace(

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from app.number_bounds import as_number
 from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fit_to_trace, prefix_note, preset_cluster
+from app.scenario.scenarios import fitted, prefix_note, preset_cluster
 from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
 from app.scenario.settings import parse_settings
@@ -92,12 +92,11 @@ def scenario_at(
     settings = {**replace(options.policy, preset=preset).changes(), **own}
     around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
     settled = _servers(options, values).imitating(preset).over(settings, around)
-    found = settled.scenario()
-    policies, _ = fit_to_trace(found.policies, trace, settings)
-    for note in (*settled.notes(), prefix_note(policies, trace)):
+    found, _ = fitted(settled, trace, settings)
+    for note in (*settled.notes(), prefix_note(found.policies, trace)):
         if note:
             say(note)
-    return replace(found, policies=policies)
+    return found
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:

@@ -7,7 +7,9 @@ import pytest
 
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
+from app.scenario.scenario_file import parse_scenario
 from app.scenario.scenarios import build_scenario
+from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
 from policies.presets import PRESETS
 from sim.experiments.scenario import Scenario
@@ -30,6 +32,19 @@ def trace(*requests: Request) -> Trace:
 
 def scenario(compared: str | None = None, **options: Any) -> Scenario:
     return build_scenario(trace(), SERVERS, PolicyOptions(**options), ClusterOptions(), compared)
+
+
+def test_a_raised_model_length_leaves_as_much_memory_as_a_given_one() -> None:
+    """Without FlashAttention the scores of the longest context take memory."""
+    sheet = ServerOptions(model="llama-3-8b", hardware="h100", without=("flash-attention",))
+    asked, memory = trace(request("a", prompt=60_000, output=10)), []
+    for policy in (PolicyOptions(), PolicyOptions(max_model_len=65_536)):
+        found = build_scenario(asked, sheet.servers(), policy, ClusterOptions())
+        memory.append((found.policies.max_model_len, found.policies.kv_tokens))
+    text = "server: {model: llama-3-8b, hardware: h100, without: [flash-attention]}"
+    found = parse_scenario(text, "test").build(asked)
+    memory.append((found.policies.max_model_len, found.policies.kv_tokens))
+    assert len(set(memory)) == 1
 
 
 def test_compared_policies_win_over_options_and_presets_give_way_in_servers() -> None:
