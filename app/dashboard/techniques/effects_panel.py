@@ -130,7 +130,7 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
         if not is_on:
             on = server.untouched(name) if by_itself and text == name else changed
             _show("Turn on in the scenario", on)
-        elif text not in (chosen, name):
+        elif text != (chosen or name):
             _show("Change its parameters in the scenario", changed)
         if is_on:
             _show("Turn off in the scenario", off)

@@ -31,6 +31,9 @@ def test_a_technique_is_switched_on_and_off_in_the_scenario() -> None:
     press(at, "Turn on in the scenario")
     assert at.session_state["techniques"] == ["weight-int4:group=64"]
     assert at.session_state["server"] == "data sheet"
+    at.text_input(key="techniques_parameters_weight-int4").set_value("").run()
+    press(at, "Change its parameters in the scenario")
+    assert at.session_state["techniques"] == ["weight-int4"]
     press(at, "Turn off in the scenario")
     assert at.session_state["techniques"] == []
 
