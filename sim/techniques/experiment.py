@@ -22,7 +22,7 @@ class Experiment:
     """Log-normal lengths of these means, and how many requests meet each load.
 
     ``alone``: one after the other, each on an idle server. ``loaded``: Poisson arrivals at
-    ``load`` of what the setup without the technique can sustain. ``saturated``: all at once.
+    ``load`` of what the server without the technique can sustain. ``saturated``: all at once.
     The first ``shared_tokens`` of all prompts are the same; ``samples`` answers are wanted to each.
     """
 
@@ -44,7 +44,7 @@ class Experiment:
         return (
             f"prompts of {self.prompt_tokens} tokens{shared} and answers of {self.output_tokens} "
             f"(means, log-normal, CV {self.spread:g}){samples}; load {self.load:.0%} of what the "
-            "setup without the technique sustains"
+            "server without the technique sustains"
         )
 
     def one_at_a_time(self, seed: int) -> Trace:

@@ -13,7 +13,7 @@ from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 
 NOT_KNOWN = "not known"
-HAS_IT = "the setup has it already"
+HAS_IT = "the server has it already"
 SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 
 
@@ -21,7 +21,7 @@ SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 class Judged:
     """An effect, and the quality of its technique.
 
-    ``aside`` says why its throughput is not compared with that of others: the setup has the
+    ``aside`` says why its throughput is not compared with that of others: the server has the
     technique already, or it was measured against its opposite, or under another load. Empty where
     it is compared.
     """

@@ -60,7 +60,7 @@ ROWS = [
     judged("awq", AWQ, 1.0),
     judged("weight-int4", AWQ, 0.5),
     judged("fp8", FP8, 0.25),
-    judged("kv-cache", KEPT, 9.0, "the setup has it already"),
+    judged("kv-cache", KEPT, 9.0, "the server has it already"),
     judged("cascade", None, 2.0),
     judged("prefix-cache", KEPT, None),
     Judged(Effect(find_technique("experts"), Experiment(), refused="no"), None),
@@ -76,7 +76,7 @@ def test_lines_are_sorted_by_throughput_and_name_what_is_not_known() -> None:
     assert max(map(len, printed)) <= 100
     start = printed.index("  technique                     quality   thrput %") + 1
     assert printed[start : start + 4] == [
-        "  kv-cache                            0     +900.0  (the setup has it already)",
+        "  kv-cache                            0     +900.0  (the server has it already)",
         "* awq                         ppl +2.4%     +100.0",
         "  weight-int4                 ppl +2.4%      +50.0",
         "* fp8                        acc -0.7%~      +25.0",
