@@ -21,9 +21,15 @@ def key_value(
 def key_values(
     text: str, where: str, error: type[ServetwinError] = PolicyError, form: str = "KEY=VALUE"
 ) -> dict[str, str]:
-    """Return the values by key of ``KEY=VALUE,KEY=VALUE``; the last one of a key counts.
+    """Return the values by key of ``KEY=VALUE,KEY=VALUE``.
 
-    Raises as ``key_value`` does.
+    Raises as ``key_value`` does, and for a key that is given twice.
     """
     parts = filter(None, text.split(","))
-    return dict(key_value(part, where, error, form) for part in parts)
+    found: dict[str, str] = {}
+    for part in parts:
+        key, value = key_value(part, where, error, form)
+        if key in found:
+            raise error(f"{where}: {key} is given twice; give it once")
+        found[key] = value
+    return found

@@ -58,7 +58,8 @@ def capacity(
     if json:
         typer.echo(as_json(found, target, requests, scenario, options))
     else:
-        typer.echo("\n".join(report_lines(found, target, requests, scenario)))
+        record = options.servers.record()
+        typer.echo("\n".join(report_lines(found, target, requests, scenario, record)))
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":

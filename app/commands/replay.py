@@ -180,7 +180,7 @@ def _report(
     )
 
     lines = [
-        *scenario_lines(run.scenario["trace"], scenario),
+        *scenario_lines(run.scenario["trace"], scenario, run.scenario),
         *note_lines(run.scenario["notes"]),
         counts_line(summary["requests"]),
         *error_lines(run.requests["error"]),

@@ -75,7 +75,7 @@ def replay_streamed(
         typer.echo(json.dumps({**summary, "intervals": {}, **scenario}))
         return
     kept = [f"run folder: {folder}"] if folder else []
-    typer.echo("\n".join([*_report(trace, summary, found, tables.error_counts()), *kept]))
+    typer.echo("\n".join([*_report(trace, summary, found, scenario, tables.error_counts()), *kept]))
 
 
 def _simulate(
@@ -104,10 +104,11 @@ def _report(
     trace: "StreamedTrace",
     summary: Mapping[str, Any],
     scenario: Scenario,
+    record: Mapping[str, Any],
     errors: Mapping[str, int],
 ) -> list[str]:
     return [
-        *scenario_lines(trace.source, scenario),
+        *scenario_lines(trace.source, scenario, record),
         *note_lines(trace.notes),
         counts_line(summary["requests"]),
         *error_count_lines(errors),

@@ -179,12 +179,14 @@ def _check_one_source(structure: str, closed_loop: int, servegen: Path | None) -
 
 
 def _value_of(option: str, args: Sequence[str]) -> str:
+    """Return the value of an option, the last where it is repeated; empty without it."""
+    value = ""
     for argument, following in zip(args, [*args[1:], ""], strict=True):
         if argument == option:
-            return following
-        if argument.startswith(f"{option}="):
-            return argument.removeprefix(f"{option}=")
-    return ""
+            value = following
+        elif argument.startswith(f"{option}="):
+            value = argument.removeprefix(f"{option}=")
+    return value
 
 
 def _write(trace: "Trace", out: Path) -> None:

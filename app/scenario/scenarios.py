@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from app.scenario.cluster_options import ClusterOptions
+from app.scenario.idle_settings import idle_settings
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
@@ -43,7 +44,8 @@ def build_scenario(
     imitated = servers.imitating(policy.preset, *named.presets)
     settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
     found, note = fitted(settled, trace, settings)
-    for said in (*settled.notes(), note, prefix_note(found.policies, trace)):
+    notes = (*settled.notes(), note, prefix_note(found.policies, trace))
+    for said in (*notes, *idle_settings(found, trace)):
         if said:
             typer.echo(f"note: {said}", err=True)
     _warn_of_free_swaps(found.policies, found.servers())

@@ -1,13 +1,14 @@
 """A capacity in words and as JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
 from app.text.metric_labels import METRICS, RESOURCES, slo_words
-from app.text.tables import note_lines
+from app.text.tables import note_lines, scenario_lines
 from sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
 from sim.experiments.scenario import Scenario
@@ -18,12 +19,20 @@ _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "s
 _FEW = 10
 
 
-def report_lines(found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario) -> list[str]:
-    """Return the lines that ``servetwin capacity`` prints."""
+def report_lines(
+    found: Capacity,
+    target: SLOTarget,
+    trace: Trace,
+    scenario: Scenario,
+    record: Mapping[str, Any],
+) -> list[str]:
+    """Return the lines that ``servetwin capacity`` prints.
+
+    ``record`` is what ``scenario.yaml`` says of the servers.
+    """
     each = f"; {found.per_server_per_s:.4g} per replica" if found.servers > 1 else ""
     return [
-        f"{trace.source}: {scenario.name}, {scenario.policies.kv_tokens} KV tokens, at most "
-        f"{scenario.policies.max_seqs} sequences",
+        *scenario_lines(trace.source, scenario, record),
         *note_lines(trace.notes),
         f"SLO {slo_words(target.slo)} for {100 * target.attainment:g} % of {len(trace)} requests",
         "",

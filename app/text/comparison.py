@@ -11,7 +11,7 @@ import typer
 from app.scenario.scenarios import scenario_record
 from app.text.provenance import outside_warning, rests_line
 from app.text.saving import saved_if_asked
-from app.text.tables import number
+from app.text.tables import number, server_lines
 from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from sim.experiments.predict import runs_over_seeds
 from sim.experiments.scenario import Scenario
@@ -56,13 +56,14 @@ def print_comparison(
         if as_json:
             typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
         else:
-            typer.echo("\n".join(_report(found, names, sides, seeds, rests)))
+            typer.echo("\n".join(_report(found, names, sides, servers, seeds, rests)))
 
 
 def _report(
     found: RunComparison,
     names: tuple[str, str],
     sides: Sequence[Scenario],
+    servers: Mapping[str, object],
     seeds: int,
     rests: Sequence[dict[str, Any]],
 ) -> list[str]:
@@ -71,6 +72,7 @@ def _report(
         lines.append("one seed, the same load and noise for both: no intervals")
     else:
         lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+    lines += server_lines(sides, servers)
     lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
     lines += [_metric_line(metric) for metric in found.metrics]
     lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]

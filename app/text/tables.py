@@ -23,13 +23,27 @@ _ROWS = (
 )
 
 
-def scenario_lines(source: str, scenario: "Scenario") -> list[str]:
-    """Return what is simulated: the trace's source, the policies, and a description of servers."""
+def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
+    """Return what is simulated: the trace's source, the policies, and the servers.
+
+    ``record`` is what ``scenario.yaml`` says of the servers.
+    """
     config = scenario.policies
     return [
         f"{source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
-        *dict.fromkeys(line for server in scenario.servers() for line in server.describe()),
+        *server_lines([scenario], record),
+    ]
+
+
+def server_lines(scenarios: Iterable["Scenario"], record: Mapping[str, Any]) -> list[str]:
+    """Return a description of the servers, and their techniques on and off as they were named."""
+    servers = (server for scenario in scenarios for server in scenario.servers())
+    toggles = ((name, record.get(name)) for name in ("techniques", "without"))
+    named = "; ".join(f"{name} {', '.join(texts)}" for name, texts in toggles if texts)
+    return [
+        *dict.fromkeys(line for server in servers for line in server.describe()),
+        *wrap(named, WIDTH, subsequent_indent="  "),
     ]
 
 

@@ -26,6 +26,10 @@ def split_by_x(given: Any) -> Any:
     return given.split("x") if isinstance(given, str) else given
 
 
+PassCount = Annotated[int, Field(ge=1, le=1_024)]
+"""Passes of a model for one token or block: each takes time to simulate."""
+
+
 class DraftedDecoding(Technique):
     """A technique whose passes compute several rows of a sequence and may yield several tokens."""
 
@@ -96,7 +100,7 @@ class DiffusionDecoding(DraftedDecoding):
     source = "block diffusion (Arriola 2025)"
 
     block_tokens: Annotated[int, Field(ge=2)] = 32
-    passes: Count = 8
+    passes: PassCount = 8
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with blocks."""

@@ -18,7 +18,7 @@ from sim.shapes.model import ModelShape
 from sim.step_times.acceptance import Chain, StoppedChain, Tree
 from sim.step_times.roofline.deployment import Deployment, Drafting
 from sim.step_times.roofline.formats import FORMATS, Format
-from sim.techniques.decoding import DraftedDecoding, split_by_x
+from sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
 from sim.techniques.numbers import format_on_device
 from sim.techniques.setup import Setup
 from workloads.errors import did_you_mean
@@ -36,7 +36,7 @@ class ChainDecoding(DraftedDecoding):
     """
 
     alpha: Share = 0.7
-    drafts: Count = 4
+    drafts: PassCount = 4
     least_confidence: Share = 0.0
     most_entropy: Annotated[float | None, Field(ge=0)] = None
 

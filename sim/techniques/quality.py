@@ -7,7 +7,7 @@ model nearest in size, and says so; without a figure the quality is not known.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, log
+from math import log
 from typing import Literal, get_args
 
 from sim.shapes.model import ModelShape
@@ -20,7 +20,7 @@ Basis = Literal["by definition", "this model", "nearest model", "own value"]
 FORM = "NAME=METRIC:CHANGE%@SOURCE"
 EXAMPLE = "awq=accuracy:-1.3%@own evaluation, 2026-11"
 _OWN = re.compile(r"(?P<metric>[^:]*):(?P<change>[^%@]*)%?\s*(?:@(?P<source>.*))?")
-_LEAST_CHANGE = -1.0
+_LEAST_CHANGE, _MOST_CHANGE = -1.0, 1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def parse_own_qualities(
     Raises ``PolicyError`` that names ``where``, the technique, the reason and the right form.
     """
     techniques = {technique.name: technique for technique in tried}
-    own = {}
+    own: dict[str, Quality] = {}
     for text in texts:
         name, value = key_value(text, where, form=FORM)
         if name not in techniques:
@@ -94,6 +94,8 @@ def parse_own_qualities(
             raise PolicyError(f"{where}: {name!r} is not among the techniques tried; {hint}")
         if techniques[name].lossless:
             raise PolicyError(f"{where}: {name} keeps the answers: its quality is 0 by definition")
+        if name in own:
+            raise PolicyError(f"{where}: {name} has two values; give one")
         own[name] = _own(f"{where}: {name}", value)
     return own
 
@@ -118,8 +120,9 @@ def _share(where: str, text: str) -> float:
         share = float(text) / 100
     except ValueError:
         raise PolicyError(f"{where}: the change {text!r} is not a number of per cent") from None
-    if not isfinite(share) or share <= _LEAST_CHANGE:
-        raise PolicyError(f"{where}: a change of {text} % is not possible; it is above -100")
+    if not _LEAST_CHANGE < share <= _MOST_CHANGE:
+        right = f"it is above {100 * _LEAST_CHANGE:g} and at most {100 * _MOST_CHANGE:,.0f}"
+        raise PolicyError(f"{where}: a change of {text} % is not possible; {right}")
     return share
 
 

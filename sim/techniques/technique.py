@@ -3,11 +3,16 @@
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+from pydantic import field_validator
+
 from sim.shapes.frozen_model import FrozenModel
 from sim.shapes.mixers import Recurrence
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
 from workloads.errors import PolicyError
+
+_MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
+"""Of whole and of other parameters: what is more only overflows."""
 
 Family = Literal["numbers", "attention", "kernels", "parallel", "decoding", "serving", "memory"]
 
@@ -32,6 +37,15 @@ class Technique(FrozenModel):
     source: ClassVar[str]
     experiment: ClassVar[Experiment | None] = None
     chooses: ClassVar[str | None] = None
+
+    @field_validator("*")
+    @classmethod
+    def _require_possible(cls, value: object) -> object:
+        """Refuse a number beyond all that is simulated."""
+        most = _MOST_COUNT if isinstance(value, int) else _MOST_QUANTITY
+        if isinstance(value, int | float) and value > most:
+            raise ValueError(f"{value} is not possible; it must be at most {most:,.0f}")
+        return value
 
     @abstractmethod
     def apply(self, setup: Setup) -> Setup:

@@ -20,9 +20,14 @@ def test_the_first_equals_sign_parts_key_and_value(text: str, pair: tuple[str, s
     assert key_value(text, "--set") == pair
 
 
-def test_several_are_parted_by_commas_and_the_last_one_counts() -> None:
+def test_several_are_parted_by_commas() -> None:
     assert key_values("", "--x") == {}
-    assert key_values("a=1,b=2,,a=3,", "--x") == {"a": "3", "b": "2"}
+    assert key_values("a=1,b=2,,", "--x") == {"a": "1", "b": "2"}
+
+
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"^--x: a is given twice; give it once$"):
+        key_values("a=1,b=2,,a=1,", "--x")
 
 
 def test_a_wrong_text_names_the_place_and_the_form() -> None:

@@ -109,7 +109,8 @@ def test_an_own_value_comes_before_a_published_one_and_has_its_source() -> None:
         ("awq=acuracy:-1%@x", "awq: unknown metric 'acuracy'; did you mean 'accuracy'?"),
         ("awq=accuracy:few%@x", "awq: the change 'few' is not a number"),
         ("awq=accuracy:nan%@x", "awq: a change of nan % is not possible"),
-        ("awq=accuracy:-100%@x", "awq: a change of -100 % is not possible"),
+        ("awq=accuracy:-100%@x", "awq: a change of -100 % is not possible; it is above -100 and"),
+        ("awq=perplexity:1e300%@x", "awq: a change of 1e300 % is not possible; it is above -100"),
         ("aqw=accuracy:-1%@x", "'aqw' is not among the techniques tried; did you mean 'awq'?"),
         ("kv-cache=accuracy:-1%@x", "kv-cache keeps the answers: its quality is 0 by definition"),
     ],
@@ -118,6 +119,11 @@ def test_own_values_that_are_wrong_say_where_and_what_is_right(text: str, messag
     with pytest.raises(PolicyError) as error:
         parse_own_qualities([text], [AWQ, CACHE])
     assert str(error.value).startswith(f"--quality: {message}")
+
+
+def test_a_technique_has_one_own_value() -> None:
+    with pytest.raises(PolicyError, match=r"^--quality: awq has two values; give one$"):
+        parse_own_qualities([EXAMPLE, EXAMPLE], [AWQ, CACHE])
 
 
 def points(*given: tuple[str | None, float, float]) -> list[tuple[Quality, float]]:
