@@ -17,15 +17,18 @@ def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterato
         yield (
             "batching: speculative has no drafts to verify here; --technique speculative makes them"
         )
-    if config.batching == "beam" and isinstance(trace, Trace):
-        if all(request.samples == 1 for request in trace):
-            yield (
-                "batching: beam: every request of this trace wants one answer, so no beam forks; "
-                "workload generate --samples K wants several"
-            )
+    if config.batching == "beam" and isinstance(trace, Trace) and not _wants_several(trace):
+        yield (
+            "batching: beam: every request of this trace wants one answer, so no beam forks; "
+            "workload generate --samples K wants several"
+        )
     if cluster.splits and cluster.replicas > 1:
         yield (
             f"replicas {cluster.replicas} changes nothing: prompts and decodes have servers of "
             f"their own (prefill_replicas {cluster.prefill_replicas}, decode_replicas "
             f"{cluster.decode_replicas})"
         )
+
+
+def _wants_several(trace: Trace) -> bool:
+    return any(request.samples > 1 for request in trace)

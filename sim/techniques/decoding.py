@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from sim.shapes.catalogue import find_model
-from sim.shapes.frozen_model import Count, Share
+from sim.shapes.frozen_model import Share
 from sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
 from sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
 from sim.techniques.setup import Setup
@@ -27,7 +27,7 @@ def split_by_x(given: Any) -> Any:
 
 
 PassCount = Annotated[int, Field(ge=1, le=1_024)]
-"""Passes of a model for one token or block: each takes time to simulate."""
+"""Passes or drafts for one token or block: each takes time to simulate."""
 
 
 class DraftedDecoding(Technique):

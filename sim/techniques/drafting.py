@@ -187,7 +187,7 @@ class TreeSpeculation(DraftModelDecoding):
     source = "SpecInfer (Miao 2024)"
 
     alpha: Share = 0.6
-    widths: Annotated[tuple[Count, ...], BeforeValidator(split_by_x), Field(min_length=1)] = (
+    widths: Annotated[tuple[PassCount, ...], BeforeValidator(split_by_x), Field(min_length=1)] = (
         3, 2, 1, 1
     )  # fmt: skip
 
