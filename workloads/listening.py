@@ -1,5 +1,6 @@
-"""The listening socket of a local server, and its URL."""
+"""The listening socket of a local server, its URL, and how it stops to accept connections."""
 
+import asyncio
 import socket
 
 from workloads.errors import ServetwinError
@@ -35,3 +36,15 @@ def url_of(listener: socket.socket) -> str:
     """Return the URL at which a listening socket answers."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def stop_accepting(server: asyncio.Server) -> None:
+    """Close a listening server in its event loop, a moment after its last accepted connection.
+
+    A server that is closed at once leaves a connection open and unread for which asyncio has
+    still to make the transport: its client would wait for ever.
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    loop.call_soon(server.close)

@@ -18,7 +18,7 @@ from loadtest.mock.truth import Truth, TruthLog
 from loadtest.run.event_loop import run_fast
 from loadtest.run.stop_signals import stop_signals
 from workloads.errors import MockError
-from workloads.listening import listening_socket, url_of
+from workloads.listening import listening_socket, stop_accepting, url_of
 
 _BACKLOG = 1024
 
@@ -156,6 +156,8 @@ class MockServer:
         self._handler.refuses = True
         self._refuse()
         self.truth.close()
+        for _ in range(2):  # until connections that were accepted just now are known too
+            await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.close()
         if self._socket:
@@ -164,7 +166,7 @@ class MockServer:
 
     def _refuse(self) -> None:
         if self._server:
-            self._server.close()
+            stop_accepting(self._server)
         for connection in list(self._connections):
             if connection.idle:
                 connection.close()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
+from workloads.listening import stop_accepting
+
 MODELS = {"data": [{"id": "mock", "max_model_len": 4096, "vocab_size": 1000}]}
 SSE = {"Content-Type": "text/event-stream"}
 
@@ -94,7 +96,7 @@ class ScriptedServer:
     def stop_listening(self) -> None:
         """Called by the script: the next connections are refused, those open go on."""
         assert self._server is not None
-        self._server.close()
+        stop_accepting(self._server)
 
     def restart(self, away_s: float) -> None:
         """Called by the script: the next connections are refused, later ones are not."""
@@ -126,7 +128,9 @@ class ScriptedServer:
 
     async def _close(self) -> None:
         assert self._server is not None
-        self._server.close()
+        stop_accepting(self._server)
+        for _ in range(2):  # until connections that were accepted just now have a writer
+            await asyncio.sleep(0)
         for writer in self._writers:
             writer.transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}

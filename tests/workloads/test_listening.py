@@ -1,11 +1,12 @@
 """The listening socket of a local server, its URL, and why there is none."""
 
+import asyncio
 import socket
 
 import pytest
 
 from workloads.errors import EngineError, MockError
-from workloads.listening import listening_socket, url_of
+from workloads.listening import listening_socket, stop_accepting, url_of
 
 
 def test_a_free_port_answers_at_its_url() -> None:
@@ -29,3 +30,29 @@ def test_the_second_on_a_port_and_an_unknown_host_are_errors() -> None:
             listening_socket("127.0.0.1", port, EngineError)
     with pytest.raises(MockError, match="cannot listen on no"):
         listening_socket("no.such.host.invalid", 0, MockError)
+
+
+def test_no_connection_stays_unserved_when_a_server_stops_to_accept() -> None:
+    """The signal to stop comes in the very iteration of the loop that accepts a connection."""
+    served = [asyncio.run(served_while_stopping()) for _ in range(20)]
+    assert True in served
+
+
+async def served_while_stopping() -> bool:
+    """Return whether a client that connects as its server stops was served, not refused."""
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    signal, wire = socket.socketpair()
+    with signal, wire, socket.create_connection(server.sockets[0].getsockname()) as client:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(signal, lambda: loop.remove_reader(signal) and stop_accepting(server))
+        wire.send(b"stop")
+        client.setblocking(False)
+        try:
+            return await asyncio.wait_for(loop.sock_recv(client, 5), 10) == b"hello"
+        except ConnectionResetError:
+            return False
+
+
+async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"hello")
+    writer.close()
