@@ -44,7 +44,12 @@ async def served_while_stopping() -> bool:
     signal, wire = socket.socketpair()
     with signal, wire, socket.create_connection(server.sockets[0].getsockname()) as client:
         loop = asyncio.get_running_loop()
-        loop.add_reader(signal, lambda: loop.remove_reader(signal) and stop_accepting(server))
+
+        def stop() -> None:
+            loop.remove_reader(signal)
+            stop_accepting(server)
+
+        loop.add_reader(signal, stop)
         wire.send(b"stop")
         client.setblocking(False)
         try:
