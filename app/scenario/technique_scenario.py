@@ -1,7 +1,7 @@
 """A scenario file for ``servetwin techniques``: a server made of data sheets, and its load."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,33 @@ from workloads.files import document
 from workloads.yaml_text import YamlError, load_yaml
 
 MODEL, HARDWARE = "llama-2-7b", "a100-80gb"
+
+
+_Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+_Requests = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class _Load(BaseModel):
+    """The bounds of an ``Experiment``."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    prompt_tokens: _Tokens = 1
+    output_tokens: _Tokens = 1
+    spread: Annotated[float, Field(ge=0, le=100)] = 0.0
+    longest_tokens: _Tokens = 1
+    load: Annotated[float, Field(gt=0, le=1_000)] = 1.0
+    alone: _Requests = 1
+    loaded: _Requests = 1
+    saturated: _Requests = 1
+    shared_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    samples: Annotated[int, Field(ge=1, le=10_000)] = 1
+
+
+class _Loaded(BaseModel):
+    """The section of the load, whose keys are named with it."""
+
+    workload: _Load
 
 
 class _File(BaseModel):
@@ -82,7 +109,10 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
 
 def _scenario(file: _File, where: str) -> TechniqueScenario:
     setup = build_setup(file.model, file.hardware, efficiency=file.efficiency)
-    toggles = Toggles.of(file.techniques, file.without)
+    try:
+        toggles = Toggles.of(file.techniques, file.without)
+    except PolicyError as error:
+        raise PolicyError(f"{where}: {error}") from error
     if file.policies:
         _require_known(f"{where}: policies", file.policies, setup.policies.as_dict())
         settings = dict(file.policies)
@@ -90,7 +120,8 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
         policies = with_settings(setup.policies, settings)
         setup = Setup(setup.deployment, policies, setup.cluster, setup.acceptance, kv_tokens)
     _require_known(f"{where}: workload", file.workload, Experiment.__match_args__)
-    experiment = Experiment(**file.workload)
+    load = _Loaded.model_validate({"workload": file.workload}).workload
+    experiment = Experiment(**load.model_dump(exclude_unset=True))
     found = TechniqueScenario(setup, toggles, experiment, bool(file.workload))
     _ = found.setup  # refuses what does not go together
     return found

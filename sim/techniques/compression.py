@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.catalogue import find_model
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
 from sim.shapes.frozen_model import Count
 from sim.shapes.mixers import Mixer, Recurrence
@@ -164,7 +163,7 @@ class Distillation(Compression):
 
         Raises ``PolicyError`` where the student is not smaller.
         """
-        teacher, student = setup.deployment.model, find_model(self.student)
+        teacher, student = setup.deployment.model, self.model_of("student")
         if student.params() >= teacher.params():
             raise self.refusal(
                 f"student {student.name} ({student.params() / 1e9:.2f}e9 weights) is not smaller "

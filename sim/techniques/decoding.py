@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sim.shapes.catalogue import find_model
 from sim.shapes.frozen_model import Share
 from sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
 from sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
@@ -164,7 +163,7 @@ class ModelCascade(Technique):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with both models; raise where ``small`` is larger, or beside drafts."""
-        small, large = find_model(self.small), setup.deployment.model
+        small, large = self.model_of("small"), setup.deployment.model
         if small.params() > large.params():
             raise self.refusal(
                 f"{small.name} has {small.params():.3g} weights, more than the "

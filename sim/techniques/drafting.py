@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.shapes.catalogue import find_hardware, find_model
+from sim.shapes.catalogue import find_hardware
 from sim.shapes.frozen_model import Count, Positive, Share
 from sim.shapes.hardware import Hardware
 from sim.shapes.model import ModelShape
@@ -80,7 +80,7 @@ class DraftModelDecoding(DraftedDecoding):
     gb_per_s: Positive | None = None
 
     def _drafting(self, setup: Setup, step_rows: tuple[int, ...]) -> Drafting:
-        model, hardware = find_model(self.draft), self._hardware()
+        model, hardware = self.model_of("draft"), self._hardware()
         self._refuse_misfit(model, setup.deployment.model)
         if self.draft_memory == "host" and self.placement != "device":
             raise self.refusal(

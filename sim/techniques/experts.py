@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from sim.shapes.catalogue import find_model
 from sim.shapes.feed_forward import Dense, Experts, FeedForward
 from sim.shapes.frozen_model import Count
 from sim.shapes.model import ModelShape
@@ -72,7 +71,7 @@ class MixtureOfExperts(Technique):
 
     def _trained(self, setup: Setup, name: str) -> Setup:
         """Return the setup with a trained mixture, up to its longest context."""
-        mixture = find_model(name)
+        mixture = self.model_of("mixture")
         if not _has_experts(mixture):
             raise self.refusal(f"mixture {mixture.name} has no experts; name a model that has some")
         if self.expert_width is not None:

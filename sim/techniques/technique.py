@@ -5,11 +5,13 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from sim.shapes.catalogue import find_model
 from sim.shapes.frozen_model import FrozenModel
 from sim.shapes.mixers import Recurrence
+from sim.shapes.model import ModelShape
 from sim.techniques.experiment import Experiment
 from sim.techniques.setup import Setup
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, ShapeError
 
 _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
 """Of whole and of other parameters: what is more only overflows."""
@@ -83,6 +85,13 @@ class Technique(FrozenModel):
     def is_given(self, parameter: str) -> bool:
         """Return whether the parameter was given, and not left at its default."""
         return parameter in self.model_fields_set
+
+    def model_of(self, parameter: str) -> ModelShape:
+        """Return the model that a parameter names; raise ``ShapeError`` that names both."""
+        try:
+            return find_model(getattr(self, parameter))
+        except ShapeError as error:
+            raise ShapeError(f"technique {self.name}: {parameter}: {error}") from error
 
     def refusal(self, reason: str) -> PolicyError:
         """Return the error that says why the technique makes no sense in a setup."""

@@ -121,7 +121,8 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
             yield "prefix-cache cannot hit on this load: no two prompts begin alike"
     for effect in effects:
         if effect.refused is not None:
-            yield f"not here: {effect.technique.name}: {effect.refused}"
+            name = f"{effect.technique.name}: "
+            yield f"not here: {name}{effect.refused.removeprefix(name)}"
 
 
 def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from sim.techniques.build import build_setup
 from sim.techniques.registry import TECHNIQUES, find_technique
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, ShapeError
 
 PARAMETERS = [(name, key) for name in TECHNIQUES for key in TECHNIQUES.find(name).model_fields]
 
@@ -41,3 +42,20 @@ def test_the_bound_is_said(text: str, reason: str) -> None:
 def test_the_bound_itself_is_possible() -> None:
     assert find_technique("sliding-window:window_tokens=10000000")
     assert find_technique("diffusion:passes=1024")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "distillation:student=tinylama-1.1b",
+        "cascade:small=tinylama-1.1b",
+        "speculative:draft=tinylama-1.1b",
+        "experts:mixture=tinylama-1.1b",
+    ],
+)
+def test_a_model_that_does_not_exist_is_named_with_its_technique_and_parameter(text: str) -> None:
+    name, parameter = text.partition("=")[0].split(":")
+    with pytest.raises(ShapeError) as error:
+        build_setup("llama-2-7b", "h100", [text])
+    assert str(error.value).startswith(f"technique {name}: {parameter}: no model 'tinylama-1.1b'; ")
+    assert "did you mean 'tinyllama-1.1b'?" in str(error.value)
