@@ -60,6 +60,19 @@ def beyond_the_limit(limit: int, **policies: Any) -> Case:
     return _case([*at_once, *later], queue_limit=limit, max_seqs=32, **policies)
 
 
+def with_deadlines(limit: int) -> Case:
+    """Return the same requests, nearly each with a deadline of its own, in no order.
+
+    So they leave the queue in another order than they came: a sequence is seldom in a cache.
+    """
+    case = beyond_the_limit(limit, queue_order="edf")
+    requests = [
+        replace(r, ttft_slo_s=1.0 + 1e-3 * (7_919 * i % (2 * limit)))
+        for i, r in enumerate(case.trace)
+    ]
+    return replace(case, trace=Trace(tuple(requests), "deadlines"))
+
+
 def cached(requests: int) -> Case:
     """Return requests that come at once; prompts of 50 families begin alike."""
     asked = [
@@ -117,6 +130,7 @@ ROWS = {
     "queue_limit, shortest first": Growth(
         lambda n: beyond_the_limit(n, queue_order="sjf"), LENGTHS
     ),
+    "queue_limit, deadlines": Growth(with_deadlines, LENGTHS),
     "prompts, radix": Growth(lambda n: of_prompts(n, "radix"), PROMPT_TOKENS),
     "prompts, hash": Growth(lambda n: of_prompts(n, "hash"), PROMPT_TOKENS),
     "prompts, blocks": Growth(lambda n: of_prompts(n, "blocks"), PROMPT_TOKENS),
