@@ -38,7 +38,7 @@ def formats_report(options: FormatOptions) -> dict[str, Any]:
 
     Raises ``ServetwinError`` for an unknown model.
     """
-    model = find_model(options.model or MODEL)
+    model = find_model(MODEL if options.model is None else options.model)
     return {
         "model": model.name,
         "formats": [_entry(form, model) for form in FORMATS.values()],
