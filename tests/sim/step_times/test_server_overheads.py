@@ -14,7 +14,7 @@ from workloads.errors import ProfileError
 
 
 def test_terms_are_given_in_seconds() -> None:
-    found = parse_overheads("step_s=0.001, prefill_row_s=2e-6,step_s=0.002", None)
+    found = parse_overheads("step_s=0.002, prefill_row_s=2e-6", None)
     assert found == ServerOverheads(step_s=0.002, prefill_row_s=2e-6)
     assert found.described() == "overheads: step_s 2 ms, prefill_row_s 0.002 ms (given)"
     assert ServerOverheads().described() == "overheads: none (given)"
@@ -31,6 +31,7 @@ def test_terms_of_requests_and_tokens_are_latency_of_the_api() -> None:
         ("fited", "--overheads: 'fited' is not fitted or NAME=VALUE"),
         ("step_ms=1", "no term 'step_ms'; did you mean 'step_s'?"),
         ("step_s=fast", "step_s: 'fast' is not a number; it must be 0 to 0.01 seconds"),
+        ("step_s=0.001,step_s=0.002", "--overheads: step_s is given twice; give it once"),
         ("step_s=1", "step_s: 1 is not possible; it must be 0 to 0.01 seconds"),
         ("sequence_s=-1e-5", "sequence_s: -1e-05 is not possible; it must be 0 to 0.0001 seconds"),
         ("request_s=nan", "request_s: nan is not possible; it must be 0 to 0.1 seconds"),
