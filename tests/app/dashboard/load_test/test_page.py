@@ -109,7 +109,7 @@ def test_bundled_engine_in_the_browser(user: Browser) -> None:
         begin(user, engine, 500, 10)
         page.get_by_text(SOME_ENDED).wait_for(timeout=180_000)
         page.get_by_role("button", name="Stop").click()
-        page.get_by_text("Interrupted").wait_for(timeout=180_000)
+        page.get_by_text("Interrupted").first.wait_for(timeout=180_000)
 
         begin(user, engine, 500, 10)
         page.get_by_text(SOME_ENDED).wait_for(timeout=180_000)
