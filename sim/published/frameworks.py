@@ -1,6 +1,6 @@
 """vLLM's launch post (items 1.3.7): its throughput over that of Transformers, in plain batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,20 +27,27 @@ _LONGEST_TOKENS = 2048
 _SWAP_SPACE_BYTES = 4 * 2**30
 _OUTSIDE = (("llama-2-7b", 1), ("llama-2-13b", 3))
 """Model and answers whose figure here is outside of what the post has."""
-_SERVERS = (("llama-2-7b", "a10g"), ("llama-2-13b", "a100-40gb"))
+SERVERS = (("llama-2-7b", "a10g"), ("llama-2-13b", "a100-40gb"))
+"""Model and device of the post."""
 
 
 def over_transformers() -> Iterator[Claim]:
     """Yield vLLM's throughput over that of padded batches with eager kernels, all at once."""
-    for model, hardware in _SERVERS:
+    for model, hardware in SERVERS:
         for answers, printed in ((1, "14 to 24"), (3, "8.5 to 15")):
-            times = _times(model, hardware, answers)
+            times = gain_over_static(model, hardware, answers, with_eager_kernels)
             what = f"{model} on {hardware}, answers {answers}"
             why = _BATCHES if (model, answers) in _OUTSIDE else ""
             yield Claim(f"{what}: times as much", printed, times, why)
 
 
-def _times(model: str, hardware: str, answers: int) -> float:
+def gain_over_static(
+    model: str, hardware: str, answers: int, kernels: Callable[[Setup], Setup]
+) -> float:
+    """Return vLLM's throughput over that of padded batches whose server has other ``kernels``.
+
+    All requests come at once; each wants so many ``answers``.
+    """
     base = Setup.of(Deployment(find_model(model), find_hardware(hardware)))
     base = base.with_policies(max_model_len=_LONGEST_TOKENS)
     plain = base.with_policies(**find_preset("hf-transformers").policies)
@@ -52,7 +59,7 @@ def _times(model: str, hardware: str, answers: int) -> float:
         for copy in range(answers)
     ]
     samples = [replace(request, samples=answers) for request in requests]
-    slow = _throughput(with_eager_kernels(plain), Trace(tuple(copies), "post"))
+    slow = _throughput(kernels(plain), Trace(tuple(copies), "post"))
     return _throughput(_vllm(base, answers), Trace(tuple(samples), "post")) / slow
 
 

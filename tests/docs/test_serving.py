@@ -3,10 +3,11 @@
 import re
 
 from sim.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
+from sim.published.frameworks import SERVERS
 from sim.techniques.eager import with_eager_kernels
 from sim.theory import copy_on_write, exponential_slot_efficiency
 from tests.support.paths import DOCS
-from tests.support.serving_techniques import PAIRS, SERVING, equal_kernels, gain_over_static
+from tests.support.serving_techniques import SERVING, equal_kernels, gain_over_static
 
 PAGE = (DOCS / "techniques" / "serving.md").read_text()
 
@@ -57,7 +58,8 @@ def test_the_page_shows_the_gains_over_plain_batches() -> None:
     printed = re.findall(r"^\| .* answers? \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
     assert printed == [
         tuple(
-            f"{gain_over_static(model, hardware, answers, plain):.1f}" for model, hardware in PAIRS
+            f"{gain_over_static(model, hardware, answers, plain):.1f}"
+            for model, hardware in SERVERS
         )
         for plain in (equal_kernels, with_eager_kernels)
         for answers in (1, 3)

@@ -79,9 +79,9 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def _quality(quality: Quality | None) -> dict[str, Any]:
-    """Return the sign and the published change of quality; without a figure it may be less."""
+    """Return the sign and the published change of quality; no sign where it is not known."""
     if quality is None:
-        return {"sign": "-", "change": None}
+        return {"sign": "", "change": None}
     sign = "-" if quality.loss > 0 else "0"
     return {"sign": sign, "change": quality.change or None, "metric": quality.metric}
 

@@ -3,8 +3,9 @@
 import pytest
 
 from policies.presets import find_preset
+from sim.published.frameworks import SERVERS
 from sim.techniques.eager import with_eager_kernels
-from tests.support.serving_techniques import PAIRS, equal_kernels, gain_over_static
+from tests.support.serving_techniques import equal_kernels, gain_over_static
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +31,10 @@ def test_a_named_framework_batches_and_keeps_memory_in_its_way(name: str) -> Non
     assert (policies["batching"], policies["kv"]) == NAMED[name]
 
 
-SERVERS = pytest.mark.parametrize(("model", "hardware"), PAIRS)
+ON_SERVERS = pytest.mark.parametrize(("model", "hardware"), SERVERS)
 
 
-@SERVERS
+@ON_SERVERS
 def test_paged_continuous_batching_is_an_order_of_magnitude_above_plain_batches(
     model: str, hardware: str
 ) -> None:
@@ -45,7 +46,7 @@ def test_paged_continuous_batching_is_an_order_of_magnitude_above_plain_batches(
     assert 0.6 * 8 < three < one
 
 
-@SERVERS
+@ON_SERVERS
 def test_batching_and_memory_alone_give_half_an_order(model: str, hardware: str) -> None:
     """Equal kernels: what is left is idle slots, padding, and regions of the longest length."""
     one, three = (gain_over_static(model, hardware, answers, equal_kernels) for answers in (1, 3))
