@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.http.http_settings import HttpSettings
+from engine.models.computation import Computation
 from policies.config import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """A model preset, its policies, where and how it computes, and where it listens.
+    """A model preset, its policies, how it computes, and where it listens.
 
     ``port`` 0 takes a free one; ``step_log`` is the file for the step log (None: no log);
     ``drain_s`` is how long running requests may go on after a signal to stop. A core that dies in
@@ -22,9 +23,7 @@ class ServeOptions:
     policies: PolicyConfig = field(default_factory=PolicyConfig)
     host: str = "127.0.0.1"
     port: int = 8000
-    threads: int = 1
-    device: str = "auto"
-    dtype: str = "auto"
+    computation: Computation = field(default_factory=Computation)
     seed: int = 0
     step_log: Path | None = None
     drain_s: float = 30.0
@@ -49,5 +48,12 @@ class ServeOptions:
     def from_json(cls, text: str) -> "ServeOptions":
         """Return the options that ``as_json`` wrote."""
         values: dict[str, Any] = json.loads(text)
-        policies, step_log = PolicyConfig(**values.pop("policies")), values.pop("step_log")
-        return cls(**values, policies=policies, step_log=step_log and Path(step_log))
+        policies = PolicyConfig(**values.pop("policies"))
+        computation = Computation(**values.pop("computation"))
+        step_log = values.pop("step_log")
+        return cls(
+            **values,
+            policies=policies,
+            computation=computation,
+            step_log=step_log and Path(step_log),
+        )

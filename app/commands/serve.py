@@ -82,9 +82,12 @@ def _bundled(policy: PolicyOptions, choice: EngineChoice, step_log: Path | None)
     policies = policy.over(PolicyConfig())
     require_engine()
     chosen = ServeOptions(
-        choice.model, policies, threads=choice.threads, device=choice.device, dtype=choice.dtype,
-        seed=choice.seed, step_log=step_log,
-    )  # fmt: skip
+        choice.model,
+        policies,
+        computation=choice.computation(),
+        seed=choice.seed,
+        step_log=step_log,
+    )
     return Served(choice.model, choice.model, policies.name, bundled(chosen))
 
 

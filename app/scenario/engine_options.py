@@ -10,6 +10,7 @@ from workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.http.http_settings import HttpSettings
+    from engine.models.computation import Computation
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class EngineChoice:
     threads: Annotated[int, Option(min=1)] = 1
     """Torch threads."""
     seed: int = 0
+
+    def computation(self) -> "Computation":
+        """Return how the engine computes."""
+        from engine.models.computation import Computation
+
+        return Computation(self.device, self.dtype, self.threads)
 
 
 @dataclass(frozen=True, slots=True)

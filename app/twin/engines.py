@@ -37,9 +37,7 @@ def bundled_engine(config: PolicyConfig, choice: EngineChoice) -> Iterator[LiveE
             model=choice.model,
             policies=config,
             port=0,
-            threads=choice.threads,
-            device=choice.device,
-            dtype=choice.dtype,
+            computation=choice.computation(),
             seed=choice.seed,
             step_log=Path(folder) / "steps.jsonl",
         )

@@ -13,6 +13,7 @@ import numpy as np
 from app.twin.real_time import Clock, StepTimer
 from engine.core.core import EngineCore
 from engine.core.messages import RequestFailed, TokenEvent
+from engine.core.new_token import NewToken
 from engine.core.step_log import StepLog
 from engine.models.sampling_params import SamplingParams
 from engine.models.tokenizer import FIRST_WORD_ID
@@ -60,10 +61,10 @@ class SimulatedExecutor:
         self._timer = timer
         self._steps = 0
 
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         """Return the new token of every entry that samples, when the step is due."""
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
-        tokens = {name: self._answers.next_token(states[name]) for name in sampled}
+        tokens = {name: [NewToken(self._answers.next_token(states[name]))] for name in sampled}
         self._timer.wait(self._seconds(batch))
         self._steps += 1
         return tokens

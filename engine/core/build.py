@@ -35,13 +35,11 @@ def build_core(
     _check_lengths(model, policies, memory)
     runner = Runner(
         model,
+        options.computation,
         layout=memory.layout,
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
         seed=options.seed,
-        device=options.device,
-        dtype=options.dtype,
-        threads=options.threads,
     )
     _warm_up(runner, memory)
     clock = clock or CoreClock()

@@ -18,6 +18,7 @@ from engine.core.messages import (
     TokenEvent,
     one_line,
 )
+from engine.core.new_token import NewToken
 from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
 from engine.core.text_stream import TextStream
@@ -160,16 +161,26 @@ class EngineCore:
         for seq in (entry.seq for entry in batch.entries if entry.samples):
             if seq.request_id not in result.failures:
                 try:
-                    events.append(self._advance(seq, result.tokens[seq.request_id]))
+                    events += self._advance(seq, result.tokens[seq.request_id])
                 except Exception as error:
                     result.failures[seq.request_id] = error
         return events
 
-    def _advance(self, seq: Sequence, token_id: int) -> TokenEvent:
-        """Append one token; mark the sequence as stopped when the token ends it early."""
+    def _advance(self, seq: Sequence, tokens: list[NewToken]) -> list[TokenEvent]:
+        """Append the tokens of one step, up to the one that ends the sequence."""
+        events = list[TokenEvent]()
+        for generated, token in enumerate(tokens, seq.generated_tokens + 1):
+            events.append(self._append(seq, token.token_id, generated))
+            if events[-1].finish_reason:
+                break
+        return events
+
+    def _append(self, seq: Sequence, token_id: int, generated: int) -> TokenEvent:
+        """Append one token, the ``generated``-th; mark the sequence as stopped when the token ends
+        it early.
+        """
         params, text_stream = self._outputs[seq.request_id]
         self._states[seq.request_id].token_ids.append(token_id)
-        generated = seq.generated_tokens + 1
         may_stop = generated >= params.min_tokens
         text, found_stop = text_stream.push(token_id, may_stop)
         if found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos):

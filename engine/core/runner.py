@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.core.new_token import NewToken
 from engine.core.sampling import SampledRow, sample
 from engine.core.step_isolation import ExecutorLost
 from engine.models.attention import attention_backend, is_decode
+from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
 from engine.models.kv_store import KVStore
+from engine.models.linear import linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.sampling_params import SamplingParams
@@ -35,38 +38,30 @@ class Runner:
     def __init__(
         self,
         config: ModelConfig,
+        computation: Computation = Computation(),  # noqa: B008, it is frozen
         *,
         layout: KVLayout,
         kv_tokens: int,
         block_tokens: int = 16,
         seed: int = 0,
         weight_std: float = 0.02,
-        device: str = "auto",
-        dtype: str = "auto",
-        threads: int = 1,
-        attention: str = "auto",
-        prepack: bool = True,
     ) -> None:
-        """Draw the weights and allocate ``kv_tokens`` slots.
-
-        ``device`` auto is CUDA where there is one, ``dtype`` auto is bfloat16 there and float32
-        on the CPU, ``attention`` auto, per-sequence or padded. ``threads`` is process-wide.
-        """
-        if min(threads, kv_tokens, block_tokens) < 1:
+        """Draw the weights and allocate ``kv_tokens`` slots."""
+        if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
         self._config = config
-        self._device = choose_device(device)
-        self._dtype = choose_dtype(dtype, self._device)
+        self._device = choose_device(computation.device)
+        self._dtype = choose_dtype(computation.dtype, self._device)
         if self._device.type == "cpu":
-            torch.set_num_threads(threads)
+            torch.set_num_threads(computation.threads)
         weights = random_weights(
             config, seed=seed, std=weight_std, dtype=self._dtype, device=self._device
         )
-        self._model = Decoder(config, weights, prepack=prepack)
+        self._model = Decoder(config, weights, linear_maker(computation))
         store = KVStore(
             config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
         )
-        self._attention = attention_backend(attention, store)
+        self._attention = attention_backend(computation.attention, store)
 
     @property
     def store(self) -> KVStore:
@@ -74,8 +69,8 @@ class Runner:
         return self._attention.store
 
     @torch.inference_mode()
-    def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, int]:
-        """Return the new token of every entry that samples, by request id; ``states`` do not
+    def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
+        """Return the new tokens of every entry that samples, by request id; ``states`` do not
         change.
 
         Returns when the step is done: on CUDA the host waits once, for the tokens. Raises
@@ -87,7 +82,7 @@ class Runner:
             self._check_device(error)
             raise
 
-    def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, int]:
+    def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
         logits = self.logits(batch, states)
         sampled = [entry.seq for entry in batch.entries if entry.samples]
         if not sampled:
@@ -100,7 +95,9 @@ class Runner:
             generated = len(state.token_ids) - seq.prompt_tokens
             rows.append(SampledRow(state.params, generated, state.generator))
         tokens = sample(logits, rows).tolist()
-        return {seq.request_id: token for seq, token in zip(sampled, tokens, strict=True)}
+        return {
+            seq.request_id: [NewToken(token)] for seq, token in zip(sampled, tokens, strict=True)
+        }
 
     def _check_device(self, error: Exception) -> None:
         """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Any, Protocol
 
+from engine.core.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import CachingMemory, KVMemory, Scheduler
 from policies.sequence import Sequence
@@ -26,15 +27,15 @@ class ExecutorLost(Exception):
 class Executor(Protocol):
     """Computes one step: the bundled ``Runner``, or a fake in tests."""
 
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
-        """Return the new token of every entry that samples, by request id."""
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
+        """Return the new tokens of every entry that samples, by request id."""
 
 
 @dataclass(slots=True)
 class StepResult:
     """The tokens of a step by request id, and the exceptions of the sequences that failed."""
 
-    tokens: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, list[NewToken]] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
 
 

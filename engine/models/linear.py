@@ -1,14 +1,40 @@
 """Matrix products with fixed weights."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from engine.models.computation import Computation
 
 PREPACKED = "onednn-prepacked"
 PLAIN = "plain"
 
 _MIN_ROWS = 4
 """oneDNN takes 1 to 3 rows in another kernel, on AVX-512 a third slower than its one for 4."""
+
+
+class LinearMap(Protocol):
+    """A product with fixed weights."""
+
+    backend: str
+    """Which kernel multiplies."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [rows, input size] to [rows, output size]."""
+
+
+MakeLinear = Callable[[str, Tensor], LinearMap]
+"""Makes the product from its name, such as ``layers.3.qkv``, and its weight [output size, input
+size].
+"""
+
+
+def linear_maker(computation: Computation) -> MakeLinear:
+    """Return what makes the products of a decoder."""
+    return lambda name, weight: Linear(weight, prepack=computation.prepack)
 
 
 class Linear:

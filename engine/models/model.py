@@ -1,11 +1,13 @@
 """The decoder: flat rows of a whole batch in, logits of the rows that sample out."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.attention import Attend
-from engine.models.linear import Linear
+from engine.models.linear import LinearMap, MakeLinear
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LayerWeights, Weights
 
@@ -13,12 +15,15 @@ from engine.models.weights import LayerWeights, Weights
 class Decoder:
     """A Llama-style decoder with fused query-key-value and gate-up products."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, *, prepack: bool = True) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
         self.config = config
         self._embedding = weights.embedding
-        self._layers = [_Layer(config, layer, prepack) for layer in weights.layers]
+        self._layers = [
+            _Layer(config, layer, partial(_within, make_linear, f"layers.{index}"))
+            for index, layer in enumerate(weights.layers)
+        ]
         self._final_norm = weights.final_norm
-        self._head = Linear(weights.head, prepack=prepack)
+        self._head = make_linear("head", weights.head)
         self._rotary = RotaryTable(config, weights.embedding.dtype, weights.embedding.device)
 
     @property
@@ -44,18 +49,22 @@ class Decoder:
         return self._head(x).float()
 
 
+def _within(make_linear: MakeLinear, place: str, name: str, weight: Tensor) -> LinearMap:
+    return make_linear(f"{place}.{name}", weight)
+
+
 class _Layer:
-    def __init__(self, config: ModelConfig, weights: LayerWeights, prepack: bool) -> None:
+    def __init__(self, config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear) -> None:
         self._eps = config.norm_eps
         self._head_dim = config.head_dim
         self._heads = (config.heads, config.kv_heads)
         self._qk_v = (config.heads + config.kv_heads, config.kv_heads)
         self._attention_norm = weights.attention_norm
         self._ffn_norm = weights.ffn_norm
-        self._qkv = Linear(weights.qkv, prepack=prepack)
-        self._attention_out = Linear(weights.attention_out, prepack=prepack)
-        self._gate_up = Linear(weights.gate_up, prepack=prepack)
-        self._down = Linear(weights.down, prepack=prepack)
+        self._qkv = make_linear("qkv", weights.qkv)
+        self._attention_out = make_linear("attention_out", weights.attention_out)
+        self._gate_up = make_linear("gate_up", weights.gate_up)
+        self._down = make_linear("down", weights.down)
 
     def __call__(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         normed = rms_norm(x, self._attention_norm, self._eps)

@@ -14,6 +14,7 @@ from engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
+from engine.core.new_token import NewToken
 from engine.models.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
@@ -44,10 +45,10 @@ class SlowExecutor:
         self._clock = clock
         self._choose = choose
 
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         self._clock.now_s += STEP_S
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
-        return {request_id: self._choose(states[request_id].token_ids) for request_id in sampled}
+        return {name: [NewToken(self._choose(states[name].token_ids))] for name in sampled}
 
 
 class ScriptedInbox:

@@ -9,6 +9,7 @@ from typing import Any
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_process import BuildCore
+from engine.core.new_token import NewToken
 from engine.models.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
@@ -35,14 +36,14 @@ class FakeExecutor:
     def __init__(self, step_s: float = 0.0) -> None:
         self._step_s = step_s
 
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         time.sleep(self._step_s)
         sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
         if any(POISON in states[request_id].token_ids for request_id in sampled):
             raise RuntimeError("poisoned")
         if any(states[request_id].token_ids == [STUMBLE, STUMBLE + 1] for request_id in sampled):
             raise RuntimeError("stumbled")
-        return {request_id: _next(states[request_id].token_ids[-1]) for request_id in sampled}
+        return {name: [NewToken(_next(states[name].token_ids[-1]))] for name in sampled}
 
 
 def _next(token_id: int) -> int:

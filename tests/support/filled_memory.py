@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.core.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from tests.support.fake_engine import POISON
 
@@ -20,7 +21,7 @@ class FilledMemory:
         self._slots: dict[int, int] = {}
         self.runs = 0
 
-    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, int]:
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         """Return the last token plus one of every entry that samples."""
         self.runs += 1
         entries = [entry for entry in batch.entries if entry.tokens]
@@ -35,7 +36,8 @@ class FilledMemory:
             for position in range(entry.start + entry.tokens):
                 held = self._slots.get(self._slot(entry, position))
                 assert held == tokens[entry.seq.request_id][position], "attends to garbage"
-        return {e.seq.request_id: _next(tokens[e.seq.request_id]) for e in entries if e.samples}
+        sampled = [entry.seq.request_id for entry in entries if entry.samples]
+        return {name: [NewToken(_next(tokens[name]))] for name in sampled}
 
     def _slot(self, entry: ScheduledSequence, position: int) -> int:
         place, offset = divmod(position, self._block_tokens)

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from engine.core.runner import Runner, TokenState
 from engine.core.sampling import random_generator
+from engine.models.computation import Computation
 from engine.models.model_config import model_preset
 from engine.models.sampling_params import SamplingParams
 from policies.config import PolicyConfig
@@ -45,10 +46,9 @@ def measured(
         layout = build_scheduler(config).memory.layout
         runner = Runner(
             model_preset(model),
+            Computation(device="cpu", prepack=False),
             layout=layout,
             kv_tokens=config.kv_tokens,
-            device="cpu",
-            prepack=False,
         )
         found.extend(_rows_of_steps(config, runner, prompts, output, temperature))
 
@@ -83,8 +83,8 @@ def _rows_of_steps(
     while (batch := scheduler.schedule(0.0)) is not None:
         for entry in batch.entries:
             scheduler.memory.table(entry.seq, entry.start + entry.tokens)
-        for name, token in runner.execute(batch, states).items():
-            states[name].token_ids.append(token)
+        for name, tokens in runner.execute(batch, states).items():
+            states[name].token_ids += (token.token_id for token in tokens)
         rows.append(sum(entry.rows for entry in batch.entries))
         scheduler.complete(batch)
     return rows

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.models.computation import Computation
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
 from workloads.errors import ServetwinError
@@ -20,8 +21,8 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
     ("changes", "message"),
     [
         ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"dtype": "float8"}, "unknown dtype 'float8'"),
+        ({"computation": Computation(device="tpu")}, "unknown device 'tpu'"),
+        ({"computation": Computation(dtype="float8")}, "unknown dtype 'float8'"),
         (
             {"policies": replace(POLICIES, batching="statik")},
             "batching: unknown scheduler 'statik'",

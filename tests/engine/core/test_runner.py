@@ -6,8 +6,10 @@ from itertools import count, product
 import pytest
 import torch
 
+from engine.core.new_token import NewToken
 from engine.core.runner import Runner, TokenState
 from engine.core.sampling import random_generator
+from engine.models.computation import Computation
 from engine.models.linear import PREPACKED
 from engine.models.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch, ScheduledSequence
@@ -40,14 +42,15 @@ class RecordingRunner(Runner):
     """Keeps the logits of every step, and starts with a KV memory that no step should read."""
 
     def __init__(self, **options: object) -> None:
+        layout = {key: options.pop(key) for key in ("layout", "block_tokens") if key in options}
+        computation = Computation(**({"device": "cpu"} | options))  # type: ignore[arg-type]
         defaults: dict[str, object] = {
             "layout": "paged",
             "kv_tokens": KV_TOKENS,
             "block_tokens": BLOCK_TOKENS,
             "weight_std": STD,
-            "device": "cpu",
         }
-        super().__init__(CONFIG, **(defaults | options))  # type: ignore[arg-type]
+        super().__init__(CONFIG, computation, **(defaults | layout))  # type: ignore[arg-type]
         self.store.keys.fill_(torch.nan)
         self.store.values.fill_(torch.nan)
         self.seen: list[torch.Tensor] = []
@@ -114,13 +117,14 @@ class Driver:
                 yield ScheduledSequence(seq, seq.computed_tokens, 0, False, padding=1)
 
     def advance(
-        self, batch: Batch, new_tokens: dict[str, int], states: dict[str, TokenState]
+        self, batch: Batch, new_tokens: dict[str, list[NewToken]], states: dict[str, TokenState]
     ) -> None:
         for entry in batch.entries:
             entry.seq.computed_tokens += entry.tokens
             if entry.samples:
                 entry.seq.generated_tokens += 1
-                states[entry.seq.request_id].token_ids.append(new_tokens[entry.seq.request_id])
+                (token,) = new_tokens[entry.seq.request_id]
+                states[entry.seq.request_id].token_ids.append(token.token_id)
 
 
 def run_alone(driver: Driver) -> tuple[list[list[int]], torch.Tensor]:
@@ -214,7 +218,7 @@ def test_the_end_of_sequence_waits_for_the_minimum(monkeypatch: pytest.MonkeyPat
     params = SamplingParams(4, min_tokens=1)
     for generated, token in (([], 9), ([9], EOS_ID)):
         state = TokenState(PROMPTS[0] + generated, params)
-        assert runner.execute(batch, {"0": state}) == {"0": token}
+        assert runner.execute(batch, {"0": state}) == {"0": [NewToken(token)]}
 
 
 def test_a_step_without_samples_computes_and_returns_nothing() -> None:

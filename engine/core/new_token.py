@@ -1,0 +1,9 @@
+"""One token that a step yields, and what is said of it."""
+
+from typing import NamedTuple
+
+
+class NewToken(NamedTuple):
+    """A token that was sampled, or drafted and accepted."""
+
+    token_id: int
