@@ -13,10 +13,10 @@ import numpy as np
 from app.twin.real_time import Clock, StepTimer
 from engine.core.core import EngineCore
 from engine.core.messages import RequestFailed, TokenEvent
-from engine.core.new_token import NewToken
 from engine.core.step_log import StepLog
-from engine.models.sampling_params import SamplingParams
-from engine.models.tokenizer import FIRST_WORD_ID
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampling_params import SamplingParams
+from engine.text.tokenizer import FIRST_WORD_ID
 from policies.batch import Batch
 from policies.protocols import Scheduler
 from sim.core.run_clock import run_clock

@@ -6,10 +6,10 @@ from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
-from engine.core.sampling import random_generator
 from engine.core.step_log import StepLogFile
 from engine.models.model_config import ModelConfig, model_preset
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampler import random_generator
+from engine.sampling.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig

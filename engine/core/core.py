@@ -18,11 +18,11 @@ from engine.core.messages import (
     TokenEvent,
     one_line,
 )
-from engine.core.new_token import NewToken
 from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
-from engine.core.text_stream import TextStream
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
+from engine.text.text_stream import TextStream
 from policies.batch import Batch, ScheduledSequence
 from policies.block_keys import token_keys
 from policies.protocols import Refusal, Scheduler

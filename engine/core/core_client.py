@@ -19,7 +19,7 @@ from engine.core.messages import (
     Update,
 )  # fmt: skip
 from engine.core.metrics import Metrics, RequestTiming
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 
 
 class Ended(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 from workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.core.new_token import NewToken
-from engine.core.sampling import SampledRow, sample
+from engine.attention.choose import attention_backend
+from engine.attention.step_attention import is_decode
 from engine.core.step_isolation import ExecutorLost
-from engine.models.attention import attention_backend, is_decode
+from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
-from engine.models.kv_store import KVStore
 from engine.models.linear import linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
-from engine.models.sampling_params import SamplingParams
 from engine.models.weights import random_weights
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampler import SampledRow, sample
+from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
 from workloads.errors import EngineError

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Any, Protocol
 
-from engine.core.new_token import NewToken
+from engine.sampling.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import CachingMemory, KVMemory, Scheduler
 from policies.sequence import Sequence

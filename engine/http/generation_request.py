@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from engine.http.api_errors import ApiError, unknown_model
 from engine.http.protocol import GenerationBody, parse_body
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 
 MAX_PROMPTS = 128
 """Prompts in one request."""

@@ -14,8 +14,8 @@ from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
 from engine.http.unsupported_fields import check_supported
-from engine.models import tokenizer
-from engine.models.sampling_params import SamplingParams, temperature_problem
+from engine.sampling.sampling_params import SamplingParams, temperature_problem
+from engine.text import tokenizer
 
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list of either",

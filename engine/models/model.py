@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.attention import Attend
+from engine.attention.step_attention import Attend
 from engine.models.linear import LinearMap, MakeLinear
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LayerWeights, Weights

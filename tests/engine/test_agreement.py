@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.core.core import EngineCore
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 from policies.config import PolicyConfig, Reservation
 from policies.registry import SCHEDULERS, build_scheduler
 from sim.experiments.decision_check import check_decisions

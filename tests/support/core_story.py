@@ -14,8 +14,8 @@ from engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
-from engine.core.new_token import NewToken
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler

@@ -9,8 +9,8 @@ from typing import Any
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_process import BuildCore
-from engine.core.new_token import NewToken
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.core.new_token import NewToken
+from engine.sampling.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from tests.support.fake_engine import POISON
 

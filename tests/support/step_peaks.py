@@ -11,10 +11,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from engine.core.runner import Runner, TokenState
-from engine.core.sampling import random_generator
 from engine.models.computation import Computation
 from engine.models.model_config import model_preset
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampler import random_generator
+from engine.sampling.sampling_params import SamplingParams
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from policies.sequence import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Add, Message, Refused, RequestFailed, Stop, TokenEvent
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 
 TimedRequest = tuple[float, str, list[int], SamplingParams]
 """(seconds after the start, request id, prompt token ids, parameters)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from engine.models.tokenizer import IncrementalDecoder
+from engine.text.tokenizer import IncrementalDecoder
 
 
 def decode(token_ids: Iterable[int]) -> str:

@@ -13,8 +13,8 @@ from app.twin.real_time import SPIN_S
 from app.twin.simulated_core import Answers, SimulatedCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Stop
-from engine.models.sampling_params import SamplingParams
-from engine.models.tokenizer import FIRST_WORD_ID
+from engine.sampling.sampling_params import SamplingParams
+from engine.text.tokenizer import FIRST_WORD_ID
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.core.messages import Abort, Add, Refused, TokenEvent, Update
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
 from tests.support.core_story import FIVE, Script, Story, add, policy
 
 

@@ -6,12 +6,12 @@ from itertools import count, product
 import pytest
 import torch
 
-from engine.core.new_token import NewToken
 from engine.core.runner import Runner, TokenState
-from engine.core.sampling import random_generator
 from engine.models.computation import Computation
 from engine.models.linear import PREPACKED
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampler import random_generator
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
 from policies.sequence import Sequence

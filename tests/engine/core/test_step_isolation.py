@@ -9,7 +9,7 @@ from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Add, RequestFailed, Stop, TokenEvent, Update
 from engine.core.step_isolation import ExecutorLost
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.protocols import CheckedMemory

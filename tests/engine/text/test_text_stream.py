@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.text_stream import TextStream
+from engine.text.text_stream import TextStream
 from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)

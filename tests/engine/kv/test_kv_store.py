@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.models.kv_store import KVStore
+from engine.kv.kv_store import KVStore
 from engine.models.model_config import model_preset
 from policies.protocols import KVLayout
 from policies.sequence import Sequence

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from engine.models.sampling_params import SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 from workloads.errors import EngineError
 
 

@@ -1,6 +1,6 @@
 """The text of one output as its client may see it: cut before a stop string."""
 
-from engine.models.tokenizer import IncrementalDecoder
+from engine.text.tokenizer import IncrementalDecoder
 
 
 class TextStream:

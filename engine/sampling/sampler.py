@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.models.device import to_device
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
 
 
 def random_generator(params: SamplingParams) -> torch.Generator | None:

@@ -6,7 +6,7 @@ has random weights, so the ids above stand for nothing; they read as ``" w<id>"`
 
 import codecs
 
-from engine.models.sampling_params import EOS_ID
+from engine.sampling.sampling_params import EOS_ID
 
 FIRST_WORD_ID = 259
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from engine.core.sampling import SampledRow, random_generator, sample
-from engine.models.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.sampler import SampledRow, random_generator, sample
+from engine.sampling.sampling_params import EOS_ID, SamplingParams
 
 VOCABULARY = 300
 GREEDY = SamplingParams(max_tokens=8)
@@ -83,7 +83,7 @@ def test_impossible_tokens_are_never_drawn() -> None:
 def test_the_extreme_draws_are_the_first_and_the_last_possible_token(
     monkeypatch: pytest.MonkeyPatch, uniform: float, token: int, temperature: float
 ) -> None:
-    monkeypatch.setattr("engine.core.sampling._uniform", lambda generator: uniform)
+    monkeypatch.setattr("engine.sampling.sampler._uniform", lambda generator: uniform)
     logits = random_logits(20)
     logits[:, :2] = logits[:, 291:] = -torch.inf
     row = sampled_row(SamplingParams(1, temperature=temperature))

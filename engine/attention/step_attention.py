@@ -10,15 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.kv.kv_store import KVStore, ReadContext, heads_first
 from engine.models.device import to_device
-from engine.models.kv_store import KVStore, ReadContext, heads_first
 from policies.batch import ScheduledSequence
-from workloads.errors import EngineError
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim]."""
@@ -58,70 +56,6 @@ class AttentionBackend(ABC):
     @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
         """Return the attention of the decodes among the entries."""
-
-
-class PerSequenceAttention(AttentionBackend):
-    """One kernel call per decode: no padding, and gathered keys are read from the CPU's cache."""
-
-    name = "per-sequence"
-
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """Return a loop over the sequences."""
-        contexts = [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
-
-        def attend(layer: int, queries: Tensor) -> Tensor:
-            outputs = [
-                F.scaled_dot_product_attention(query, *context(layer))
-                for query, context in zip(queries.unsqueeze(2).unbind(), contexts, strict=True)
-            ]
-            return torch.stack(outputs).squeeze(2)
-
-        return attend
-
-
-class PaddedAttention(AttentionBackend):
-    """One kernel call for all decodes, each context padded to the longest."""
-
-    name = "padded"
-
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """Return one gather and one masked call; padding reads the first slot, which is never
-        empty.
-        """
-        contexts = [entry.start + entry.tokens for entry in entries]
-        width = -(-max(contexts) // 8) * 8  # CUDA's masked kernels want rows of 16 bytes
-        slots = np.empty((len(entries), width), dtype=np.int64)
-        for row, entry, context in zip(slots, entries, contexts, strict=True):
-            row[:context] = self.store.slots(entry.seq, 0, context)
-            row[context:] = row[0]
-        device = self.store.keys.device
-        beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
-        mask = _additive(beyond, self.store.keys.dtype)[:, None, None]
-        index = to_device(slots.ravel(), device)
-
-        def gather(stored: Tensor) -> Tensor:
-            padded = stored.index_select(0, index)
-            return padded.view(len(mask), -1, *padded.shape[1:]).transpose(1, 2)
-
-        def attend(layer: int, queries: Tensor) -> Tensor:
-            keys, values = map(gather, self.store.layers[layer])
-            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-
-        return attend
-
-
-_BACKENDS: dict[str, type[AttentionBackend]] = {
-    backend.name: backend for backend in (PerSequenceAttention, PaddedAttention)
-}
-
-
-def attention_backend(name: str, store: KVStore) -> AttentionBackend:
-    """Return the backend called ``name``; ``auto``: padded on CUDA, per-sequence on the CPU."""
-    if name == "auto":
-        name = "padded" if store.keys.is_cuda else "per-sequence"
-    if name not in _BACKENDS:
-        raise EngineError(f"unknown attention {name!r}: use auto, {' or '.join(_BACKENDS)}")
-    return _BACKENDS[name](store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +128,7 @@ class _Chunk:
         ahead = torch.ones(
             entry.rows, entry.start + entry.rows, dtype=torch.bool, device=store.keys.device
         ).triu(entry.start + 1)
-        mask = _additive(ahead, store.keys.dtype)
+        mask = additive_mask(ahead, store.keys.dtype)
         return cls(rows, entry.tokens, entry.padding, context, mask)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -221,7 +155,7 @@ class _Chunk:
         return all_keys, torch.cat((stored[1], values[:, :, self.tokens :]), dim=2)
 
 
-def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a boolean mask (True: hidden) as numbers to add to the scores."""
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
         hidden, -torch.inf

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.models.sampling_params import EOS_ID
-from engine.models.tokenizer import FIRST_WORD_ID, IncrementalDecoder, encode
+from engine.sampling.sampling_params import EOS_ID
+from engine.text.tokenizer import FIRST_WORD_ID, IncrementalDecoder, encode
 from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)

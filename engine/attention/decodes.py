@@ -1,0 +1,60 @@
+"""Ways for the decodes of a step to attend, one row each over what is stored of its sequence."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.attention.step_attention import AttentionBackend, DecodeStep, additive_mask
+from engine.models.device import to_device
+from policies.batch import ScheduledSequence
+
+
+class PerSequenceAttention(AttentionBackend):
+    """One kernel call per decode: no padding, and gathered keys are read from the CPU's cache."""
+
+    name = "per-sequence"
+
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """Return a loop over the sequences."""
+        contexts = [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            outputs = [
+                F.scaled_dot_product_attention(query, *context(layer))
+                for query, context in zip(queries.unsqueeze(2).unbind(), contexts, strict=True)
+            ]
+            return torch.stack(outputs).squeeze(2)
+
+        return attend
+
+
+class PaddedAttention(AttentionBackend):
+    """One kernel call for all decodes, each context padded to the longest."""
+
+    name = "padded"
+
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """Return one gather and one masked call; padding reads the first slot, which is never
+        empty.
+        """
+        contexts = [entry.start + entry.tokens for entry in entries]
+        width = -(-max(contexts) // 8) * 8  # CUDA's masked kernels want rows of 16 bytes
+        slots = np.empty((len(entries), width), dtype=np.int64)
+        for row, entry, context in zip(slots, entries, contexts, strict=True):
+            row[:context] = self.store.slots(entry.seq, 0, context)
+            row[context:] = row[0]
+        device = self.store.keys.device
+        beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
+        mask = additive_mask(beyond, self.store.keys.dtype)[:, None, None]
+        index = to_device(slots.ravel(), device)
+
+        def gather(stored: Tensor) -> Tensor:
+            padded = stored.index_select(0, index)
+            return padded.view(len(mask), -1, *padded.shape[1:]).transpose(1, 2)
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            keys, values = map(gather, self.store.layers[layer])
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+        return attend
