@@ -23,7 +23,7 @@ class EngineChoice:
     device: Annotated[str, Option()] = "auto"
     """auto, cpu or cuda."""
     dtype: Annotated[str, Option()] = "auto"
-    """auto, float32 or bfloat16."""
+    """auto, float32, bfloat16 or float16."""
     threads: Annotated[int, Option(min=1)] = 1
     """Torch threads."""
     seed: int = 0

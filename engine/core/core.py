@@ -21,7 +21,7 @@ from engine.core.messages import (
 from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
 from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 from engine.text.text_stream import TextStream
 from policies.batch import Batch, ScheduledSequence
 from policies.block_keys import token_keys
@@ -183,7 +183,7 @@ class EngineCore:
         self._states[seq.request_id].token_ids.append(token_id)
         may_stop = generated >= params.min_tokens
         text, found_stop = text_stream.push(token_id, may_stop)
-        if found_stop or (token_id == EOS_ID and may_stop and not params.ignore_eos):
+        if found_stop or (token_id in params.eos_ids and may_stop and not params.ignore_eos):
             seq.stop()
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if seq.stopped else at_limit

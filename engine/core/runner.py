@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from engine.models.device import choose_device, choose_dtype, device_name, to_de
 from engine.models.linear import linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
-from engine.models.weights import random_weights
+from engine.models.weights import LoadWeights, random_weights
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampler import SampledRow, sample
 from engine.sampling.sampling_params import SamplingParams
@@ -34,7 +35,7 @@ class TokenState:
 
 
 class Runner:
-    """A decoder with random weights and its KV memory, on one device."""
+    """A decoder and its KV memory, on one device."""
 
     def __init__(
         self,
@@ -46,8 +47,9 @@ class Runner:
         block_tokens: int = 16,
         seed: int = 0,
         weight_std: float = 0.02,
+        load_weights: LoadWeights | None = None,
     ) -> None:
-        """Draw the weights and allocate ``kv_tokens`` slots."""
+        """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots."""
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
         self._config = config
@@ -55,10 +57,8 @@ class Runner:
         self._dtype = choose_dtype(computation.dtype, self._device)
         if self._device.type == "cpu":
             torch.set_num_threads(computation.threads)
-        weights = random_weights(
-            config, seed=seed, std=weight_std, dtype=self._dtype, device=self._device
-        )
-        self._model = Decoder(config, weights, linear_maker(computation))
+        load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
+        self._model = Decoder(config, load(self._dtype, self._device), linear_maker(computation))
         store = KVStore(
             config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
         )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import EngineError
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str) -> torch.device:
@@ -34,7 +34,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
-        raise EngineError(f"unknown dtype {name!r}: use auto, {' or '.join(_DTYPES)}")
+        raise EngineError(f"unknown dtype {name!r}: use auto, float32, bfloat16 or float16")
     return _DTYPES[name]
 
 

@@ -1,5 +1,6 @@
 """Weights of a decoder, drawn at random from a seed: the engine needs no checkpoint."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -27,9 +28,14 @@ class Weights:
     """A whole decoder; ``head`` is ``embedding`` itself where they are tied."""
 
     embedding: Tensor
-    layers: list[LayerWeights]
+    layers: Iterable[LayerWeights]
+    """A checkpoint reads each layer when it is its turn, so that no two copies are in memory."""
     final_norm: Tensor
     head: Tensor
+
+
+LoadWeights = Callable[[torch.dtype, torch.device], Weights]
+"""Makes the weights of a known model in a number format on a device."""
 
 
 class _Draw:
@@ -48,7 +54,7 @@ class _Draw:
 
 
 def random_weights(
-    config: ModelConfig, *, seed: int, std: float, dtype: torch.dtype, device: torch.device
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, *, seed: int, std: float
 ) -> Weights:
     """Draw normal weights of deviation ``std`` (norms around 1), equal for equal seed and device
     type.

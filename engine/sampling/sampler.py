@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.models.device import to_device
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
+from engine.sampling.sampling_params import SamplingParams
 
 
 def random_generator(params: SamplingParams) -> torch.Generator | None:
@@ -40,7 +40,7 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """
     early = [i for i, row in enumerate(rows) if row.generated_tokens < row.params.min_tokens]
     if early:
-        logits[:, EOS_ID].index_fill_(0, to_device(early, logits.device), -math.inf)
+        _forbid(logits, [(i, token) for i in early for token in rows[i].params.eos_ids])
     tokens = logits.argmax(dim=-1)
     drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0]
     if drawn:
@@ -48,6 +48,12 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
         picks = _draw(logits.index_select(0, index), [rows[i] for i in drawn])
         tokens.index_copy_(0, index, picks)
     return tokens
+
+
+def _forbid(logits: Tensor, places: list[tuple[int, int]]) -> None:
+    """Let no (row, token) of ``places`` be sampled."""
+    rows, tokens = (to_device([place[i] for place in places], logits.device) for i in (0, 1))
+    logits.index_put_((rows, tokens), logits.new_full((), -math.inf))
 
 
 def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from workloads.errors import EngineError
 
 EOS_ID = 256
-"""End of sequence, the first id after the 256 bytes."""
+"""End of sequence of the seeded presets, the first id after the 256 bytes."""
 MIN_TEMPERATURE = 1e-5
 """The lowest that is not 0: below, the division of logits says nothing that greedy does not."""
 
@@ -35,6 +35,8 @@ class SamplingParams:
     ignore_eos: bool = False
     """The end of sequence may be sampled, but ends nothing."""
     stop: tuple[str, ...] = ()
+    eos_ids: tuple[int, ...] = (EOS_ID,)
+    """The model's tokens that end a sequence; the HTTP process fills in the tokenizer's."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

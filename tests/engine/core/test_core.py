@@ -43,6 +43,7 @@ def test_story_of_five_requests_under_chunked_prefill() -> None:
         ({}, [65, 66, 67, EOS_ID], "ABC", "stop"),
         ({"ignore_eos": True}, [65, EOS_ID, 66, 67], "ABC", "length"),
         ({"min_tokens": 3}, [65, EOS_ID, 66, EOS_ID], "AB", "stop"),
+        ({"eos_ids": (66, 67)}, [65, EOS_ID, 67], "AC", "stop"),
         ({"stop": ("BC",)}, [65, 66, 67], "A", "stop"),
         ({"stop": ("BC",)}, [65, 66, 68, 69], "ABDE", "length"),
         ({"stop": ("BC", "A")}, [65], "", "stop"),

@@ -278,7 +278,7 @@ def test_describe_names_the_resolved_choices() -> None:
     ("option", "message"),
     [
         ({"attention": "flash"}, "unknown attention 'flash': use auto, per-sequence or padded"),
-        ({"dtype": "int8"}, "unknown dtype 'int8': use auto, float32 or bfloat16"),
+        ({"dtype": "int8"}, "unknown dtype 'int8': use auto, float32, bfloat16 or float16"),
         ({"threads": 0}, "threads, kv_tokens and block_tokens must be at least 1"),
     ],
 )

@@ -13,6 +13,7 @@ def test_automatic_dtype_depends_on_the_device() -> None:
     assert choose_dtype("auto", CPU) is torch.float32
     assert choose_dtype("auto", torch.device("cuda")) is torch.bfloat16
     assert choose_dtype("bfloat16", CPU) is torch.bfloat16
+    assert choose_dtype("float16", CPU) is torch.float16
 
 
 @pytest.mark.parametrize(

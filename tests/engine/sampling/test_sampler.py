@@ -37,6 +37,17 @@ def test_end_of_sequence_is_masked_until_the_minimum_is_out(
     assert sample(logits, rows).tolist() == [EOS_ID, token]
 
 
+def test_a_model_may_have_several_ends_of_sequence_and_a_request_its_own() -> None:
+    logits = torch.zeros(3, VOCABULARY)
+    logits[:, 9], logits[:, 11], logits[:, 7] = 300.0, 200.0, 100.0
+    rows = [
+        sampled_row(SamplingParams(8, min_tokens=3, eos_ids=(9, 11))),
+        sampled_row(SamplingParams(8, min_tokens=3, eos_ids=(9,))),
+        sampled_row(SamplingParams(8, min_tokens=3, eos_ids=())),
+    ]
+    assert sample(logits, rows).tolist() == [7, 11, 9]
+
+
 def draws(seed: int, companions: int) -> list[int]:
     """Twenty tokens of one seeded sequence beside others that also draw."""
     params = SamplingParams(max_tokens=20, temperature=0.8, seed=seed)
