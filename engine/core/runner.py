@@ -62,7 +62,9 @@ class Runner:
         store = KVStore(
             config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
         )
-        self._attention = attention_backend(computation.attention, store)
+        self._attention = attention_backend(
+            computation.attention, store, config.heads // config.kv_heads
+        )
 
     @property
     def store(self) -> KVStore:

@@ -71,6 +71,18 @@ class KVStore:
         block, offset = divmod(position, self.block_tokens)
         return seq.blocks[block] * self.block_tokens + offset
 
+    @property
+    def span_tokens(self) -> int:
+        """Slots that follow one another: those of a block, or all where a sequence has a region."""
+        return self.keys.shape[1] if self.layout == "contiguous" else self.block_tokens
+
+    def span_starts(self, seq: Sequence, tokens: int) -> list[int]:
+        """Return the first slot of each span that holds the first ``tokens`` positions."""
+        if self.layout == "contiguous":
+            return [seq.region_start]
+        size = self.block_tokens
+        return [block * size for block in seq.blocks[: -(-tokens // size)]]
+
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store rows [rows, kv heads, head dim] in ``slots``."""
         stored_keys, stored_values = self.layers[layer]

@@ -144,7 +144,7 @@ def test_the_oracle_says_many_different_things_and_is_sure_of_them(oracle: Oracl
 
 
 @pytest.mark.parametrize("prepack", [True, False], ids=["prepacked", "plain"])
-@pytest.mark.parametrize("attention", ["per-sequence", "padded"])
+@pytest.mark.parametrize("attention", ["native", "per-sequence", "padded"])
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_greedy_tokens_are_those_of_transformers_in_every_mode(
     oracle: Oracle, layout: KVLayout, attention: str, prepack: bool
@@ -158,7 +158,7 @@ def test_greedy_tokens_are_those_of_transformers_in_every_mode(
         assert (logits - oracle.logits).abs().max() <= MAX_LOGIT_ERROR, mode
 
 
-@pytest.mark.parametrize("attention", ["per-sequence", "padded"])
+@pytest.mark.parametrize("attention", ["native", "per-sequence", "padded"])
 @pytest.mark.parametrize(
     ("chunk_tokens", "join"),
     [(PROMPT_TOKENS, 0), (PROMPT_TOKENS, 3), (3, 14)],
@@ -277,7 +277,10 @@ def test_describe_names_the_resolved_choices() -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"attention": "flash"}, "unknown attention 'flash': use auto, per-sequence or padded"),
+        (
+            {"attention": "flash"},
+            "unknown attention 'flash': use auto, native, per-sequence, padded",
+        ),
         ({"dtype": "int8"}, "unknown dtype 'int8': use auto, float32, bfloat16 or float16"),
         ({"threads": 0}, "threads, kv_tokens and block_tokens must be at least 1"),
     ],

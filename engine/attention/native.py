@@ -1,0 +1,89 @@
+"""Attention of decodes in C: one call a layer reads all blocks in place, without a gather.
+
+A gather and a kernel call for each sequence took 2.4 times as long (8 sequences of 512 tokens).
+"""
+
+from collections.abc import Callable
+from ctypes import c_float, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.attention.step_attention import AttentionBackend, DecodeStep
+from engine.kv.kv_store import KVStore
+from engine.native.compiler import load_compiled
+from policies.batch import ScheduledSequence
+
+Kernel = Callable[..., None]
+"""``decode_attention`` of the C file."""
+
+_SOURCE = Path(__file__).parents[1] / "native" / "decode_attention.c"
+_FORMATS: dict[torch.dtype, dict[str, int]] = {torch.float32: {}, torch.bfloat16: {"BFLOAT16": 1}}
+
+
+class NativeAttention(AttentionBackend):
+    """One C call for all decodes."""
+
+    name = "native"
+
+    def __init__(self, store: KVStore, kernel: Kernel) -> None:
+        super().__init__(store)
+        self._kernel = kernel
+
+    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+        """Return a step that reads the blocks of all sequences in one call."""
+        starts: list[int] = []
+        firsts: list[int] = []
+        contexts: list[int] = []
+        for entry in entries:
+            firsts.append(len(starts))
+            contexts.append(entry.start + entry.tokens)
+            starts += self.store.span_starts(entry.seq, contexts[-1])
+        places = [np.array(ints, dtype=np.int64) for ints in (starts, firsts, contexts)]
+        return _Decodes(self.store, self._kernel, places)
+
+
+class _Decodes:
+    """The attention of the decodes of one step; it keeps the arrays that the kernel reads."""
+
+    def __init__(self, store: KVStore, kernel: Kernel, places: list[NDArray[np.int64]]) -> None:
+        self._store, self._kernel, self._places = store, kernel, places
+        scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
+        addresses = (ints.ctypes.data for ints in places)
+        self._arguments = (*addresses, store.span_tokens, len(places[1]), scale, threads)
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        keys, values = self._store.layers[layer]
+        queries = queries.contiguous()
+        output = torch.empty_like(queries)
+        tensors = (queries, keys, values, output)
+        self._kernel(*(tensor.data_ptr() for tensor in tensors), *self._arguments)
+        return output
+
+
+def native_kernel(store: KVStore, group: int) -> Kernel | None:
+    """Return the C function for a store and so many query heads to a key head.
+
+    None where no compiler is there, or where the kernel does not read such keys and values.
+    """
+    keys, values = store.keys, store.values
+    if keys.device.type != "cpu" or keys.dtype not in _FORMATS or keys.shape != values.shape:
+        return None
+    _, _, kv_heads, head_dim = keys.shape
+    defines = {"KV_HEADS": kv_heads, "GROUP": group, "HEAD_DIM": head_dim}
+    return _compiled(tuple((defines | _FORMATS[keys.dtype]).items()))
+
+
+@cache
+def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
+    library = load_compiled(_SOURCE, dict(defines))
+    if library is None:
+        return None
+    library.decode_attention.argtypes = [*[c_void_p] * 7, c_int64, c_int, c_float, c_int]
+    library.decode_attention.restype = None
+    kernel: Kernel = library.decode_attention
+    return kernel

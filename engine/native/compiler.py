@@ -1,0 +1,78 @@
+"""Compile a C file for this processor and one shape, once, and load it.
+
+The file includes no header of Python or torch, so any C compiler makes it in half a second, and
+the result serves every version of both. It is kept in the user's cache folder, under a name that
+holds the source, the flags and the processor.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+FLAGS = (
+    "-O3", "-march=native", "-shared", "-fPIC",
+    # Sums may be reordered, so that they fill a vector register; infinities stay infinite.
+    "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros",
+)  # fmt: skip
+WIDE_VECTORS, PARALLEL = "-mprefer-vector-width=512", "-fopenmp"
+CHOICES = ((WIDE_VECTORS, PARALLEL), (PARALLEL,), (WIDE_VECTORS,), ())
+"""Flags that not every compiler knows; the first set that compiles is taken."""
+
+
+def load_compiled(source: Path, defines: Mapping[str, int]) -> ctypes.CDLL | None:
+    """Return the library of ``source`` with ``defines``; None where nothing here compiles it."""
+    compiler = shutil.which(os.environ.get("CC") or "cc")
+    if compiler is None:
+        return None
+    given = [f"-D{name}={value}" for name, value in defines.items()]
+    library = cache_folder() / f"{source.stem}-{_digest(source, compiler, given)}.so"
+    found = _load(library)
+    if found is None and _compile(compiler, source, given, library):
+        found = _load(library)
+    return found
+
+
+def cache_folder() -> Path:
+    """Return where compiled files are kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "servetwin"
+
+
+def _load(library: Path) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        return None
+
+
+def _compile(compiler: str, source: Path, defines: list[str], library: Path) -> bool:
+    """Return whether ``library`` is made, in one piece: another process may make it as well."""
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            made = Path(folder) / library.name
+            for choice in CHOICES:
+                command = [compiler, *FLAGS, *choice, *defines, str(source), "-o", str(made), "-lm"]
+                if not subprocess.run(command, capture_output=True, check=False).returncode:
+                    made.replace(library)
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def _digest(source: Path, compiler: str, defines: list[str]) -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    features = [line for line in _lines(cpuinfo) if line.startswith(("flags", "Features"))][:1]
+    version = str(Path(compiler).stat().st_size)
+    parts = [source.read_text(), compiler, version, *FLAGS, *defines, *features]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

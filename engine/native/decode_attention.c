@@ -1,0 +1,138 @@
+/* Attention of one query row per sequence over keys and values that lie in spans of slots.
+
+   Keys and values are [slots, KV_HEADS, HEAD_DIM]; queries and the result are [sequences, KV_HEADS,
+   GROUP, HEAD_DIM]. A sequence reads spans of `span_tokens` slots, of the last one what is left of
+   its context. Softmax is computed in tiles with a running maximum (Milakov and Gimelshein, arXiv
+   1805.02867), all sums in float32; a row depends on nothing else in the batch.
+
+   The compiler gets the shape: -DKV_HEADS, -DGROUP, -DHEAD_DIM, and -DBFLOAT16 or not. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TILE 32
+#define ROWS (KV_HEADS * GROUP)
+#define STRIDE (KV_HEADS * HEAD_DIM)
+#define LOWEST -1e30f
+
+#ifdef BFLOAT16
+typedef uint16_t stored;
+
+static inline float widen(stored bits) {
+    union { uint32_t bits; float value; } wide = {(uint32_t)bits << 16};
+    return wide.value;
+}
+
+static inline stored narrow(float value) { /* to the nearest, ties to even */
+    union { float value; uint32_t bits; } wide = {value};
+    return (stored)((wide.bits + 0x7fff + ((wide.bits >> 16) & 1)) >> 16);
+}
+#else
+typedef float stored;
+
+static inline float widen(stored value) { return value; }
+static inline stored narrow(float value) { return value; }
+#endif
+
+typedef struct {
+    float query[ROWS][HEAD_DIM], sums[ROWS][HEAD_DIM], largest[ROWS], total[ROWS];
+} Work;
+
+/* e**x for x <= 0: 2**n times a polynomial of what is left (coefficients of Cephes' expf). */
+static inline float exp_below_0(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    float n = floorf(x * 1.44269504f + 0.5f);
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
+    return p * power.value;
+}
+
+static inline float dot(const float *a, const float *b) {
+    float sum = 0.0f;
+    for (int d = 0; d < HEAD_DIM; d++) sum += a[d] * b[d];
+    return sum;
+}
+
+/* Ask for the row of a head that will be read a span later: the hardware does not see it coming. */
+static inline void fetch(const stored *row) {
+    for (int d = 0; d < HEAD_DIM; d += 64 / sizeof(stored)) __builtin_prefetch(row + d);
+}
+
+/* Add a tile of one kv head to the sums of its query heads. */
+static void add_tile(
+    Work *work, int head, const stored *keys, const stored *values, int tokens, int64_t ahead
+) {
+    float scores[GROUP][TILE], wide[HEAD_DIM];
+    int first = head * GROUP;
+    for (int t = 0; t < tokens; t++) {
+        fetch(keys + ahead + t * STRIDE);
+        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen(keys[t * STRIDE + d]);
+        for (int g = 0; g < GROUP; g++) scores[g][t] = dot(work->query[first + g], wide);
+    }
+    for (int g = 0; g < GROUP; g++)
+        for (int t = tokens; t < TILE; t++) scores[g][t] = LOWEST;
+    for (int g = 0; g < GROUP; g++) {
+        float *row = scores[g], before = work->largest[first + g], top = before, added = 0.0f;
+        for (int t = 0; t < TILE; t++) top = row[t] > top ? row[t] : top;
+        for (int t = 0; t < TILE; t++) row[t] = exp_below_0(row[t] - top);
+        for (int t = 0; t < tokens; t++) added += row[t];
+        float kept = exp_below_0(before - top);
+        for (int d = 0; d < HEAD_DIM; d++) work->sums[first + g][d] *= kept;
+        work->total[first + g] = work->total[first + g] * kept + added;
+        work->largest[first + g] = top;
+    }
+    for (int t = 0; t < tokens; t++) {
+        fetch(values + ahead + t * STRIDE);
+        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen(values[t * STRIDE + d]);
+        for (int g = 0; g < GROUP; g++)
+            for (int d = 0; d < HEAD_DIM; d++) work->sums[first + g][d] += scores[g][t] * wide[d];
+    }
+}
+
+static void attend(
+    Work *work, const stored *queries, const stored *keys, const stored *values, stored *out,
+    const int64_t *starts, int64_t context, int64_t span_tokens, float scale
+) {
+    memset(work, 0, sizeof *work);
+    for (int r = 0; r < ROWS; r++) {
+        work->largest[r] = LOWEST;
+        for (int d = 0; d < HEAD_DIM; d++)
+            work->query[r][d] = widen(queries[r * HEAD_DIM + d]) * scale;
+    }
+    for (int64_t left = context; left > 0; left -= span_tokens, starts++) {
+        int64_t end = left < span_tokens ? left : span_tokens;
+        for (int64_t t = 0; t < end; t += TILE) {
+            int tokens = end - t < TILE ? (int)(end - t) : TILE;
+            int64_t place = (*starts + t) * STRIDE;
+            int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
+            for (int head = 0; head < KV_HEADS; head++)
+                add_tile(work, head, keys + place + head * HEAD_DIM,
+                         values + place + head * HEAD_DIM, tokens, ahead);
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int d = 0; d < HEAD_DIM; d++)
+            out[r * HEAD_DIM + d] = narrow(work->sums[r][d] / work->total[r]);
+}
+
+void decode_attention(
+    const stored *queries, const stored *keys, const stored *values, stored *out,
+    const int64_t *starts, const int64_t *first_start, const int64_t *contexts,
+    int64_t span_tokens, int sequences, float scale, int threads
+) {
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
+    for (int s = 0; s < sequences; s++) {
+        Work work;
+        int64_t row = (int64_t)s * ROWS * HEAD_DIM;
+        attend(&work, queries + row, keys, values, out + row, starts + first_start[s], contexts[s],
+               span_tokens, scale);
+    }
+}
