@@ -1,8 +1,9 @@
 """Decodes that verify drafts together: one counter of passes stands for all of them.
 
-How many tokens come out of each pass of a member is said once, after it has joined. So it is known
-when a member ends, and a sum over the members is known for every pass to come: whatever joins adds
-its own numbers, and a run of passes reads one slice.
+In a simulation it is said once how many tokens come out of each pass of a member, after it has
+joined. So it is known when a member ends, and a sum over the members is known for every pass to
+come: whatever joins adds its own numbers, and a run of passes reads one slice. An engine cannot
+foresee anything; it says after each pass what came out of it.
 """
 
 from collections.abc import Callable
@@ -28,12 +29,13 @@ _MOST_SUMS = 12
 class DraftedDecodes(Lockstep):
     """Decodes of which a step is a pass of ``rows`` rows each: the own one, and those of drafts.
 
-    ``unjudged`` are members of which nothing says yet what comes out of their passes; the simulator
-    or engine calls ``foresee`` for each before the step. ``began`` are members whose first token
-    came out in the last pass, where that of the prompt yields none.
+    ``unjudged`` are members of which nothing says yet what comes out of their passes. A simulator
+    calls ``foresee`` for each before the step, and is done with it; an engine calls ``gained`` for
+    each before the step is completed, step by step. ``began`` are foreseen members whose first
+    token came out in the last pass, where that of the prompt yields none.
     """
 
-    __slots__ = ("_bases", "_firsts", "_gained", "_sums", "_ways", "began", "unjudged")
+    __slots__ = ("_bases", "_firsts", "_gained", "_gains", "_sums", "_ways", "began", "unjudged")
 
     def __init__(self, rows: int) -> None:
         super().__init__(block_tokens=1)
@@ -41,13 +43,15 @@ class DraftedDecodes(Lockstep):
         self.unjudged: list[Sequence] = []
         self._ways: dict[Sequence, IntArray] = {}
         """Tokens of a member after 0, 1, 2, ... passes since it joined."""
+        self._gains: dict[Sequence, int] = {}
+        """Tokens of the running pass, of members of which nothing was foreseen."""
         self.began: list[Sequence] = []
         self._firsts: dict[Sequence, int] = {}
         """Members without a token, by the step that yields their first."""
         self._bases = 0
-        """Positions that the members had computed when they joined."""
+        """Positions that the members had computed when they joined, or by their last gain."""
         self._gained = PassSums()
-        """Tokens that came out since."""
+        """Tokens that came out since, of foreseen members."""
         self._sums: dict[OfPasses, PassSums] = {}
 
     def join(self, seq: Sequence) -> None:
@@ -78,10 +82,23 @@ class DraftedDecodes(Lockstep):
         for of_passes, sums in self._sums.items():
             sums.add(self.steps, of_passes(seq.base_computed_tokens, way))
 
+    def gained(self, seq: Sequence, tokens: int) -> None:
+        """Say how many tokens came out of the running pass of a member that was not foreseen.
+
+        What comes out beyond ``max_tokens`` is cut.
+        """
+        if not 0 <= tokens <= self.rows:
+            raise PolicyError(
+                f"{tokens} tokens cannot come out of a pass of {self.rows} rows; it must be from "
+                f"0 to {self.rows} (sequence {seq.request_id!r})"
+            )
+        self._gains[seq] = tokens
+
     def leave(self, seq: Sequence) -> None:
         """Take a member out before its end."""
         if seq in self.unjudged:
             self.unjudged.remove(seq)
+            self._gains.pop(seq, None)
             self._past_ends -= 1  # it has no end among them
         else:
             self._firsts.pop(seq, None)
@@ -93,9 +110,10 @@ class DraftedDecodes(Lockstep):
 
     def advance(self, steps: int) -> list[Sequence]:
         """Record ``steps`` passes; take out and return the members that ended."""
-        if self.unjudged:
-            self._refuse()
+        gainers = self._take_gains(steps) if self.unjudged else []
         ended = super().advance(steps)
+        if gainers:
+            ended = gainers + ended
         if self._firsts or self.began:
             self._begin()
         self.context_tokens = self._bases + self._gained.at(self.steps)
@@ -116,6 +134,8 @@ class DraftedDecodes(Lockstep):
 
     def coming(self, seq: Sequence, steps: int) -> int:
         """Return the tokens that come out of the next passes of a member."""
+        if seq in self._gains:
+            return min(self._gains[seq], seq.max_tokens - seq.base_generated_tokens)
         return self._tokens_after(seq, self.steps + steps) - self._tokens_after(seq, self.steps)
 
     def context_sums(self, steps: int) -> list[int]:
@@ -131,6 +151,24 @@ class DraftedDecodes(Lockstep):
         if sums is None:
             sums = self._begin_sums(of_passes)
         return sums.of(self.steps, steps)
+
+    def _take_gains(self, steps: int) -> list[Sequence]:
+        """Advance the members that were not foreseen by a pass; take out and return the ended."""
+        if steps != 1 or len(self._gains) != len(self.unjudged):
+            self._refuse()
+        ended = []
+        for seq in self.unjudged:
+            tokens = self.coming(seq, 1)
+            seq.base_computed_tokens += tokens
+            seq.base_generated_tokens += tokens
+            self._bases += tokens
+            if seq.base_generated_tokens >= seq.max_tokens:
+                ended.append(seq)
+        self._gains.clear()
+        for seq in ended:
+            self.unjudged.remove(seq)
+            self._take_out(seq)
+        return ended
 
     def _begin(self) -> None:
         """Find the members whose first token is out."""
@@ -166,8 +204,8 @@ class DraftedDecodes(Lockstep):
     def _refuse(self) -> NoReturn:
         raise PolicyError(
             f"{self.size} sequences verified drafts, but it is said of "
-            f"{self.size - len(self.unjudged)} how many tokens came out; the step loop must "
-            "say it of each (in a simulation, a sim.step_times.acceptance.Verifier)"
+            f"{self.size - len(self.unjudged) + len(self._gains)} how many tokens came out; the "
+            "step loop must say it of each (in a simulation, a sim.step_times.acceptance.Verifier)"
         )
 
 

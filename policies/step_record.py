@@ -1,7 +1,7 @@
 """One row of a step log: what a step computed and decided. Engine and simulator write the same."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -17,6 +17,8 @@ class StepRecord:
     time given to the scheduler; ``duration_s`` the time until the step's tokens were known.
     ``hits`` are (request id, cached tokens) of sequences admitted now, ``free_tokens`` what
     was left once the batch had its room. ``idle_before`` says that the server slept before it.
+    ``drafts`` are (request id, drafted tokens, accepted ones) of an engine's passes that verify
+    drafts, the first entries; one token more than the accepted came out, if so many were asked.
     """
 
     step: int
@@ -29,10 +31,12 @@ class StepRecord:
     free_tokens: int
     running: int
     waiting: int
+    drafts: list[tuple[str, int, int]] = field(default_factory=list)
 
     def shape(self) -> BatchShape:
-        """The features of the batch, but for which of its chunks verified drafts."""
-        return shape_of((start, tokens, padding) for _, start, tokens, padding in self.entries)
+        """The features of the batch; which of its chunks verified drafts only an engine says."""
+        entries = ((start, tokens, padding) for _, start, tokens, padding in self.entries)
+        return shape_of(entries)._replace(drafted_chunks=len(self.drafts))
 
     def decisions(self) -> tuple[object, ...]:
         """All that the policies decided: equal for equal runs, whatever the clock said."""
@@ -41,8 +45,11 @@ class StepRecord:
         return entries, tuple(self.preempted), hits, self.free_tokens
 
     def as_row(self) -> dict[str, Any]:
-        """The record by column, for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """The record by column, for JSON; drafts only where there are some."""
+        row = {name: getattr(self, name) for name in self.__slots__}
+        if not self.drafts:
+            del row["drafts"]
+        return row
 
 
 def lasted_s(steps: Sequence[StepRecord]) -> Iterator[float]:
@@ -58,6 +65,7 @@ def record_step(
     now_s: float,
     duration_s: float,
     idle_before: bool,
+    drafts: Sequence[tuple[str, int, int]] = (),
 ) -> StepRecord:
     """The log row of ``batch``; call it before ``scheduler.complete``."""
     running, waiting, free_tokens = scheduler.load()
@@ -69,4 +77,4 @@ def record_step(
         if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
     ]
     decided = (entries, preempted, hits, free_tokens, running, waiting)
-    return StepRecord(step, now_s, duration_s, idle_before, *decided)
+    return StepRecord(step, now_s, duration_s, idle_before, *decided, list(drafts))

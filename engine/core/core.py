@@ -25,6 +25,7 @@ from engine.sampling.sampling_params import SamplingParams
 from engine.text.text_stream import TextStream
 from policies.batch import Batch, ScheduledSequence
 from policies.block_keys import token_keys
+from policies.drafted_decodes import DraftedDecodes
 from policies.protocols import Refusal, Scheduler
 from policies.sequence import Sequence
 from policies.step_record import record_step
@@ -120,8 +121,11 @@ class EngineCore:
         for entry in batch.entries:
             self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
         result = self._isolation.execute(batch, self._states)
-        self._record(batch, now_s, self.clock() - now_s)
+        drafts = _drafts(batch, result) if batch.drafted else []
+        self._record(batch, now_s, self.clock() - now_s, drafts)
         events = self._read_tokens(batch, result)
+        if batch.drafted:
+            _say_gains(batch, events)
         ended = {seq.request_id for seq in self.scheduler.complete(batch)}
         for request_id in ended:
             self._forget(request_id)
@@ -141,13 +145,19 @@ class EngineCore:
         kv_usage = 1 - free_tokens / self.scheduler.memory.capacity_tokens
         return CoreStats(running, waiting, kv_usage, **self._totals)
 
-    def _record(self, batch: Batch, now_s: float, duration_s: float) -> None:
+    def _record(
+        self, batch: Batch, now_s: float, duration_s: float, drafts: list[tuple[str, int, int]]
+    ) -> None:
         """Log and count a batch that has run but is not completed yet."""
         if self.log:
-            step = self._totals["steps"]
-            self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, self._idle))
+            step, idle = self._totals["steps"], self._idle
+            self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, idle, drafts))
         self._idle = False
         self._totals["steps"] += 1
+        if drafts:
+            self._totals["draft_passes"] += len(drafts)
+            self._totals["drafted_tokens"] += sum(drafted for _, drafted, _ in drafts)
+            self._totals["accepted_tokens"] += sum(accepted for _, _, accepted in drafts)
         self._totals["step_tokens"] = sum(entry.tokens for entry in batch.entries)
         self._totals["preemptions"] += len(batch.preempted)
         if self.prefix_cache:
@@ -202,6 +212,22 @@ class EngineCore:
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id], self._outputs[request_id]
+
+
+def _drafts(batch: Batch, result: StepResult) -> list[tuple[str, int, int]]:
+    """Return (request id, drafted tokens, accepted ones) of the decodes that verified drafts."""
+    verified = ((entry.seq.request_id) for entry in batch.entries[: batch.drafted])
+    found = ((name, result.tokens[name]) for name in verified if name in result.tokens)
+    return [(name, tokens[0].drafted, len(tokens) - 1) for name, tokens in found]
+
+
+def _say_gains(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
+    """Tell the decodes that verified drafts how many tokens came out of their pass."""
+    group = batch.lockstep
+    assert isinstance(group, DraftedDecodes)
+    tokens = Counter(event.request_id for event in events if isinstance(event, TokenEvent))
+    for seq in group:
+        group.gained(seq, tokens[seq.request_id])
 
 
 def _is_admission(entry: ScheduledSequence) -> bool:

@@ -74,6 +74,12 @@ class CoreStats(NamedTuple):
     steps: int = 0
     step_tokens: int = 0
     """Positions computed in the last step."""
+    draft_passes: int = 0
+    """Passes of a sequence that verified drafts (running total)."""
+    drafted_tokens: int = 0
+    """Tokens drafted for them (running total)."""
+    accepted_tokens: int = 0
+    """Drafted tokens that the target accepted (running total)."""
 
 
 def one_line(error: Exception) -> str:

@@ -56,6 +56,15 @@ class Metrics:
         self._prefix_queries = made(
             Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache."
         )
+        self._draft_passes = made(
+            Counter, "spec_decode_num_drafts", "Passes of a sequence that verified drafts."
+        )
+        self._drafted_tokens = made(
+            Counter, "spec_decode_num_draft_tokens", "Tokens drafted for such passes."
+        )
+        self._accepted_tokens = made(
+            Counter, "spec_decode_num_accepted_tokens", "Drafted tokens that were accepted."
+        )
         self._prefix_hits = made(
             Counter, "prefix_cache_hits", "Prompt tokens found in the prefix cache."
         )
@@ -114,6 +123,9 @@ class Metrics:
         self._preemptions.inc(stats.preemptions - before.preemptions)
         self._prefix_queries.inc(stats.prefix_queries - before.prefix_queries)
         self._prefix_hits.inc(stats.prefix_hits - before.prefix_hits)
+        self._draft_passes.inc(stats.draft_passes - before.draft_passes)
+        self._drafted_tokens.inc(stats.drafted_tokens - before.drafted_tokens)
+        self._accepted_tokens.inc(stats.accepted_tokens - before.accepted_tokens)
         if stats.steps > before.steps:
             self._step_tokens.observe(stats.step_tokens)
 

@@ -2,7 +2,8 @@
 
 The first line is a header (kind ``header``: engine, policies, KV memory, clock zero). Arrivals
 (kind ``arrival``) carry all that a scheduler sees of a new sequence, steps (kind ``step``) the
-columns of ``StepRecord``, both in the scheduler's order. A sequence that raised in a step has a row
+columns of ``StepRecord`` (``drafts`` only where decodes verify drafts), both in the scheduler's
+order. A sequence that raised in a step has a row
 of its own after it (kind ``failure``). A core that was started again goes on with the log of the
 one that died, after a row of kind ``restart``. Times are seconds on the core's clock. So
 a simulator can be given exactly what the engine was given.
@@ -22,7 +23,7 @@ from workloads.errors import EngineError
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
-_STEP_FIELDS = tuple(field.name for field in fields(StepRecord))
+_STEP_FIELDS = tuple(field.name for field in fields(StepRecord) if field.name != "drafts")
 
 
 class StepLog(Protocol):
@@ -156,7 +157,7 @@ def _record(where: str, row: Mapping[str, Any]) -> StepRecord:
     values = _columns(where, row, _STEP_FIELDS)
     values["entries"] = [tuple(entry) for entry in values["entries"]]
     values["hits"] = [tuple(hit) for hit in values["hits"]]
-    return StepRecord(**values)
+    return StepRecord(**values, drafts=[tuple(drafts) for drafts in row.get("drafts", ())])
 
 
 def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

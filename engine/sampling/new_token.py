@@ -7,3 +7,5 @@ class NewToken(NamedTuple):
     """A token that was sampled, or drafted and accepted."""
 
     token_id: int
+    drafted: int = 0
+    """Tokens that were drafted for the pass of which this is the first token."""

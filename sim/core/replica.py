@@ -13,7 +13,7 @@ from policies.step_record import record_step
 from sim.core.environment import NEVER, Alarm, Environment
 from sim.core.recorder import Recorder, pack_step
 from sim.core.run_clock import PassClock, run_clock
-from sim.step_times.acceptance import Verifier
+from sim.step_times.acceptance import Judge
 from sim.step_times.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.errors import PolicyError
@@ -53,7 +53,7 @@ class Replica:
     noise: StepNoise | None = None
     macro: bool = True
     index: int = 0
-    verifier: Verifier | None = None
+    verifier: Judge | None = None
     on_demand: bool = False
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from sim.core.open_loop import received_tick
 from sim.core.recorder import Recorder
 from sim.core.replica import Replica
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
-from sim.step_times.acceptance import Verifier
+from sim.step_times.acceptance import Judge
 from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
 from workloads.request import Request
@@ -37,7 +37,7 @@ def simulate(
     keep_usage: bool = False,
     keys: BlockKeys | None = None,
     on_arrival: Callable[[int], None] | None = None,
-    verifier: Verifier | None = None,
+    verifier: Judge | None = None,
 ) -> Run:
     """Run ``requests`` (in order of arrival) to the end on one server.
 

@@ -5,14 +5,17 @@ these times, the simulator must form the identical sequence of batches, preempti
 The error of a prediction is then the error of the step-time model alone.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from policies.batch import BatchShape
+from policies.batch import Batch, BatchShape
 from policies.block_keys import Keys
 from policies.config import PolicyConfig
+from policies.drafted_decodes import DraftedDecodes
 from policies.protocols import Scheduler
 from policies.registry import build_scheduler
 from policies.scheduler_proxy import SchedulerProxy
@@ -53,6 +56,27 @@ class RecordedTimers(SchedulerProxy):
         return None if super().wake_s() is None else self._times.next_decision_s()
 
 
+class RecordedDrafts:
+    """Says of each sequence what came out of its passes that verified drafts in a log."""
+
+    def __init__(self, log: list[StepRecord]) -> None:
+        self._gained = defaultdict[str, list[int]](list)
+        for record in log:
+            for name, _, accepted in record.drafts:
+                self._gained[name].append(1 + accepted)
+
+    def judge(self, batch: Batch) -> None:
+        """Say it of the sequences that have joined; beyond the log one token comes out of a pass.
+
+        A decision that differs from the log's may lead there.
+        """
+        group = batch.lockstep
+        if isinstance(group, DraftedDecodes):
+            for seq in tuple(group.unjudged):
+                passes = self._gained[seq.request_id] + [1] * seq.max_tokens
+                group.foresee(seq, np.array(list(accumulate(passes, initial=0))))
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionCheck:
     """The number of steps that agree before the first difference, and both records of that step."""
@@ -89,7 +113,14 @@ def check_decisions(
     times = RecordedStepTimes(log)
     scheduler = RecordedTimers(build_scheduler(config), times)
     requests = [Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens) for s in arrivals]
-    run = simulate(requests, scheduler, times, keep_records=True, keys=_RecordedKeys(arrivals))
+    run = simulate(
+        requests,
+        scheduler,
+        times,
+        keep_records=True,
+        keys=_RecordedKeys(arrivals),
+        verifier=RecordedDrafts(log),
+    )
     steps = max(len(log), len(run.records))
     for index in range(steps):
         engine = log[index] if index < len(log) else None

@@ -272,6 +272,13 @@ class Diffusion:
         return np.tile(self.block_tokens * done, (answers, 1))
 
 
+class Judge(Protocol):
+    """Says how many tokens come out of the passes of a sequence."""
+
+    def judge(self, batch: Batch) -> None:
+        """Say it of the sequences of ``batch`` of which it is not known."""
+
+
 class Verifier:
     """Draws how many tokens come out of the passes of a sequence, once it decodes.
 

@@ -147,3 +147,71 @@ def test_pairs_are_those_of_all_rows_with_all_positions_before_them() -> None:
     for computed in (4, 7):
         group.join(decoding(computed, 9))
     assert group.verified_pairs() == sum(start + row + 1 for start in (4, 7) for row in range(ROWS))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["join", "join", "pass", "pass", "pass", "leave", "stop"]),
+            st.integers(0, 30),
+            st.integers(2, 12),
+            st.lists(st.integers(0, ROWS), min_size=1, max_size=5),
+        ),
+        max_size=40,
+    )
+)
+def test_said_pass_by_pass_members_are_where_they_would_be_if_foreseen(
+    moves: list[tuple[str, int, int, list[int]]],
+) -> None:
+    """What an engine says after each pass does what a simulator says at once."""
+    groups = [DraftedDecodes(ROWS), DraftedDecodes(ROWS)]
+    passes: dict[str, list[int]] = {}
+    for number, (move, computed, output, pattern) in enumerate(moves):
+        members = [list(group) for group in groups]
+        if move == "join":
+            emitted = passes[str(number)] = [*pattern, 1] * output
+            for group, foreseen in zip(groups, (True, False), strict=True):
+                seq = decoding(computed, output)
+                seq.request_id = str(number)
+                group.join(seq)
+                if foreseen:
+                    group.foresee(seq, np.cumsum([0, *emitted]))
+        elif members[0] and move in ("leave", "stop"):
+            for group, seqs in zip(groups, members, strict=True):
+                seq = seqs[computed % len(seqs)]
+                group.leave(seq) if move == "leave" else seq.stop()
+        elif members[0]:
+            for seq in members[1]:
+                groups[1].gained(seq, passes[seq.request_id][0])
+            coming = [[group.coming(seq, 1) for seq in group] for group in groups]
+            assert coming[0] == coming[1]
+            ended = [[seq.request_id for seq in group.advance(1)] for group in groups]
+            assert ended[0] == ended[1]
+            for seq in members[0]:
+                passes[seq.request_id].pop(0)
+        assert groups[0].context_tokens == groups[1].context_tokens
+        assert state_of(groups[0]) == state_of(groups[1])
+
+
+def state_of(group: DraftedDecodes) -> list[tuple[str, int, int]]:
+    return [(seq.request_id, seq.computed_tokens, seq.generated_tokens) for seq in group]
+
+
+def test_a_pass_of_which_too_little_or_too_much_is_said_is_refused() -> None:
+    group = DraftedDecodes(ROWS)
+    first, second = decoding(5, 9), decoding(6, 9)
+    group.join(first)
+    group.join(second)
+    group.gained(first, 2)
+    with pytest.raises(PolicyError, match="2 sequences verified drafts, but it is said of 1"):
+        group.advance(1)
+    group.gained(second, 0)
+    with pytest.raises(PolicyError, match="2 sequences verified drafts, but it is said of 2"):
+        group.advance(2)
+    assert group.advance(1) == []
+    assert [seq.computed_tokens for seq in group] == [7, 6]
+    with pytest.raises(PolicyError, match="but it is said of 0"):
+        group.advance(1)
+    for tokens in (-1, ROWS + 1):
+        with pytest.raises(PolicyError, match=f"^{tokens} tokens cannot come out of a pass of 3"):
+            group.gained(first, tokens)

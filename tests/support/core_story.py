@@ -51,6 +51,21 @@ class SlowExecutor:
         return {name: [NewToken(self._choose(states[name].token_ids))] for name in sampled}
 
 
+class DraftingExecutor(SlowExecutor):
+    """Passes that verify drafts yield so many tokens as ``accepted`` says, and one more each."""
+
+    accepted: tuple[int, ...] = ()
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
+        tokens = super().execute(batch, states)
+        for entry in batch.entries[: batch.drafted]:
+            known = states[entry.seq.request_id].token_ids
+            accepted = self.accepted[len(known) % len(self.accepted)]
+            ids = [self._choose([*known, *[0] * ahead]) for ahead in range(1 + accepted)]
+            tokens[entry.seq.request_id] = [NewToken(token, entry.tokens - 1) for token in ids]
+        return tokens
+
+
 class ScriptedInbox:
     """Messages with their times; sleeping moves the fake clock."""
 
@@ -78,12 +93,13 @@ class Story:
         config: PolicyConfig,
         script: Script,
         choose: Callable[[list[int]], int] = lambda token_ids: 300 + len(token_ids),
+        executor: type[SlowExecutor] = SlowExecutor,
     ) -> None:
         clock = FakeClock()
         self.log = MemoryStepLog()
         self.core = EngineCore(
             build_scheduler(config),
-            SlowExecutor(clock, choose),
+            executor(clock, choose),
             FakeState,
             prefix_cache=config.prefix_cache,
             clock=clock,

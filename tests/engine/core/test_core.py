@@ -1,12 +1,14 @@
 """The core: exact stories on a fake clock, endings, refusals, cancellation, tokens."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.core.messages import Abort, Add, Refused, TokenEvent, Update
 from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from tests.support.core_story import FIVE, Script, Story, add, policy
+from sim.experiments.decision_check import check_decisions
+from tests.support.core_story import FIVE, DraftingExecutor, Script, Story, add, policy
 
 
 def test_story_of_five_requests_under_static_batching() -> None:
@@ -166,3 +168,78 @@ def test_preempted_sequences_keep_their_tokens() -> None:
     expected = [300 + 4 + step for step in range(10)]
     for name in "ab":
         assert [event.token_id for event in story.tokens(name)] == expected
+
+
+class Accepting(DraftingExecutor):
+    """Two drafts a pass: after an even number of tokens both are accepted, else none."""
+
+    accepted = (2, 0)
+
+
+DRAFTED = policy(batching="speculative", draft_rows=2, token_budget=32)
+
+
+def test_several_tokens_of_a_pass_are_events_of_one_step() -> None:
+    story = Story(DRAFTED, [(0.0, add("a", 2, 7))], executor=Accepting)
+    assert story.steps() == [
+        (0.0, True, [("a", 0, 2, 0)]),
+        (1.0, False, [("a", 2, 3, 0)]),  # three tokens are known: no draft is accepted
+        (2.0, False, [("a", 3, 3, 0)]),
+        (3.0, False, [("a", 6, 3, 0)]),
+        (4.0, False, [("a", 7, 3, 0)]),  # eight are known: one of three tokens was still asked
+    ]
+    assert [event.token_id for event in story.tokens("a")] == list(range(302, 309))
+    assert [len(update.events) for update in story.updates] == [1, 1, 3, 1, 1]
+    assert story.tokens("a")[-1].finish_reason == "length"
+    assert [record.drafts for record in story.log.records] == [
+        [], [("a", 2, 0)], [("a", 2, 2)], [("a", 2, 0)], [("a", 2, 2)],
+    ]  # fmt: skip
+    stats = story.core.stats()
+    assert (stats.draft_passes, stats.drafted_tokens, stats.accepted_tokens) == (4, 8, 4)
+    assert (stats.running, stats.kv_usage) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "chosen", "text", "reason"),
+    [
+        ({}, [65, 66, EOS_ID, 67, 68], "AB", "stop"),
+        ({"stop": ("BC",)}, [65, 66, 67, 68, 69], "A", "stop"),
+        ({"ignore_eos": True}, [65, 66, EOS_ID, 67, 68], "ABCD", "length"),
+        ({"min_tokens": 4}, [65, 66, EOS_ID, EOS_ID, 67], "AB", "stop"),
+    ],
+)
+def test_a_pass_is_cut_where_its_sequence_ends(
+    params: dict[str, Any], chosen: list[int], text: str, reason: str
+) -> None:
+    """The first token is of the prompt, the next three of one pass; two more would be asked."""
+
+    class AllAccepted(DraftingExecutor):
+        accepted = (2,)
+
+    script = [(0.0, add("a", 2, 5, **params)), (0.0, add("b", 3, 4, ignore_eos=True))]
+    story = Story(DRAFTED, script, lambda ids: [*chosen, 70, 71][len(ids) - 2], AllAccepted)
+    assert "".join(event.text for event in story.tokens("a")) == text
+    assert story.tokens("a")[-1].finish_reason == reason
+    assert len(story.tokens("b")) == 4
+    assert story.core.stats().kv_usage == 0
+
+
+def test_an_abort_between_two_passes_leaves_the_others_where_they_are() -> None:
+    script: Script = [(0.0, add("a", 2, 9)), (0.0, add("b", 3, 9)), (1.5, Abort("a"))]
+    story = Story(DRAFTED, script, executor=Accepting)
+    assert [event.token_id for event in story.tokens("b")] == list(range(303, 312))
+    assert 0 < len(story.tokens("a")) < 9
+    assert story.core.stats().kv_usage == 0
+
+
+def test_the_replayed_log_of_drafts_gives_the_same_decisions() -> None:
+    class Erratic(DraftingExecutor):
+        accepted = (2, 0, 1, 1, 0)
+
+    script = [(0.4 * i, add(f"r{i}", 1 + i % 5, 1 + 3 * i % 11)) for i in range(12)]
+    for config in (DRAFTED, replace(DRAFTED, kv="contiguous", reservation="exact")):
+        log = Story(config, script, executor=Erratic).log
+        found = check_decisions(log.arrivals, config, log.records)
+        assert found.identical, (found.engine, found.simulator)
+        others = [replace(record, drafts=[]) for record in log.records]
+        assert not check_decisions(log.arrivals, config, others).identical

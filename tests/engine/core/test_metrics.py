@@ -2,6 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.core.messages import CoreStats
+from engine.core.metrics import Metrics
 from tests.support.live_server import (
     COMPLETIONS,
     LiveServer,
@@ -42,3 +44,15 @@ def test_every_metric_carries_the_model_name(server: LiveServer) -> None:
     assert all(family.name.startswith("vllm:") for family in families)
     samples = [sample for family in families for sample in family.samples]
     assert {sample.labels["model_name"] for sample in samples} == {"fake"}
+
+
+def test_drafted_and_accepted_tokens_are_counted_over_restarts_of_the_core() -> None:
+    metrics = Metrics("fake")
+    metrics.core(CoreStats(draft_passes=2, drafted_tokens=8, accepted_tokens=5))
+    metrics.core(CoreStats(draft_passes=3, drafted_tokens=12, accepted_tokens=5))
+    metrics.core_started()
+    metrics.core(CoreStats(draft_passes=1, drafted_tokens=4, accepted_tokens=4))
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    values = {sample.name: sample.value for family in families for sample in family.samples}
+    counted = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+    assert [values[f"vllm:spec_decode_{name}_total"] for name in counted] == [4, 16, 9]

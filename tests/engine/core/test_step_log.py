@@ -137,3 +137,17 @@ def test_a_log_of_another_core_is_written_anew(tmp_path: Path, before: str) -> N
     header = {"clock_zero_s": 4.5, "process_id": 1}
     StepLogFile(path, header).close()
     assert read_step_log(path) == (header, [])
+
+
+def test_drafts_are_written_where_there_are_some_and_old_rows_have_none(tmp_path: Path) -> None:
+    records = Story(policy(), FIVE).log.records
+    records[1] = replace(records[1], drafts=[("a", 4, 2)])
+    path = tmp_path / "steps.jsonl"
+    log = StepLogFile(path, {})
+    for record in records:
+        log.step(record)
+    log.close()
+    lines = path.read_text().splitlines()[1:]
+    assert [place for place, line in enumerate(lines) if '"drafts"' in line] == [1]
+    assert read_step_log(path)[1] == records
+    assert [record.shape().drafted_chunks for record in records[:3]] == [0, 1, 0]
