@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.http.http_settings import HttpSettings
 from engine.models.computation import Computation
+from engine.models.model_config import ModelConfig, model_preset
 from policies.config import PolicyConfig
 
 
@@ -14,6 +15,7 @@ from policies.config import PolicyConfig
 class ServeOptions:
     """A model preset, its policies, how it computes, and where it listens.
 
+    ``shape`` is that of the model where techniques have changed the preset's (None: they have not);
     ``port`` 0 takes a free one; ``step_log`` is the file for the step log (None: no log);
     ``drain_s`` is how long running requests may go on after a signal to stop. A core that dies in
     a measurement ends the server, unless ``max_restarts`` says otherwise.
@@ -29,6 +31,11 @@ class ServeOptions:
     drain_s: float = 30.0
     max_restarts: int = 0
     step_limit_s: float = 60.0
+    shape: ModelConfig | None = None
+
+    def model_config(self) -> ModelConfig:
+        """Return the shape of the model; raise ``EngineError`` for a preset that is not there."""
+        return self.shape or model_preset(self.model)
 
     def http(self) -> HttpSettings:
         """Return the part that the HTTP process needs."""
@@ -50,10 +57,11 @@ class ServeOptions:
         values: dict[str, Any] = json.loads(text)
         policies = PolicyConfig(**values.pop("policies"))
         computation = Computation(**values.pop("computation"))
-        step_log = values.pop("step_log")
+        step_log, shape = values.pop("step_log"), values.pop("shape")
         return cls(
             **values,
             policies=policies,
             computation=computation,
             step_log=step_log and Path(step_log),
+            shape=shape and ModelConfig(**shape),
         )

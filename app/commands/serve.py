@@ -57,11 +57,11 @@ def serve(
         return
     policy.require_one_server()
     engine = replace(engine, model=model or "base", seed=seed)
-    if simulated or servers != ServerOptions():
+    if simulated or not servers.names_no_server():
         servers = replace(servers, profiles=(simulated,) if simulated else (), model=model)
         served = _simulated(servers, policy, engine, step_log)
     else:
-        served = _bundled(policy, engine, step_log)
+        served = _bundled(policy, engine, servers, step_log)
     try:
         from engine.http.serving import serve_core
     except ModuleNotFoundError as error:
@@ -74,21 +74,23 @@ def serve(
     serve_core(served.build, served.name, http.settings(), say_ready)
 
 
-def _bundled(policy: PolicyOptions, choice: EngineChoice, step_log: Path | None) -> Served:
+def _bundled(
+    policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
+) -> Served:
     from engine.core.core_process import bundled
-    from engine.serve_options import ServeOptions
     from policies.config import PolicyConfig
 
     policies = policy.over(PolicyConfig())
     require_engine()
-    chosen = ServeOptions(
-        choice.model,
-        policies,
-        computation=choice.computation(),
-        seed=choice.seed,
-        step_log=step_log,
-    )
-    return Served(choice.model, choice.model, policies.name, bundled(chosen))
+    toggles = servers.toggles()
+    options = choice.options(policies, toggles, step_log)
+    if not toggles.is_empty():
+        from app.twin.engine_techniques import notes
+
+        for note in notes(choice.options(policies), toggles, policy.changes()):
+            typer.echo(f"note: {note}", err=True)
+    shown = (options.shape.name if options.shape else choice.model, choice.model)
+    return Served(*shown, options.policies.name, bundled(options))
 
 
 def _simulated(

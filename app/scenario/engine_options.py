@@ -9,8 +9,13 @@ from typer import Option
 from workloads.errors import EngineError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.http.http_settings import HttpSettings
     from engine.models.computation import Computation
+    from engine.serve_options import ServeOptions
+    from policies.config import PolicyConfig
+    from sim.techniques.toggles import Toggles
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,31 @@ class EngineChoice:
         from engine.models.computation import Computation
 
         return Computation(self.device, self.dtype, self.threads)
+
+    def options(
+        self,
+        policies: "PolicyConfig",
+        toggles: "Toggles | None" = None,
+        step_log: "Path | None" = None,
+    ) -> "ServeOptions":
+        """Return the options of an engine under ``policies``, with techniques off and on.
+
+        Raises ``ServetwinError`` for a technique that it does not run.
+        """
+        from engine.serve_options import ServeOptions
+
+        options = ServeOptions(
+            self.model,
+            policies,
+            computation=self.computation(),
+            seed=self.seed,
+            step_log=step_log,
+        )
+        if toggles is None or toggles.is_empty():
+            return options
+        from app.twin.engine_techniques import with_techniques
+
+        return with_techniques(options, toggles)
 
 
 @dataclass(frozen=True, slots=True)

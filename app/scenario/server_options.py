@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.step_times.server_overheads import ServerOverheads
     from sim.step_times.tables import KernelTable, LayerTable, Table
     from sim.techniques.setup import Setup
+    from sim.techniques.toggles import Toggles
 
 
 _FORMATS = ("operators", "phases", "layers", "kernels")
@@ -217,7 +218,6 @@ class ServerOptions:
         from sim.step_times.plugin_server import load_server
         from sim.step_times.profile import DEFAULT_PROFILE
         from sim.techniques.build import build_setup, parse_efficiency
-        from sim.techniques.toggles import Toggles
 
         self._check()
         if self.model is None:
@@ -228,12 +228,18 @@ class ServerOptions:
             return Servers(self.tables.alone(self.model, link))
         efficiency = parse_efficiency(self.efficiency or "")
         setup = build_setup(self.model, self.hardware, efficiency=efficiency)
-        toggles, tables = Toggles.of(self.techniques, self.without), self.tables
+        toggles, tables = self.toggles(), self.tables
 
         def finish(setup: "Setup") -> "Scenario":
             return tables.over(setup, link) if tables.given else setup.scenario()
 
         return Servers(ToggledServer(setup, toggles, finish))
+
+    def toggles(self) -> "Toggles":
+        """Return the techniques on and off."""
+        from sim.techniques.toggles import Toggles
+
+        return Toggles.of(self.techniques, self.without)
 
     def names_no_server(self) -> bool:
         """Return whether the options name techniques at most, and no server."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,18 +32,17 @@ class LiveEngine:
 @contextmanager
 def bundled_engine(config: PolicyConfig, choice: EngineChoice) -> Iterator[LiveEngine]:
     """Start the bundled engine on a free port, and stop it at the end."""
+    with started_engine(choice.options(config)) as engine:
+        yield engine
+
+
+@contextmanager
+def started_engine(options: ServeOptions) -> Iterator[LiveEngine]:
+    """Start an engine with ``options`` on a free port, with a step log, and stop it at the end."""
     with TemporaryDirectory(prefix="servetwin-") as folder:
-        options = ServeOptions(
-            model=choice.model,
-            policies=config,
-            port=0,
-            computation=choice.computation(),
-            seed=choice.seed,
-            step_log=Path(folder) / "steps.jsonl",
-        )
-        with EngineServer(options) as server:
-            assert options.step_log is not None
-            yield LiveEngine(server.url, options.step_log)
+        log = Path(folder) / "steps.jsonl"
+        with EngineServer(replace(options, port=0, step_log=log)) as server:
+            yield LiveEngine(server.url, log)
 
 
 def engine_at(url: str) -> LiveEngine:

@@ -7,7 +7,7 @@ from engine.core.core import EngineCore
 from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
-from engine.models.model_config import ModelConfig, model_preset
+from engine.models.model_config import ModelConfig
 from engine.sampling.sampler import random_generator
 from engine.sampling.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
@@ -28,7 +28,7 @@ def build_core(
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
-    model, policies = model_preset(options.model), options.policies
+    model, policies = options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     _check_policies(policies)

@@ -19,7 +19,6 @@ from engine.core.core_loop import CoreLoop
 from engine.core.heap import keep_freed_memory
 from engine.core.messages import Failed, Message, Ping, Pong, Ready, one_line
 from engine.core.step_log import StepLogFile
-from engine.models.model_config import model_preset
 from engine.serve_options import ServeOptions
 
 BuildCore = Callable[[CoreClock], tuple[EngineCore, dict[str, Any]]]
@@ -36,7 +35,7 @@ def bundled(options: ServeOptions) -> BuildCore:
 
     Raises ``EngineError`` for an unknown model, before a process starts and imports torch.
     """
-    model_preset(options.model)
+    options.model_config()
     return partial(_build_bundled, options)
 
 

@@ -37,6 +37,10 @@ class Toggles:
         _require_compatible(found.on)
         return found
 
+    def is_empty(self) -> bool:
+        """Return whether no technique is on or off."""
+        return not (self.on or self.off)
+
     def beside(self, technique: Technique) -> "Toggles":
         """Return the other techniques that are on and off, for one to be tried on them.
 

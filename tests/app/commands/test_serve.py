@@ -132,7 +132,12 @@ async def _leave_early(url: str) -> None:
         (["--simulated", "base-cpu", "--model", "tiny"], "--hardware: --model and --hardware go"),
         (["--model", "base", "--hardware", "h1000"], "no device 'h1000'; did you mean 'h100'?"),
         (["--hardware", "h100"], "--model: --model and --hardware go together"),
-        (["--technique", "int4"], "--technique: needs --model and --hardware"),
+        (["--technique", "int4"], "technique: unknown technique 'int4'"),
+        (["--technique", "cascade:small=tiny"], "technique cascade: the bundled engine cannot run it"),
+        (
+            ["--simulated", "base-cpu", "--technique", "prefix-cache"],
+            "--technique: needs --model and --hardware",
+        ),
         (["--simulated", "base-cpu", "--threads", "2"], "--device, --dtype, --threads: say how"),
         (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),
         (
@@ -153,7 +158,7 @@ async def _leave_early(url: str) -> None:
             [*SHEET, "--technique", "fp8", "--technique", "awq"],
             "techniques fp8 and awq exclude each other",
         ),
-        (["--without", "kv-cache"], "--without: needs --model and --hardware"),
+        (["--efficiency", "memory=0.7"], "--efficiency: needs --model and --hardware"),
         ([*SHEET, "--without", "kv-cahce"], "technique: unknown technique 'kv-cahce'; did you"),
     ],
 )

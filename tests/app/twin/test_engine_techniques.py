@@ -1,0 +1,101 @@
+"""Techniques of the simulator on the bundled engine."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.twin.engine_techniques import (
+    CannotRun,
+    EngineSetup,
+    notes,
+    plain_setup,
+    runnable_techniques,
+    shape_of,
+    with_techniques,
+)
+from engine.models.computation import Computation
+from engine.models.model_config import PRESETS
+from engine.serve_options import ServeOptions
+from policies.config import PolicyConfig
+from sim.shapes.catalogue import find_model
+from sim.techniques.registry import TECHNIQUES
+from sim.techniques.toggles import Toggles
+from workloads.errors import PolicyError
+
+SMALL = ServeOptions("small", PolicyConfig(kv_tokens=4096))
+
+
+def started_with(*on: str, without: tuple[str, ...] = ()) -> ServeOptions:
+    return with_techniques(SMALL, Toggles.of(on, without))
+
+
+@pytest.mark.parametrize(
+    ("technique", "settings"),
+    [
+        ("chunked-prefill:token_budget=64", {"batching": "chunked", "token_budget": 64}),
+        ("dynamic-insertion:slots=4", {"batching": "insertion", "max_seqs": 4}),
+        ("prefix-cache:index=hash", {"prefix_cache": True, "prefix_index": "hash"}),
+        ("paged-attention:block_tokens=32,attention_slowdown=0.2", {"block_tokens": 32}),
+        ("continuous-batching:max_seqs=3", {"max_seqs": 3}),
+    ],
+)
+def test_policies_are_the_techniques(technique: str, settings: dict[str, object]) -> None:
+    assert started_with(technique) == replace(SMALL, policies=replace(SMALL.policies, **settings))  # type: ignore[arg-type]
+
+
+def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
+    found = started_with("prefix-cache", without=("continuous-batching:static_batch=2",))
+    assert (found.policies.batching, found.policies.max_seqs) == ("static", 2)
+    assert (found.policies.prefix_cache, found.policies.kv_tokens) == (True, 4096)
+
+
+@pytest.mark.parametrize(
+    ("technique", "field"),
+    [
+        ("cascade:small=tiny", "deployment.cascade"),
+        ("prefill-decode-split", "cluster.decode_replicas"),
+        ("weight-sharing", "deployment.weight_sharing"),
+        ("pipeline-parallel", "deployment.parallel.pipeline"),
+        ("low-rank-kv:rank=8", "deployment.model.layers.mixer.rank"),
+        ("kv-offload", "deployment.offload.resident_kv"),
+    ],
+)
+def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) -> None:
+    with pytest.raises(CannotRun) as refused:
+        started_with("prefix-cache", technique)
+    name = technique.partition(":")[0]
+    said = f"technique {name}: the bundled engine cannot run it, it has nothing for {field}; "
+    assert str(refused.value).startswith(said)
+    assert str(refused.value).endswith(f"it runs {', '.join(runnable_techniques())}")
+
+
+def test_what_makes_no_sense_is_refused_by_the_technique_itself() -> None:
+    with pytest.raises(PolicyError, match="4 kv_heads are not possible for small"):
+        started_with("grouped-query:kv_heads=4")
+
+
+def test_every_technique_that_is_said_to_run_is_translated() -> None:
+    runs = runnable_techniques()
+    assert {"chunked-prefill", "prefix-cache", "dynamic-insertion"} <= set(runs) <= set(TECHNIQUES)
+    for name in ("chunked-prefill", "prefix-cache", "dynamic-insertion"):
+        assert started_with(name) != SMALL
+
+
+def test_the_setup_has_the_shape_and_the_formats_of_the_engine() -> None:
+    for name, config in PRESETS.items():
+        shape, shipped = shape_of(config), find_model(name)
+        assert (shape.params(), shape.kv_elements_per_token()) == (
+            shipped.params(), shipped.kv_elements_per_token(),
+        )  # fmt: skip
+    engine = EngineSetup.of(SMALL)
+    assert plain_setup(engine).deployment.kv_bytes_per_token() == 8 * 2 * 2 * 64 * 4
+    half = replace(engine, computation=Computation(dtype="bfloat16"))
+    assert plain_setup(half).deployment.weight_bytes() == 2 * shape_of(engine.model).params()
+
+
+def test_notes_say_what_changes_nothing_and_which_settings_are_lost() -> None:
+    said = notes(SMALL, Toggles.of(["paged-attention", "chunked-prefill"]), {"token_budget": 256})
+    assert said == [
+        "paged-attention is on here already; --without paged-attention takes it away",
+        "--technique chunked-prefill sets token_budget to 512 in place of 256",
+    ]
