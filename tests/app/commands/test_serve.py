@@ -133,7 +133,10 @@ async def _leave_early(url: str) -> None:
         (["--model", "base", "--hardware", "h1000"], "no device 'h1000'; did you mean 'h100'?"),
         (["--hardware", "h100"], "--model: --model and --hardware go together"),
         (["--technique", "int4"], "technique: unknown technique 'int4'"),
-        (["--technique", "cascade:small=tiny"], "technique cascade: the bundled engine cannot run it"),
+        (
+            ["--technique", "cascade:small=tiny"],
+            "technique cascade: the bundled engine cannot run it",
+        ),
         (
             ["--simulated", "base-cpu", "--technique", "prefix-cache"],
             "--technique: needs --model and --hardware",
