@@ -5,7 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention.step_attention import AttentionBackend, DecodeStep, additive_mask
+from engine.attention.step_attention import (
+    AttentionBackend,
+    DecodeStep,
+    additive_mask,
+    first_seen,
+)
 from engine.models.device import to_device
 from policies.batch import ScheduledSequence
 
@@ -15,9 +20,13 @@ class PerSequenceAttention(AttentionBackend):
 
     name = "per-sequence"
 
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return a loop over the sequences."""
-        contexts = [self.store.context(entry.seq, entry.start + entry.tokens) for entry in entries]
+        stops = [entry.start + entry.tokens for entry in entries]
+        contexts = [
+            self.store.context(entry.seq, stop, first_seen(stop - 1, window))
+            for entry, stop in zip(entries, stops, strict=True)
+        ]
 
         def attend(layer: int, queries: Tensor) -> Tensor:
             outputs = [
@@ -34,16 +43,18 @@ class PaddedAttention(AttentionBackend):
 
     name = "padded"
 
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return one gather and one masked call; padding reads the first slot, which is never
         empty.
         """
-        contexts = [entry.start + entry.tokens for entry in entries]
+        stops = [entry.start + entry.tokens for entry in entries]
+        firsts = [first_seen(stop - 1, window) for stop in stops]
+        contexts = [stop - first for first, stop in zip(firsts, stops, strict=True)]
         width = -(-max(contexts) // 8) * 8  # CUDA's masked kernels want rows of 16 bytes
         slots = np.empty((len(entries), width), dtype=np.int64)
-        for row, entry, context in zip(slots, entries, contexts, strict=True):
-            row[:context] = self.store.slots(entry.seq, 0, context)
-            row[context:] = row[0]
+        for row, entry, first, stop in zip(slots, entries, firsts, stops, strict=True):
+            row[: stop - first] = self.store.slots(entry.seq, first, stop)
+            row[stop - first :] = row[0]
         device = self.store.keys.device
         beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
         mask = additive_mask(beyond, self.store.keys.dtype)[:, None, None]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.step_attention import AttentionBackend, DecodeStep
+from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows, first_seen
 from engine.kv.kv_store import KVStore
 from engine.native.compiler import load_compiled
 from policies.batch import ScheduledSequence
@@ -30,20 +30,24 @@ class NativeAttention(AttentionBackend):
 
     name = "native"
 
-    def __init__(self, store: KVStore, kernel: Kernel) -> None:
-        super().__init__(store)
+    def __init__(self, store: KVStore, kernel: Kernel, windows: Windows = ()) -> None:
+        super().__init__(store, windows)
         self._kernel = kernel
 
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return a step that reads the blocks of all sequences in one call."""
         starts: list[int] = []
         firsts: list[int] = []
+        hidden: list[int] = []
         contexts: list[int] = []
         for entry in entries:
+            stop = entry.start + entry.tokens
+            first = first_seen(stop - 1, window)
             firsts.append(len(starts))
-            contexts.append(entry.start + entry.tokens)
-            starts += self.store.span_starts(entry.seq, contexts[-1])
-        places = [np.array(ints, dtype=np.int64) for ints in (starts, firsts, contexts)]
+            hidden.append(first % self.store.span_tokens)
+            contexts.append(stop - first)
+            starts += self.store.span_starts(entry.seq, stop, first)
+        places = [np.array(ints, dtype=np.int64) for ints in (starts, firsts, hidden, contexts)]
         return _Decodes(self.store, self._kernel, places)
 
 
@@ -83,7 +87,7 @@ def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
     library = load_compiled(_SOURCE, dict(defines))
     if library is None:
         return None
-    library.decode_attention.argtypes = [*[c_void_p] * 7, c_int64, c_int, c_float, c_int]
+    library.decode_attention.argtypes = [*[c_void_p] * 8, c_int64, c_int, c_float, c_int]
     library.decode_attention.restype = None
     kernel: Kernel = library.decode_attention
     return kernel

@@ -20,6 +20,8 @@ from policies.batch import ScheduledSequence
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim]."""
+Windows = tuple[int | None, ...]
+"""How many tokens a query of each layer sees, its own included (None: all); empty: all."""
 DecodeStep = Callable[[int, Tensor], Tensor]
 """(layer, queries of all decodes), [decodes, kv heads, group, head dim], to the same shape."""
 
@@ -34,8 +36,9 @@ class AttentionBackend(ABC):
 
     name: str
 
-    def __init__(self, store: KVStore) -> None:
+    def __init__(self, store: KVStore, windows: Windows = ()) -> None:
         self.store = store
+        self._windows = windows or (None,) * len(store.layers)
 
     def plan(self, entries: list[ScheduledSequence]) -> Attend:
         """Prepare what does not depend on the layer, for ``entries`` with the decodes first.
@@ -45,17 +48,31 @@ class AttentionBackend(ABC):
         """
         decodes = [entry for entry in entries if is_decode(entry)]
         chunks = entries[len(decodes) :]
+        longest = max(entry.start + entry.rows for entry in entries)
+        windows = [window if window and window < longest else None for window in self._windows]
+        reads = {window: self._reads(decodes, chunks, window) for window in set(windows)}
+        write = _Write.plan(self.store, entries)
+        return _Step(self.store, write, [reads[window] for window in windows])
+
+    def _reads(
+        self, decodes: list[ScheduledSequence], chunks: list[ScheduledSequence], window: int | None
+    ) -> "_Reads":
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
-        write, rows = _Write.plan(self.store, entries), map(slice, ends, ends[1:])
-        attend_decodes = self.plan_decodes(decodes) if decodes else None
         plans = [
-            _Chunk.plan(self.store, entry, own) for entry, own in zip(chunks, rows, strict=True)
+            _Chunk.plan(self.store, entry, slice(first, end), window)
+            for entry, first, end in zip(chunks, ends, ends[1:], strict=False)
         ]
-        return _Step(self.store, write, len(decodes), attend_decodes, plans)
+        attend_decodes = self.plan_decodes(decodes, window) if decodes else None
+        return _Reads(len(decodes), attend_decodes, plans)
 
     @abstractmethod
-    def plan_decodes(self, entries: list[ScheduledSequence]) -> DecodeStep:
-        """Return the attention of the decodes among the entries."""
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
+        """Return the attention of the decodes among the entries to the last ``window`` tokens."""
+
+
+def first_seen(position: int, window: int | None) -> int:
+    """Return the first position that the query at ``position`` sees."""
+    return 0 if window is None else max(0, position + 1 - window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +81,24 @@ class _Step:
 
     store: KVStore
     write: "_Write"
-    decodes: int
-    attend_decodes: DecodeStep | None
-    chunks: list["_Chunk"]
+    reads: list["_Reads"]
+    """Of each layer; layers with equal windows share them."""
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
+        return self.reads[layer](layer, grouped, keys, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What the rows of a step attend to in the layers with the same window."""
+
+    decodes: int
+    attend_decodes: DecodeStep | None
+    chunks: list["_Chunk"]
+
+    def __call__(self, layer: int, grouped: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         outputs = [
             chunk(layer, grouped[chunk.rows], keys[chunk.rows], values[chunk.rows])
             for chunk in self.chunks
@@ -119,16 +147,19 @@ class _Chunk:
     context: ReadContext | None
     """None: the chunk starts its sequence, so its own rows are the whole context."""
     mask: Tensor | None
+    """None: causal, and nothing is stored before the chunk."""
 
     @classmethod
-    def plan(cls, store: KVStore, entry: ScheduledSequence, rows: slice) -> "_Chunk":
-        if entry.start == 0:
+    def plan(
+        cls, store: KVStore, entry: ScheduledSequence, rows: slice, window: int | None
+    ) -> "_Chunk":
+        start, stop = entry.start, entry.start + entry.tokens
+        first = first_seen(start, window)
+        context = store.context(entry.seq, stop, first) if start else None
+        if context is None and (window is None or entry.rows <= window):
             return cls(rows, entry.tokens, entry.padding, None, None)
-        context = store.context(entry.seq, entry.start + entry.tokens)
-        ahead = torch.ones(
-            entry.rows, entry.start + entry.rows, dtype=torch.bool, device=store.keys.device
-        ).triu(entry.start + 1)
-        mask = additive_mask(ahead, store.keys.dtype)
+        hidden = _hidden(entry.rows, start - first, window, store.keys.device)
+        mask = additive_mask(hidden, store.keys.dtype)
         return cls(rows, entry.tokens, entry.padding, context, mask)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -153,6 +184,15 @@ class _Chunk:
             return stored
         all_keys = torch.cat((stored[0], keys[:, :, self.tokens :]), dim=2)
         return all_keys, torch.cat((stored[1], values[:, :, self.tokens :]), dim=2)
+
+
+def _hidden(rows: int, before: int, window: int | None, device: torch.device) -> Tensor:
+    """Return which keys each row of a chunk may not see: later ones, and those that have left the
+    window; ``before`` keys come before those of the chunk.
+    """
+    every = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
+    later = every.triu(before + 1)
+    return later if window is None else later.logical_or_(every.tril(before - window))
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:

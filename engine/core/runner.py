@@ -16,7 +16,8 @@ from engine.models.device import choose_device, choose_dtype, device_name, to_de
 from engine.models.linear import linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
-from engine.models.weights import LoadWeights, random_weights
+from engine.models.random_weights import random_weights
+from engine.models.weights import LoadWeights
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampler import SampledRow, sample
 from engine.sampling.sampling_params import SamplingParams
@@ -63,7 +64,7 @@ class Runner:
             config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
         )
         self._attention = attention_backend(
-            computation.attention, store, config.heads // config.kv_heads
+            computation.attention, store, config.heads // config.kv_heads, config.windows
         )
 
     @property

@@ -59,7 +59,7 @@ class KVStore:
         if self.layout == "contiguous":
             return np.arange(seq.region_start + start, seq.region_start + stop)
         first_block = start // self.block_tokens
-        blocks = np.array(seq.blocks[first_block : -(-stop // self.block_tokens)])
+        blocks = np.array(seq.blocks[first_block : -(-stop // self.block_tokens)], dtype=np.int64)
         slots = (blocks[:, None] * self.block_tokens + self._offsets).ravel()
         skipped = first_block * self.block_tokens
         return slots[start - skipped : stop - skipped]
@@ -76,12 +76,12 @@ class KVStore:
         """Slots that follow one another: those of a block, or all where a sequence has a region."""
         return self.keys.shape[1] if self.layout == "contiguous" else self.block_tokens
 
-    def span_starts(self, seq: Sequence, tokens: int) -> list[int]:
-        """Return the first slot of each span that holds the first ``tokens`` positions."""
+    def span_starts(self, seq: Sequence, stop: int, start: int = 0) -> list[int]:
+        """Return the first slot of each span that holds positions ``start .. stop - 1``."""
         if self.layout == "contiguous":
             return [seq.region_start]
         size = self.block_tokens
-        return [block * size for block in seq.blocks[: -(-tokens // size)]]
+        return [block * size for block in seq.blocks[start // size : -(-stop // size)]]
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store rows [rows, kv heads, head dim] in ``slots``."""
@@ -89,16 +89,16 @@ class KVStore:
         stored_keys.index_copy_(0, slots, keys)
         stored_values.index_copy_(0, slots, values)
 
-    def context(self, seq: Sequence, tokens: int) -> ReadContext:
-        """Return a reader of the first ``tokens`` positions: a view if possible, else a gather."""
+    def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
+        """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""
         if self.layout == "contiguous":
-            region = slice(seq.region_start, seq.region_start + tokens)
+            region = slice(seq.region_start + start, seq.region_start + stop)
             keys, values = (
                 stored[:, region].unsqueeze(2).transpose(1, 3).unbind()
                 for stored in (self.keys, self.values)
             )
             return list(zip(keys, values, strict=True)).__getitem__
-        slots = to_device(self.slots(seq, 0, tokens), self.keys.device)
+        slots = to_device(self.slots(seq, start, stop), self.keys.device)
 
         def gather(layer: int) -> tuple[Tensor, Tensor]:
             stored_keys, stored_values = self.layers[layer]

@@ -1,16 +1,19 @@
 """Shapes of the decoder models that the engine can run."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import resources
+from typing import Any
 
+from engine.models.rope_scaling import RopeScaling
 from workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+    """A decoder: RMSNorm, rotary positions, SwiGLU, attention with shared key heads and biases."""
 
     name: str
     hidden_size: int
@@ -21,28 +24,81 @@ class ModelConfig:
     ffn_size: int
     vocab_size: int
     rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
     norm_eps: float = 1e-5
     tie_embeddings: bool = True
     """Whether the output head is the embedding matrix."""
+    qkv_bias: bool = False
+    attention_out_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    """Whether the queries and keys of each head are normed before they are rotated (Qwen3)."""
+    windows: tuple[int | None, ...] = ()
+    """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
     max_model_len: int = 131_072
     """Longest context, prompt and output together, in tokens."""
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise self._error(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        if self.rotary_dim % 2:
+            raise self._error(f"a rotary width of {self.rotary_dim} is not even")
+        if len(self.windows) not in (0, self.layers):
+            raise self._error(f"{len(self.windows)} windows for {self.layers} layers")
+        if any(window is not None and window < 1 for window in self.windows):
+            raise self._error("a window must be at least 1 token")
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "ModelConfig":
+        """Return the model of plain values, as ``dataclasses.asdict`` and JSON give them."""
+        scaling = values.get("rope_scaling")
+        nested = {
+            "rope_scaling": scaling and RopeScaling(**scaling),
+            "windows": tuple(values.get("windows", ())),
+        }
+        return cls(**{**values, **nested})
+
+    @property
+    def rotary_dim(self) -> int:
+        """How many elements of a query or key head turn with the position."""
+        return self.head_dim
 
     @property
     def parameters(self) -> int:
         """Number of weights; a tied embedding counts once."""
-        attention = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
-        feed_forward = 3 * self.hidden_size * self.ffn_size
-        norms = self.hidden_size * (2 * self.layers + 1)
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
-        return embeddings + self.layers * (attention + feed_forward) + norms
+        layer = self._attention_parameters() + self._ffn_parameters() + 2 * self.hidden_size
+        return embeddings + self.layers * layer + self.hidden_size
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return the bytes of keys and values of one position over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
 
+    def window(self, layer: int) -> int | None:
+        """Return how many tokens a query of the layer sees; None: all."""
+        return self.windows[layer] if self.windows else None
+
+    def _attention_parameters(self) -> int:
+        products = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
+        biases = self.head_dim * (self.heads + 2 * self.kv_heads) * self.qkv_bias
+        return (
+            products
+            + biases
+            + self.hidden_size * self.attention_out_bias
+            + 2 * self.head_dim * self.qk_norm
+        )
+
+    def _ffn_parameters(self) -> int:
+        products = 3 * self.hidden_size * self.ffn_size
+        return products + (2 * self.ffn_size + self.hidden_size) * self.ffn_bias
+
+    def _error(self, what: str) -> EngineError:
+        return EngineError(f"model {self.name}: {what}")
+
 
 _FILE = resources.files("engine").joinpath("models/presets.json")
-PRESETS = {entry["name"]: ModelConfig(**entry) for entry in json.loads(_FILE.read_text("utf-8"))}
+_ENTRIES = json.loads(_FILE.read_text("utf-8"))
+PRESETS = {entry["name"]: ModelConfig.from_values(entry) for entry in _ENTRIES}
 """By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``
 that of Llama-3.2-1B, ``llama-8b`` that of Llama-3.1-8B.
 """

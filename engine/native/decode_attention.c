@@ -1,8 +1,8 @@
 /* Attention of one query row per sequence over keys and values that lie in spans of slots.
 
    Keys and values are [slots, KV_HEADS, HEAD_DIM]; queries and the result are [sequences, KV_HEADS,
-   GROUP, HEAD_DIM]. A sequence reads spans of `span_tokens` slots, of the last one what is left of
-   its context. Softmax is computed in tiles with a running maximum (Milakov and Gimelshein, arXiv
+   GROUP, HEAD_DIM]. A sequence reads spans of `span_tokens` slots, of the first one without its
+   hidden slots (a window has left them), of the last one what is left of its context. Softmax is computed in tiles with a running maximum (Milakov and Gimelshein, arXiv
    1805.02867), all sums in float32; a row depends on nothing else in the batch.
 
    The compiler gets the shape: -DKV_HEADS, -DGROUP, -DHEAD_DIM, and -DBFLOAT16 or not. */
@@ -99,7 +99,7 @@ static void add_tile(
 
 static void attend(
     Work *work, const stored *queries, const stored *keys, const stored *values, stored *out,
-    const int64_t *starts, int64_t context, int64_t span_tokens, float scale
+    const int64_t *starts, int64_t hidden, int64_t context, int64_t span_tokens, float scale
 ) {
     memset(work, 0, sizeof *work);
     for (int r = 0; r < ROWS; r++) {
@@ -107,9 +107,9 @@ static void attend(
         for (int d = 0; d < HEAD_DIM; d++)
             work->query[r][d] = widen(queries[r * HEAD_DIM + d]) * scale;
     }
-    for (int64_t left = context; left > 0; left -= span_tokens, starts++) {
+    for (int64_t left = hidden + context; left > 0; left -= span_tokens, starts++, hidden = 0) {
         int64_t end = left < span_tokens ? left : span_tokens;
-        for (int64_t t = 0; t < end; t += TILE) {
+        for (int64_t t = hidden; t < end; t += TILE) {
             int tokens = end - t < TILE ? (int)(end - t) : TILE;
             int64_t place = (*starts + t) * STRIDE;
             int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
@@ -125,14 +125,14 @@ static void attend(
 
 void decode_attention(
     const stored *queries, const stored *keys, const stored *values, stored *out,
-    const int64_t *starts, const int64_t *first_start, const int64_t *contexts,
+    const int64_t *starts, const int64_t *first_start, const int64_t *hidden, const int64_t *contexts,
     int64_t span_tokens, int sequences, float scale, int threads
 ) {
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int s = 0; s < sequences; s++) {
         Work work;
         int64_t row = (int64_t)s * ROWS * HEAD_DIM;
-        attend(&work, queries + row, keys, values, out + row, starts + first_start[s], contexts[s],
-               span_tokens, scale);
+        attend(&work, queries + row, keys, values, out + row, starts + first_start[s], hidden[s],
+               contexts[s], span_tokens, scale);
     }
 }

@@ -52,9 +52,12 @@ def decodes(store: KVStore, contexts: list[int]) -> list[ScheduledSequence]:
     return entries
 
 
-def exact(store: KVStore, layer: int, entry: ScheduledSequence, queries: Tensor) -> Tensor:
+def exact(
+    store: KVStore, layer: int, entry: ScheduledSequence, queries: Tensor, window: int | None = None
+) -> Tensor:
     """Softmax attention of one sequence in float64: [kv heads, group, head dim]."""
-    slots = torch.from_numpy(store.slots(entry.seq, 0, entry.start + 1))
+    first = 0 if window is None else max(0, entry.start + 1 - window)
+    slots = torch.from_numpy(store.slots(entry.seq, first, entry.start + 1))
     keys, values = (stored[slots].double() for stored in store.layers[layer])
     scores = torch.einsum("hgd,thd->hgt", queries.double(), keys) * queries.shape[-1] ** -0.5
     return torch.einsum("hgt,thd->hgd", scores.softmax(-1), values)
@@ -63,7 +66,7 @@ def exact(store: KVStore, layer: int, entry: ScheduledSequence, queries: Tensor)
 def assert_exact(store: KVStore, group: int, contexts: list[int], error: float) -> None:
     entries = decodes(store, contexts)
     backend = attention_backend("native", store, group)
-    step = backend.plan_decodes(entries)
+    step = backend.plan_decodes(entries, None)
     _, _, kv_heads, head_dim = store.keys.shape
     queries = torch.randn(len(entries), kv_heads, group, head_dim).to(store.keys.dtype)
     for layer in range(len(store.layers)):
@@ -89,11 +92,31 @@ def test_whatever_the_contexts_and_the_blocks(contexts: list[int], block_tokens:
     assert_exact(filled_store(2, 8, block_tokens, "paged", torch.float32), 2, contexts, 1e-5)
 
 
+@given(
+    context=st.integers(1, 100),
+    window=st.integers(1, 110),
+    block_tokens=st.sampled_from([1, 7, 64]),
+    layout=st.sampled_from(["paged", "contiguous"]),
+)
+def test_a_window_reads_the_last_tokens_only(
+    context: int, window: int, block_tokens: int, layout: KVLayout
+) -> None:
+    store = filled_store(2, 8, block_tokens, layout, torch.float32)
+    entries = decodes(store, [5, context])
+    hidden = torch.from_numpy(store.slots(entries[1].seq, 0, max(0, context - window)))
+    store.keys[:, hidden] = torch.nan
+    queries = torch.randn(2, 2, 2, 8)
+    output = attention_backend("native", store, 2).plan_decodes(entries, window)(1, queries)
+    for entry, query, row in zip(entries, queries, output, strict=True):
+        expected = exact(store, 1, entry, query, window)
+        torch.testing.assert_close(row.double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_scores_of_any_size_do_not_overflow() -> None:
     store = filled_store(2, 32, 16, "paged", torch.float32)
     entries = decodes(store, [50])
     queries = torch.randn(1, 2, 2, 32) * 1e4
-    output = attention_backend("native", store, 2).plan_decodes(entries)(0, queries)
+    output = attention_backend("native", store, 2).plan_decodes(entries, None)(0, queries)
     torch.testing.assert_close(output[0].double(), exact(store, 0, entries[0], queries[0]))
 
 
@@ -103,9 +126,9 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     backend = attention_backend("auto", store, 2)
     assert isinstance(backend, NativeAttention)
     queries = torch.randn(3, 2, 2, 32)
-    together = backend.plan_decodes(entries)(1, queries)
+    together = backend.plan_decodes(entries, None)(1, queries)
     for index, entry in enumerate(entries):
-        alone = backend.plan_decodes([entry])(1, queries[index : index + 1])
+        alone = backend.plan_decodes([entry], None)(1, queries[index : index + 1])
         assert torch.equal(alone[0], together[index])
 
 

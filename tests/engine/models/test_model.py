@@ -1,46 +1,44 @@
-from dataclasses import replace
+"""Every architecture says what an independent implementation of it says."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from engine.models.model import RotaryTable, rms_norm, rotate
-from engine.models.model_config import model_preset
+from engine.models.model_config import ModelConfig
+from policies.config import PolicyConfig
+from tests.support.engine_oracle import (
+    NEW_TOKENS,
+    PROMPTS,
+    Oracle,
+    ask_transformers,
+    draw_weights,
+)
+from tests.support.model_matrix import MODELS
+from tests.support.recorded_core import run_greedy
 
-CPU = torch.device("cpu")
-TINY = replace(model_preset("tiny"), tie_embeddings=False)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-7)])
-def test_rms_norm_equals_torch(dtype: torch.dtype, tolerance: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(*shape, generator=generator).to(dtype) for shape in [(5, 64), (64,)])
-    expected = F.rms_norm(x.float(), (64,), weight.float(), 1e-5)
-    torch.testing.assert_close(
-        rms_norm(x, weight, 1e-5).float(), expected, rtol=tolerance, atol=tolerance
-    )
-
-
-def test_rotation_is_a_complex_product_per_pair() -> None:
-    heads = torch.randn(3, 2, TINY.head_dim, generator=torch.Generator().manual_seed(0))
-    positions = torch.tensor([0, 7, 1000])
-    cos, sin = RotaryTable(TINY, torch.float32, CPU).at(positions, 1001)
-    half = TINY.head_dim // 2
-    frequencies = TINY.rope_theta ** (-torch.arange(half).double() / half)
-    turns = torch.polar(torch.ones(3, half).double(), positions[:, None] * frequencies)[:, None]
-    expected = torch.complex(heads[..., :half].double(), heads[..., half:].double()) * turns
-    rotated = rotate(heads, cos, sin).double()
-    torch.testing.assert_close(
-        rotated, torch.cat([expected.real, expected.imag], -1), rtol=0, atol=5e-4
-    )
+MAX_LOGIT_ERROR = 1e-4
+POLICIES = {
+    "whole": PolicyConfig(kv_tokens=1024, max_model_len=128),
+    "chunked": PolicyConfig("chunked", kv_tokens=1024, max_model_len=128, token_budget=23),
+    "contiguous": PolicyConfig("static", kv="contiguous", kv_tokens=1024, max_model_len=128),
+}
 
 
-def test_the_rotary_table_grows_by_powers_of_two_and_keeps_its_values() -> None:
-    table, last = RotaryTable(TINY, torch.float32, CPU), torch.tensor([4])
-    before = table.at(last, 5)
-    table.at(last, 8)
-    assert len(table._cos) == 8
-    table.at(torch.tensor([8]), 9)
-    assert len(table._cos) == 16
-    assert all(map(torch.equal, before, table.at(last, 5)))
-    assert len(table._cos) == 16
+@pytest.fixture(scope="module", params=list(MODELS.values()), ids=list(MODELS))
+def model(request: pytest.FixtureRequest) -> tuple[ModelConfig, Oracle]:
+    config: ModelConfig = request.param
+    return config, ask_transformers(draw_weights(config=config), config)
+
+
+@pytest.mark.parametrize("policies", POLICIES.values(), ids=POLICIES)
+def test_greedy_tokens_are_those_of_transformers(
+    model: tuple[ModelConfig, Oracle], policies: PolicyConfig
+) -> None:
+    config, oracle = model
+    run = run_greedy(config, policies, PROMPTS, NEW_TOKENS)
+    assert run.tokens == oracle.tokens
+    assert (run.logits - oracle.logits).abs().max() <= MAX_LOGIT_ERROR
+    assert len({token for tokens in oracle.tokens for token in tokens}) > 24
+
+
+def test_each_model_differs_from_the_plain_one(model: tuple[ModelConfig, Oracle]) -> None:
+    assert not torch.equal(model[1].logits, ask_transformers(draw_weights()).logits)

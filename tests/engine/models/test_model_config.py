@@ -1,8 +1,12 @@
 """Model presets."""
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 
-from engine.models.model_config import PRESETS, model_preset
+from engine.models.model_config import PRESETS, ModelConfig, model_preset
+from engine.models.rope_scaling import RopeScaling
 from workloads.errors import EngineError
 
 
@@ -29,3 +33,42 @@ def test_the_default_preset_is_base() -> None:
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(EngineError, match=r"unknown model 'lama-8b': did you mean 'llama-8b'\?"):
         model_preset("lama-8b")
+
+
+TINY = model_preset("tiny")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"windows": (None, 8)}, {"rope_scaling": RopeScaling("yarn", 4.0)}],
+    ids=["plain", "windows", "scaling"],
+)
+def test_a_model_survives_json(changes: dict[str, object]) -> None:
+    config = replace(TINY, **changes)  # type: ignore[arg-type]
+    assert ModelConfig.from_values(json.loads(json.dumps(asdict(config)))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_heads": 3}, "model tiny: 4 heads cannot share 3 kv_heads evenly"),
+        ({"head_dim": 33}, "model tiny: a rotary width of 33 is not even"),
+        ({"windows": (8,)}, "model tiny: 1 windows for 2 layers"),
+        ({"windows": (8, 0)}, "model tiny: a window must be at least 1 token"),
+    ],
+)
+def test_impossible_shapes_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(EngineError, match=f"^{message}$"):
+        replace(TINY, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "message"),
+    [
+        ("dynamic", 2.0, "unknown rope scaling 'dynamic': the engine has linear, llama3, yarn"),
+        ("linear", 0.0, "rope scaling: factor 0.0 must be above 0"),
+    ],
+)
+def test_impossible_rope_scaling_is_refused(kind: str, factor: float, message: str) -> None:
+    with pytest.raises(EngineError, match=f"^{message}$"):
+        RopeScaling(kind, factor)  # type: ignore[arg-type]

@@ -1,12 +1,15 @@
 """Random weights: their number, their seed, their distribution."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
 
-from engine.models.model_config import model_preset
-from engine.models.weights import Weights, random_weights
+from engine.models.model_config import ModelConfig, model_preset
+from engine.models.random_weights import random_weights
+from engine.models.weights import Weights
+from tests.support.model_matrix import MODELS
 
 CPU = torch.device("cpu")
 
@@ -15,18 +18,30 @@ TINY = replace(model_preset("tiny"), tie_embeddings=False)
 
 
 def tiny_weights(seed: int = 0, dtype: torch.dtype = torch.float32) -> Weights:
-    return random_weights(TINY, seed=seed, std=0.06, dtype=dtype, device=CPU)
+    return random_weights(TINY, dtype, CPU, seed=seed, std=0.06)
 
 
 def tensors(weights: Weights) -> list[torch.Tensor]:
-    flat = [getattr(layer, name) for layer in weights.layers for name in layer.__slots__]
-    return [weights.embedding, *flat, weights.final_norm, weights.head]
+    return list(_leaves(weights))
+
+
+def _leaves(part: object) -> Iterator[torch.Tensor]:
+    """The tensors of nested weights, in the order of their fields."""
+    if isinstance(part, torch.Tensor):
+        yield part
+    elif isinstance(part, list):
+        for item in part:
+            yield from _leaves(item)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _leaves(getattr(part, field.name))
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_weights_are_as_many_as_the_config_says(tied: bool) -> None:
-    config = replace(TINY, tie_embeddings=tied)
-    weights = random_weights(config, seed=0, std=0.02, dtype=torch.float32, device=CPU)
+@pytest.mark.parametrize("config", [TINY, *MODELS.values()], ids=["plain", *MODELS])
+def test_weights_are_as_many_as_the_config_says(config: ModelConfig, tied: bool) -> None:
+    config = replace(config, tie_embeddings=tied)
+    weights = random_weights(config, torch.float32, CPU, seed=0, std=0.02)
     distinct = {tensor.data_ptr(): tensor.numel() for tensor in tensors(weights)}
     assert sum(distinct.values()) == config.parameters
 

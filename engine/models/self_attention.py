@@ -1,0 +1,40 @@
+"""Attention of a layer with key heads for one, some or all of its query heads."""
+
+from torch import Tensor
+
+from engine.attention.step_attention import Attend
+from engine.models.linear import MakeLinear
+from engine.models.model_config import ModelConfig
+from engine.models.norms import rms_norm
+from engine.models.rotary import rotate
+from engine.models.weights import AttentionWeights
+
+
+class SelfAttention:
+    """MHA, GQA (Ainslie 2023) or MQA (Shazeer 2019) with one fused query-key-value product."""
+
+    def __init__(
+        self, config: ModelConfig, layer: int, weights: AttentionWeights, make_linear: MakeLinear
+    ) -> None:
+        self._layer = layer
+        self._eps = config.norm_eps
+        self._head_dim = config.head_dim
+        self._heads = (config.heads, config.kv_heads)
+        self._qk_v = (config.heads + config.kv_heads, config.kv_heads)
+        self._qkv = make_linear("qkv", weights.qkv)
+        self._out = make_linear("attention_out", weights.out)
+        self._qkv_bias, self._out_bias = weights.qkv_bias, weights.out_bias
+        self._qk_norm = weights.head_norms(*self._heads)
+
+    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """Map [rows, hidden size] to the same shape; keys and values are stored on the way."""
+        flat = self._qkv(x)
+        if self._qkv_bias is not None:
+            flat = flat + self._qkv_bias
+        qkv = flat.view(x.shape[0], -1, self._head_dim)
+        unrotated, values = qkv.split_with_sizes(self._qk_v, 1)
+        if self._qk_norm is not None:
+            unrotated = rms_norm(unrotated, self._qk_norm, self._eps)
+        queries, keys = rotate(unrotated, cos, sin).split_with_sizes(self._heads, 1)
+        out = self._out(attend(self._layer, queries, keys, values))
+        return out if self._out_bias is None else out + self._out_bias
