@@ -9,7 +9,7 @@ class Computation:
 
     ``device`` auto is CUDA where there is one; ``dtype`` auto is bfloat16 there and float32 on the
     CPU; ``attention`` is auto, native, per-sequence or padded. ``threads`` is process-wide.
-    ``prepack``: weights on the CPU are kept in oneDNN's own layout where torch has it.
+    ``prepack``: weights on the CPU are kept in the layout of the fastest product here.
     """
 
     device: str = "auto"

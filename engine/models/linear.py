@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.computation import Computation
+from engine.native.linear import NativeLinear
 
 PREPACKED = "onednn-prepacked"
 PLAIN = "plain"
@@ -34,7 +35,14 @@ size].
 
 def linear_maker(computation: Computation) -> MakeLinear:
     """Return what makes the products of a decoder."""
-    return lambda name, weight: Linear(weight, prepack=computation.prepack)
+
+    def make(name: str, weight: Tensor) -> LinearMap:
+        del name
+        if computation.prepack and NativeLinear.can_multiply(weight):
+            return NativeLinear(weight)
+        return Linear(weight, prepack=computation.prepack)
+
+    return make
 
 
 class Linear:
