@@ -8,8 +8,9 @@ from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
 from engine.models.model_config import ModelConfig
-from engine.sampling.sampler import random_generator
+from engine.sampling.noise import new_seed
 from engine.sampling.sampling_params import SamplingParams
+from engine.sampling.seen_tokens import SeenTokens
 from engine.serve_options import ServeOptions
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
@@ -53,8 +54,10 @@ def build_core(
 
 
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
-    """Return the state that the runner keeps of a new sequence."""
-    return TokenState(token_ids, params, random_generator(params))
+    """Return the state that the runner keeps of a new sequence, whose tokens are its prompt."""
+    seed = new_seed() if params.seed is None else params.seed
+    seen = SeenTokens(token_ids, len(token_ids)) if params.has_penalties else None
+    return TokenState(token_ids, params, seed, seen)
 
 
 def _check_policies(policies: PolicyConfig) -> None:

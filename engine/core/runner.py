@@ -19,8 +19,10 @@ from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
 from engine.models.weights import LoadWeights
 from engine.sampling.new_token import NewToken
-from engine.sampling.sampler import SampledRow, sample
+from engine.sampling.sampled_row import SampledRow
+from engine.sampling.sampler import sample
 from engine.sampling.sampling_params import SamplingParams
+from engine.sampling.seen_tokens import SeenTokens
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
 from workloads.errors import EngineError
@@ -32,7 +34,14 @@ class TokenState:
 
     token_ids: list[int]
     params: SamplingParams
-    generator: torch.Generator | None = None
+    seed: int = 0
+    """Its own, where ``params`` has none."""
+    seen: SeenTokens | None = None
+    """What penalties count; None without them."""
+
+    def row(self, generated_tokens: int) -> SampledRow:
+        """Return how the next token is chosen, after so many of the output."""
+        return SampledRow(self.params, generated_tokens, self.seed, self.seen)
 
 
 class Runner:
@@ -96,8 +105,7 @@ class Runner:
         rows = []
         for seq in sampled:
             state = states[seq.request_id]
-            generated = len(state.token_ids) - seq.prompt_tokens
-            rows.append(SampledRow(state.params, generated, state.generator))
+            rows.append(state.row(len(state.token_ids) - seq.prompt_tokens))
         tokens = sample(logits, rows).tolist()
         return {
             seq.request_id: [NewToken(token)] for seq, token in zip(sampled, tokens, strict=True)

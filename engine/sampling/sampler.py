@@ -1,83 +1,62 @@
-"""Sampling: from logits to tokens."""
+"""Sampling: from logits to tokens, on the device of the logits.
 
-import math
+A row's token depends on its logits, its parameters, its seed and its position alone: not on the
+batch that it is in.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.models.device import to_device
-from engine.sampling.sampling_params import SamplingParams
-
-
-def random_generator(params: SamplingParams) -> torch.Generator | None:
-    """Return the random generator of one sequence, on the CPU; None when greedy."""
-    if params.temperature == 0:
-        return None
-    generator = torch.Generator()
-    if params.seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(params.seed)
-    return generator
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRow:
-    """The sampling state of the sequence behind one row of logits."""
-
-    params: SamplingParams
-    generated_tokens: int
-    generator: torch.Generator | None = None
+from engine.sampling.adjustments import adjust
+from engine.sampling.distribution import distribution
+from engine.sampling.noise import exponentials, row_bits
+from engine.sampling.sampled_row import SampledRow
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """Return one token id per row of ``logits`` [rows, vocabulary]; ``logits`` may be overwritten.
 
-    A sequence with a generator draws exactly one number per token, so its tokens do not depend on
-    the batch that it is in.
+    A batch of which every row takes its likeliest token costs no more than that.
     """
-    early = [i for i, row in enumerate(rows) if row.generated_tokens < row.params.min_tokens]
-    if early:
-        _forbid(logits, [(i, token) for i in early for token in rows[i].params.eos_ids])
-    tokens = logits.argmax(dim=-1)
-    drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0]
+    if not all(row.params.is_argmax for row in rows):
+        adjust(logits, rows)
+    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    if len(drawn) == len(rows):
+        return draw(distribution(logits, [row.params for row in rows]), rows)
+    tokens = logits.argmax(-1)
     if drawn:
-        index = to_device(drawn, logits.device)
-        picks = _draw(logits.index_select(0, index), [rows[i] for i in drawn])
-        tokens.index_copy_(0, index, picks)
+        index, own = to_device(drawn, logits.device), [rows[place] for place in drawn]
+        chances = distribution(logits.index_select(0, index), [row.params for row in own])
+        tokens.index_copy_(0, index, draw(chances, own))
     return tokens
 
 
-def _forbid(logits: Tensor, places: list[tuple[int, int]]) -> None:
-    """Let no (row, token) of ``places`` be sampled."""
-    rows, tokens = (to_device([place[i] for place in places], logits.device) for i in (0, 1))
-    logits.index_put_((rows, tokens), logits.new_full((), -math.inf))
+def probabilities(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
+    """Return the distribution [rows, vocabulary] that ``sample`` draws each row's token from.
 
-
-def _draw(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
-    """Sample softmax(logits / temperature) by inverse transform: one uniform number per row.
-
-    The largest logit is subtracted before the division, so that no temperature overflows. What
-    is counted are the tokens whose running sum is not above the drawn share of the whole: the last
-    token's never is, and a comparison with NaN is false, so every pick is in the vocabulary.
-    The numbers are drawn last: a row that fails before has used up no number of another.
+    Of a greedy row all of it is on the likeliest token. ``logits`` may be overwritten.
     """
-    temperatures = _column([row.params.temperature for row in rows], logits.device)
-    largest = logits.amax(dim=-1, keepdim=True)
-    weights = ((logits - largest) / temperatures).exp()
-    cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
-    uniforms = _column([_uniform(row.generator) for row in rows], logits.device)
-    below = cumulative[:, :-1] <= uniforms * cumulative[:, -1:]
-    return below.sum(dim=-1)
+    adjust(logits, rows)
+    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    if len(drawn) == len(rows):
+        return distribution(logits, [row.params for row in rows])
+    chances = torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+    if drawn:
+        index = to_device(drawn, logits.device)
+        own = distribution(logits.index_select(0, index), [rows[place].params for place in drawn])
+        chances.index_copy_(0, index, own)
+    return chances
 
 
-def _uniform(generator: torch.Generator | None) -> float:
-    """Draw from 0 .. 1 - 2**-53, so that the product with a total stays below that total."""
-    return float(torch.rand((), dtype=torch.float64, generator=generator))
+def draw(weights: Tensor, rows: Sequence[SampledRow], stream: int = 0) -> Tensor:
+    """Return one token id per row, drawn in proportion to ``weights`` [rows, vocabulary].
 
-
-def _column(values: list[float], device: torch.device) -> Tensor:
-    column = torch.tensor(values, dtype=torch.float64)[:, None]
-    return column.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else column
+    Each token waits an exponential time with its weight as the rate, and the first one wins; so a
+    token of weight 0 never does. ``stream`` numbers the independent draws of one position.
+    """
+    bits = row_bits([row.seed for row in rows], [row.generated_tokens for row in rows], stream)
+    waits = exponentials(bits, weights.shape[1], weights.device)
+    return (weights / waits).argmin(-1)  # the waits are negative

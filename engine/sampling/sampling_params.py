@@ -27,7 +27,7 @@ class SamplingParams:
 
     max_tokens: int
     min_tokens: int = 0
-    """Until so many tokens are out, neither the end of sequence nor a stop string ends it."""
+    """Until so many tokens are out, nothing that the model says ends it."""
     temperature: float = 0.0
     """0 takes the likeliest token."""
     seed: int | None = None
@@ -37,6 +37,24 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     eos_ids: tuple[int, ...] = (EOS_ID,)
     """The model's tokens that end a sequence; the HTTP process fills in the tokenizer's."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Further tokens that end it, also where ``ignore_eos`` is set."""
+    top_p: float = 1.0
+    """Draw from the likeliest tokens that have this share of the probability together."""
+    top_k: int = 0
+    """Draw from so many of the likeliest tokens; 0 is all."""
+    min_p: float = 0.0
+    """Draw from tokens with at least this share of the likeliest one's probability."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of a token that the output has."""
+    frequency_penalty: float = 0.0
+    """Subtracted from the logit of a token as often as the output has it."""
+    repetition_penalty: float = 1.0
+    """Divides a positive logit of a token that prompt or output have, and multiplies a negative."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token, what is added to its logit)."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """No other token is sampled; empty: any may be."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -48,3 +66,32 @@ class SamplingParams:
             )
         if problem := temperature_problem(self.temperature):
             raise EngineError(f"temperature {problem}")
+        _check("top_p", 0 < self.top_p <= 1, "be above 0 and at most 1", self.top_p)
+        _check("top_k", self.top_k >= 0, "be at least 0", self.top_k)
+        _check("min_p", 0 <= self.min_p <= 1, "lie in 0 .. 1", self.min_p)
+        for name in ("presence_penalty", "frequency_penalty"):
+            penalty: float = getattr(self, name)
+            _check(name, -2 <= penalty <= 2, "lie in -2 .. 2", penalty)
+        penalty = self.repetition_penalty
+        _check("repetition_penalty", 0 < penalty <= 2, "be above 0 and at most 2", penalty)
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether what was seen so far changes the next token."""
+        return (
+            self.presence_penalty != 0
+            or self.frequency_penalty != 0
+            or self.repetition_penalty != 1
+        )
+
+    @property
+    def is_argmax(self) -> bool:
+        """Whether each token is that of the largest logit as it is."""
+        return self.temperature == 0 and not (
+            self.min_tokens or self.logit_bias or self.allowed_token_ids or self.has_penalties
+        )
+
+
+def _check(name: str, holds: bool, rule: str, value: float) -> None:
+    if not holds:
+        raise EngineError(f"{name} must {rule} (got {value:g})")

@@ -13,7 +13,6 @@ from torch.profiler import ProfilerActivity, profile
 from engine.core.runner import Runner, TokenState
 from engine.models.computation import Computation
 from engine.models.model_config import model_preset
-from engine.sampling.sampler import random_generator
 from engine.sampling.sampling_params import SamplingParams
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
@@ -79,7 +78,7 @@ def _rows_of_steps(
     for number, prompt in enumerate(prompts):
         name = f"request {number}"
         assert scheduler.add(Sequence(name, 0.0, prompt, max_tokens=output)) is None
-        states[name] = TokenState([1] * prompt, params, random_generator(params))
+        states[name] = TokenState([1] * prompt, params)
     while (batch := scheduler.schedule(0.0)) is not None:
         for entry in batch.entries:
             scheduler.memory.table(entry.seq, entry.start + entry.tokens)

@@ -10,7 +10,6 @@ from engine.core.runner import Runner, TokenState
 from engine.models.computation import Computation
 from engine.models.linear import PREPACKED
 from engine.sampling.new_token import NewToken
-from engine.sampling.sampler import random_generator
 from engine.sampling.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
@@ -89,7 +88,7 @@ class Driver:
         """New tokens and their logits [sequence, new token, vocabulary]."""
         states = {
             seq.request_id: TokenState(
-                list(PROMPTS[int(seq.request_id)]), self.params, random_generator(self.params)
+                list(PROMPTS[int(seq.request_id)]), self.params, self.params.seed or 0
             )
             for seq in seqs
         }
