@@ -16,7 +16,7 @@ from engine.core.messages import RequestFailed, TokenEvent
 from engine.core.step_log import StepLog
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
-from engine.text.tokenizer import FIRST_WORD_ID
+from engine.text.byte_tokenizer import FIRST_WORD_ID
 from policies.batch import Batch
 from policies.protocols import Scheduler
 from sim.core.run_clock import run_clock

@@ -22,7 +22,9 @@ from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
+from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.text_stream import TextStream
+from engine.text.tokenizer import Tokenizer
 from policies.batch import Batch, ScheduledSequence
 from policies.block_keys import token_keys
 from policies.drafted_decodes import DraftedDecodes
@@ -42,10 +44,11 @@ NewState = Callable[[list[int], SamplingParams], TokenStateLike]
 
 
 class _Output(NamedTuple):
-    """How the output of one live request is read."""
+    """What ends the output of one live request."""
 
     params: SamplingParams
-    text: TextStream
+    text: TextStream | None
+    """Only where there are stop strings to find in it."""
 
 
 @dataclass(eq=False)
@@ -54,7 +57,7 @@ class EngineCore:
 
     ``new_state`` makes what ``executor`` keeps of a new sequence; ``prefix_cache`` says whether
     prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` records arrivals
-    and steps.
+    and steps; ``tokenizer`` finds stop strings.
     """
 
     scheduler: Scheduler
@@ -64,6 +67,7 @@ class EngineCore:
     prefix_cache: bool = False
     clock: Callable[[], float] = field(default_factory=CoreClock)
     log: StepLog | None = None
+    tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
 
     def __post_init__(self) -> None:
         self._states: dict[str, TokenStateLike] = {}
@@ -95,7 +99,8 @@ class EngineCore:
         refusal = self.scheduler.add(seq)
         if refusal is None:
             self._states[request_id] = state
-            self._outputs[request_id] = _Output(params, TextStream(params.stop))
+            text = TextStream(self.tokenizer.decoder(), params.stop) if params.stop else None
+            self._outputs[request_id] = _Output(params, text)
         return refusal
 
     def abort(self, request_id: str) -> None:
@@ -189,17 +194,16 @@ class EngineCore:
         """Append one token, the ``generated``-th; mark the sequence as stopped when the token ends
         it early.
         """
-        params, text_stream = self._outputs[seq.request_id]
+        params, text = self._outputs[seq.request_id]
         self._states[seq.request_id].token_ids.append(token_id)
         may_stop = generated >= params.min_tokens
-        text, found_stop = text_stream.push(token_id, may_stop)
-        if found_stop or (token_id in params.eos_ids and may_stop and not params.ignore_eos):
+        if text is not None and text.push(token_id, may_stop)[1]:
+            seq.stop()
+        if token_id in params.eos_ids and may_stop and not params.ignore_eos:
             seq.stop()
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if seq.stopped else at_limit
-        if reason and not found_stop:
-            text += text_stream.flush()
-        return TokenEvent(seq.request_id, token_id, text, reason, seq.cached_tokens)
+        return TokenEvent(seq.request_id, token_id, reason, seq.cached_tokens)
 
     def _fail(self, request_id: str, error: Exception, ended: set[str]) -> RequestFailed:
         """End a sequence whose step raised; it may have had its last step, as it seems."""

@@ -20,6 +20,8 @@ from engine.core.messages import (
 )  # fmt: skip
 from engine.core.metrics import Metrics, RequestTiming
 from engine.sampling.sampling_params import SamplingParams
+from engine.text.text_stream import OutputText
+from engine.text.tokenizer import Tokenizer
 
 
 class Ended(NamedTuple):
@@ -40,8 +42,9 @@ class CoreClient:
     Core processes come and go (``attach``): when one has died, all its requests are over.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, tokenizer: Tokenizer) -> None:
         self.metrics = Metrics(model)
+        self.tokenizer = tokenizer
         self.state: CoreState = "starting"
         self.facts: Mapping[str, Any] = {}
         """What the core says about itself; of the last one while another starts."""
@@ -88,7 +91,8 @@ class CoreClient:
     def open(self, prefix: str, token_ids: list[int], params: SamplingParams) -> "CoreRequest":
         """Send a request to the core; to be used in a ``with`` block."""
         assert self._link is not None, "only a core that is ready takes requests"
-        request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids))
+        text = OutputText(self.tokenizer, params)
+        request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids), text)
         self._requests[request.request_id] = request
         self.idle.clear()
         self._link.send(Add(request.request_id, token_ids, params))
@@ -149,12 +153,15 @@ class CoreClient:
 class CoreRequest:
     """One request on its way; leaving the ``with`` block cancels it unless it is over."""
 
-    def __init__(self, client: CoreClient, request_id: str, prompt_tokens: int) -> None:
+    def __init__(
+        self, client: CoreClient, request_id: str, prompt_tokens: int, text: OutputText
+    ) -> None:
         self.request_id = request_id
         self.timing = RequestTiming(prompt_tokens)
         self.over = False
         """Whether the core has said its last word."""
         self._client = client
+        self._text = text
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
 
@@ -165,9 +172,12 @@ class CoreRequest:
         self._client.close(self)
 
     def put(self, event: Event) -> None:
-        """Add an event to the mailbox."""
-        last_token = isinstance(event, TokenEvent) and event.finish_reason
-        if last_token or isinstance(event, Refused | RequestFailed):
+        """Add an event to the mailbox, a token with its text."""
+        if isinstance(event, TokenEvent):
+            is_last = event.finish_reason is not None
+            event = event._replace(text=self._text.read(event.token_id, is_last))
+            self.over |= is_last
+        elif isinstance(event, Refused | RequestFailed):
             self.over = True
         self._events.append(event)
         self._arrived.set()

@@ -38,10 +38,11 @@ class TokenEvent(NamedTuple):
 
     request_id: str
     token_id: int
-    text: str
     finish_reason: FinishReason | None
     cached_tokens: int
     """Prompt tokens that came out of the prefix cache."""
+    text: str = ""
+    """What the token adds to the text; the receiver makes it, to keep the core's thread free."""
 
 
 class Refused(NamedTuple):

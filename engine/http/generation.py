@@ -76,7 +76,8 @@ class GenerationRoute:
     def _limits(self) -> ModelLimits:
         facts = self.core.facts
         longest = min(facts["max_model_len"], facts["kv_tokens"])
-        return ModelLimits(facts["model"], facts["vocab_size"], longest)
+        tokenizer = self.core.tokenizer
+        return ModelLimits(facts["model"], facts["vocab_size"], longest, tokenizer)
 
 
 async def _watch(receive: Receive, requests: Sequence[CoreRequest]) -> None:

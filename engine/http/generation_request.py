@@ -1,10 +1,12 @@
 """What a body asks for, checked against the model: token ids, parameters, and the answer's form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.http.api_errors import ApiError, unknown_model
 from engine.http.protocol import GenerationBody, parse_body
 from engine.sampling.sampling_params import SamplingParams
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.tokenizer import Tokenizer
 
 MAX_PROMPTS = 128
 """Prompts in one request."""
@@ -18,6 +20,7 @@ class ModelLimits:
     vocab_size: int
     longest_tokens: int
     """Tokens, prompt and output, that the model and the KV memory can take."""
+    tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def read_request(
     body = parse_body(kind, raw)
     if body.model is not None and body.model != limits.model:
         raise unknown_model(body.model, limits.model)
-    prompts = body.prompt_ids(limits.vocab_size)
+    prompts = body.prompt_ids(limits.tokenizer, limits.vocab_size)
     if len(prompts) > MAX_PROMPTS:
         message = f"prompt: {len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
         raise ApiError(400, message, param="prompt")
@@ -57,4 +60,5 @@ def _params(body: GenerationBody, prompt_tokens: int, limits: ModelLimits) -> Sa
             f"{prompt_tokens} prompt tokens are more than the {limits.longest_tokens} that fit"
         )
         raise ApiError(400, message, code="context_length_exceeded")
-    return body.sampling(max(1, body.default_max_tokens(left)))
+    longest = max(1, body.default_max_tokens(left))
+    return body.sampling(longest, limits.tokenizer.eos_ids)

@@ -5,7 +5,6 @@ Fields that would change the answer and are not implemented must have the value 
 nothing. Validation ends at the first item of a list that is wrong: a body may hold a million.
 """
 
-import json
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -15,12 +14,13 @@ from pydantic_core import from_json
 from engine.http.api_errors import ApiError
 from engine.http.unsupported_fields import check_supported
 from engine.sampling.sampling_params import SamplingParams, temperature_problem
-from engine.text import tokenizer
+from engine.text.tokenizer import Chat, ChatError, Tokenizer
 
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list of either",
     "stop": "must be a non-empty string or a list of at most 4 of them",
     "stream_options": 'must be an object, such as {"include_usage": true}',
+    "tools": "must be a list of objects",
     "messages": "must be a non-empty list of {role, content} with a known role and text content",
 }
 
@@ -57,7 +57,7 @@ class GenerationBody(_Body, ABC):
     return_token_ids: bool = False
 
     @abstractmethod
-    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
+    def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the token ids of every prompt.
 
         Raises ``ApiError`` for a prompt that the model cannot take.
@@ -67,8 +67,8 @@ class GenerationBody(_Body, ABC):
     def default_max_tokens(self, left: int) -> int:
         """Return the length of an output without ``max_tokens``; ``left`` tokens would fit."""
 
-    def sampling(self, default_max_tokens: int) -> SamplingParams:
-        """Return the sampling parameters.
+    def sampling(self, default_max_tokens: int, eos_ids: tuple[int, ...]) -> SamplingParams:
+        """Return the sampling parameters; ``eos_ids`` end a sequence of the model.
 
         Raises ``ApiError`` where they contradict each other.
         """
@@ -85,6 +85,7 @@ class GenerationBody(_Body, ABC):
             seed=self.seed,
             ignore_eos=self.ignore_eos,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            eos_ids=eos_ids,
         )
 
 
@@ -98,8 +99,8 @@ class CompletionBody(GenerationBody):
         | Annotated[list[TokenIds], Field(fail_fast=True)]
     )
 
-    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
-        """Return each prompt's bytes as tokens, or the given ids."""
+    def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
+        """Return the tokens of each prompt, or the given ids."""
         prompts = _each(self.prompt)
         found = [tokenizer.encode(one) if isinstance(one, str) else one for one in prompts]
         for ids in found:
@@ -125,6 +126,8 @@ class ChatMessage(_Body):
     content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     """What an assistant called; in the prompt as JSON."""
+    tool_call_id: str | None = None
+    name: str | None = None
 
     @model_validator(mode="after")
     def _check_content(self) -> "ChatMessage":
@@ -132,23 +135,44 @@ class ChatMessage(_Body):
             raise ValueError("only an assistant's message may have no content")
         return self
 
-    def text(self) -> str:
-        """Return the content as one string."""
-        calls = json.dumps(self.tool_calls) if self.tool_calls else ""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content) + calls
-        return (self.content or "") + calls
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a template gets to see: the fields that were given, the content a text."""
+        content = self.content
+        text = "".join(part.text for part in content) if isinstance(content, list) else content
+        return self.model_dump(exclude_none=True) | {"content": text}
 
 
 class ChatBody(GenerationBody):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] = []
+    """In the prompt as the template words them; calls come back as the text of the answer."""
+    tool_choice: Literal["none", "auto"] = "auto"
+    chat_template_kwargs: dict[str, Any] = {}
+    """Variables of this model's template, such as ``enable_thinking``."""
 
-    def prompt_ids(self, vocab_size: int) -> list[list[int]]:
-        """Return the messages in a plain template that ends with the assistant's role."""
-        turns = [f"{message.role}: {message.text()}\n" for message in self.messages]
-        return [tokenizer.encode("".join(turns) + "assistant:")]
+    def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
+        """Return the messages in the model's chat template, up to where the assistant answers."""
+        if not tokenizer.has_template:
+            self._check_plain()
+        messages = [message.as_dict() for message in self.messages]
+        tools = self.tools if self.tool_choice != "none" else []
+        try:
+            ids = tokenizer.chat_ids(Chat(messages, tools, self.chat_template_kwargs))
+        except ChatError as error:
+            raise ApiError(400, f"messages: {error}", param="messages") from None
+        _check_ids(ids, vocab_size, "messages")
+        return [ids]
+
+    def _check_plain(self) -> None:
+        """Raise ``ApiError`` for what only a model's own template understands."""
+        fields = {"tools": self.tools, "chat_template_kwargs": self.chat_template_kwargs}
+        for name, value in fields.items():
+            if value:
+                only = f"{name}: this server supports only {type(value)()!r}"
+                message = f"{only}: its model has no chat template"
+                raise ApiError(400, message, param=name, code="unsupported_parameter")
 
     def default_max_tokens(self, left: int) -> int:
         """Return all that would fit."""
@@ -164,7 +188,8 @@ def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
     Raises ``ApiError`` (400) that names the first field that is wrong.
     """
     fields = _fields(raw)
-    check_supported(fields)
+    fields_of_kind = kind.model_fields
+    check_supported({n: value for n, value in fields.items() if n not in fields_of_kind})
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -194,10 +219,10 @@ def _each(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | 
     return prompt
 
 
-def _check_ids(ids: list[int], vocab_size: int) -> None:
+def _check_ids(ids: list[int], vocab_size: int, field: str = "prompt") -> None:
     if not ids:
-        raise ApiError(400, "prompt: is empty", param="prompt")
+        raise ApiError(400, f"{field}: is empty", param=field)
     if min(ids) < 0 or max(ids) >= vocab_size:
         wrong = next(token for token in ids if not 0 <= token < vocab_size)
-        message = f"prompt: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
-        raise ApiError(400, message, param="prompt")
+        message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
+        raise ApiError(400, message, param=field)

@@ -16,6 +16,8 @@ from engine.http.api import create_app
 from engine.http.guarded_protocol import GuardedProtocol
 from engine.http.http_settings import HttpSettings
 from engine.serve_options import ServeOptions
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.tokenizer import Tokenizer
 from workloads.errors import EngineError
 from workloads.listening import listening_socket, url_of
 
@@ -40,7 +42,11 @@ def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
 
 
 def serve_core(
-    build: BuildCore, model: str, settings: HttpSettings, on_ready: Callable[[str], None]
+    build: BuildCore,
+    model: str,
+    settings: HttpSettings,
+    on_ready: Callable[[str], None],
+    tokenizer: Tokenizer = ByteTokenizer(),  # noqa: B008, it is frozen
 ) -> None:
     """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are accepted.
 
@@ -51,7 +57,7 @@ def serve_core(
     """
     with listening_socket(settings.host, settings.port, EngineError) as listener:
         _allow_many_connections()
-        core = CoreClient(model)
+        core = CoreClient(model, tokenizer)
         supervisor = Supervisor(build, core, settings.max_restarts)
         config = uvicorn.Config(
             create_app(core, settings),

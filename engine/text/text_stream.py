@@ -1,14 +1,30 @@
 """The text of one output as its client may see it: cut before a stop string."""
 
-from engine.text.tokenizer import IncrementalDecoder
+from engine.sampling.sampling_params import SamplingParams
+from engine.text.tokenizer import TextDecoder, Tokenizer
+
+
+class OutputText:
+    """The text of one output for its client, made from the tokens that the core has sent."""
+
+    def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
+        self._stream = TextStream(tokenizer.decoder(), params.stop)
+        self._min_tokens = params.min_tokens
+        self._tokens = 0
+
+    def read(self, token_id: int, is_last: bool) -> str:
+        """Return the text to send with the next token."""
+        self._tokens += 1
+        text, found_stop = self._stream.push(token_id, self._tokens >= self._min_tokens)
+        return text if found_stop or not is_last else text + self._stream.flush()
 
 
 class TextStream:
     """Decodes token by token and holds back what may still turn into a stop string."""
 
-    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, decoder: TextDecoder, stop: tuple[str, ...] = ()) -> None:
         self._stop = stop
-        self._decoder = IncrementalDecoder()
+        self._decoder = decoder
         self._pending = ""
 
     def push(self, token_id: int, may_stop: bool = True) -> tuple[str, bool]:

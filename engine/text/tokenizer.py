@@ -1,41 +1,55 @@
-"""A byte-level tokenizer: any text is a prompt, and every token has a text of its own.
+"""What the engine needs of a tokenizer. One is chosen at start, by the model."""
 
-Ids 0 .. 255 are the bytes of UTF-8, 256 is the end of sequence, 257 and 258 are reserved. The model
-has random weights, so the ids above stand for nothing; they read as ``" w<id>"``.
-"""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import codecs
-
-from engine.sampling.sampling_params import EOS_ID
-
-FIRST_WORD_ID = 259
-
-_BYTES = [bytes([value]) for value in range(256)]
-_UTF8 = codecs.getincrementaldecoder("utf-8")
+Message = Mapping[str, Any]
+"""One turn of a chat, as OpenAI words it: ``role``, ``content``, and what tools need."""
 
 
-def encode(text: str) -> list[int]:
-    """Return one token per byte of UTF-8."""
-    return list(text.encode())
+class ChatError(ValueError):
+    """A chat that the template refuses, in one line."""
 
 
-class IncrementalDecoder:
-    """Text of one output, token by token; a character comes with the last of its bytes.
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What a chat template gets to see. ``variables`` are those that only this template knows."""
 
-    Bytes that are not UTF-8 become U+FFFD, special ids nothing.
-    """
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
-    def __init__(self) -> None:
-        self._utf8 = _UTF8(errors="replace")
+
+class TextDecoder(Protocol):
+    """Turns the tokens of one output into text, in pieces."""
 
     def push(self, token_id: int) -> str:
-        """Return the text that ``token_id`` completes, often empty inside a character."""
-        if token_id < EOS_ID:
-            return self._utf8.decode(_BYTES[token_id])
-        if token_id < FIRST_WORD_ID:
-            return self.flush()
-        return f"{self.flush()} w{token_id}"
+        """Return the text that is certain with ``token_id``; none shows half a character."""
 
     def flush(self) -> str:
-        """Return the text of the bytes of an unfinished character."""
-        return self._utf8.decode(b"", final=True)
+        """Return the rest, at the end of the output."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back. It is picklable: the processes of a server share the choice."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The tokens that end a sequence of the model."""
+
+    @property
+    def has_template(self) -> bool:
+        """Whether chats have a template of the model's own, which knows tools and variables."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a prompt."""
+
+    def chat_ids(self, chat: Chat) -> list[int]:
+        """Return the token ids of a chat, up to where the assistant answers.
+
+        Raises ``ChatError`` where the template refuses the chat.
+        """
+
+    def decoder(self) -> TextDecoder:
+        """Return the decoder of a new output."""

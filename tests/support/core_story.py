@@ -16,6 +16,8 @@ from engine.core.messages import (
 )  # fmt: skip
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.text_stream import OutputText
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
@@ -115,6 +117,12 @@ class Story:
 
     def tokens(self, request_id: str) -> list[TokenEvent]:
         return [e for e in self.events if isinstance(e, TokenEvent) and e.request_id == request_id]
+
+    def text(self, request_id: str, params: SamplingParams) -> str:
+        """What the client of a request reads."""
+        text = OutputText(ByteTokenizer(), params)
+        tokens = self.tokens(request_id)
+        return "".join(text.read(e.token_id, e.finish_reason is not None) for e in tokens)
 
     def steps(self) -> list[tuple[float, bool, list[tuple[str, int, int, int]]]]:
         return [(r.now_s, r.idle_before, r.entries) for r in self.log.records]

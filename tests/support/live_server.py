@@ -19,6 +19,7 @@ from engine.http.api import create_app
 from engine.http.guarded_protocol import GuardedProtocol
 from engine.http.http_settings import HttpSettings
 from engine.http.serving import CoreServer
+from engine.text.byte_tokenizer import ByteTokenizer
 from policies.config import PolicyConfig
 from tests.support.fake_engine import build_fake
 from workloads.errors import EngineError
@@ -54,7 +55,7 @@ class LiveServer:
         self._settings = settings
 
     def __enter__(self) -> "LiveServer":
-        self.core = CoreClient("fake")
+        self.core = CoreClient("fake", ByteTokenizer())
         self._supervisor = Supervisor(self._build, self.core, self._settings.max_restarts)
         self.socket = listening_socket("127.0.0.1", 0, EngineError)
         config = uvicorn.Config(

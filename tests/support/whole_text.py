@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from engine.text.tokenizer import IncrementalDecoder
+from engine.text.byte_tokenizer import ByteDecoder
 
 
 def decode(token_ids: Iterable[int]) -> str:
-    decoder = IncrementalDecoder()
+    decoder = ByteDecoder()
     return "".join(map(decoder.push, token_ids)) + decoder.flush()

@@ -14,7 +14,7 @@ from app.twin.simulated_core import Answers, SimulatedCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Stop
 from engine.sampling.sampling_params import SamplingParams
-from engine.text.tokenizer import FIRST_WORD_ID
+from engine.text.byte_tokenizer import FIRST_WORD_ID
 from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler

@@ -63,7 +63,7 @@ def test_how_an_output_ends(
     story = Story(policy(), script, choose=lambda token_ids: chosen[len(token_ids) - 2])
     tokens = story.tokens("a")
     assert [event.token_id for event in tokens] == chosen
-    assert "".join(event.text for event in tokens) == text
+    assert story.text("a", SamplingParams(4, **params)) == text
     assert [event.finish_reason for event in tokens] == [None] * (len(chosen) - 1) + [reason]
     assert story.core.unfinished == 0
     assert story.core.stats().kv_usage == 0
@@ -218,7 +218,7 @@ def test_a_pass_is_cut_where_its_sequence_ends(
 
     script = [(0.0, add("a", 2, 5, **params)), (0.0, add("b", 3, 4, ignore_eos=True))]
     story = Story(DRAFTED, script, lambda ids: [*chosen, 70, 71][len(ids) - 2], AllAccepted)
-    assert "".join(event.text for event in story.tokens("a")) == text
+    assert story.text("a", SamplingParams(5, **params)) == text
     assert story.tokens("a")[-1].finish_reason == reason
     assert len(story.tokens("b")) == 4
     assert story.core.stats().kv_usage == 0

@@ -9,6 +9,7 @@ from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_client import CoreClient
 from engine.core.supervisor import Supervisor
+from engine.text.byte_tokenizer import ByteTokenizer
 from policies.config import PolicyConfig
 from tests.support.fake_engine import build_fake
 from tests.support.live_server import wait_until
@@ -22,14 +23,14 @@ def build_nothing(clock: CoreClock) -> tuple[EngineCore, dict[str, Any]]:
 
 
 def test_a_core_that_cannot_start_is_not_started_again() -> None:
-    supervisor = Supervisor(build_nothing, CoreClient("fake"), max_restarts=3)
+    supervisor = Supervisor(build_nothing, CoreClient("fake", ByteTokenizer()), max_restarts=3)
     with pytest.raises(EngineError, match=r"^no such model$"):
         asyncio.run(supervisor.run())
 
 
 def test_each_core_goes_on_with_the_clock_of_the_first_until_the_limit() -> None:
     async def kill_each() -> list[tuple[str, str, int]]:
-        client = CoreClient("fake")
+        client = CoreClient("fake", ByteTokenizer())
         supervisor = Supervisor(build_fake(CONFIG), client, max_restarts=1)
         seen: list[tuple[str, str, int]] = []
 

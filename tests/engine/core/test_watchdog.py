@@ -7,6 +7,7 @@ import pytest
 from engine.core.core_client import CoreClient
 from engine.core.messages import Pong, Ready
 from engine.core.watchdog import watch
+from engine.text.byte_tokenizer import ByteTokenizer
 
 FACTS = {"model": "fake"}
 
@@ -26,7 +27,7 @@ class SilentLink:
 
 def test_a_silent_core_is_stalled_and_moves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def states() -> list[str]:
-        client = CoreClient("fake")
+        client = CoreClient("fake", ByteTokenizer())
         client._receive(Ready(FACTS))
         link = SilentLink(client, answers=2)
         monkeypatch.setattr(client, "ping", link.ping)
@@ -49,7 +50,7 @@ def test_a_silent_core_is_stalled_and_moves_again(monkeypatch: pytest.MonkeyPatc
 
 def test_a_core_that_starts_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def states() -> set[str]:
-        client, seen = CoreClient("fake"), set[str]()
+        client, seen = CoreClient("fake", ByteTokenizer()), set[str]()
 
         async def count(seconds: float) -> None:
             seen.add(client.state)

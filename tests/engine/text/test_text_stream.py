@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.text.byte_tokenizer import ByteDecoder
 from engine.text.text_stream import TextStream
 from tests.support.whole_text import decode
 
@@ -24,20 +25,20 @@ token_ids = st.lists(st.integers(0, 2000), max_size=40)
 def test_stop_strings_hold_text_back_only_while_they_may_come(
     text: str, stop: tuple[str, ...], pieces: list[str], stopped: bool
 ) -> None:
-    stream = TextStream(stop)
+    stream = TextStream(ByteDecoder(), stop)
     pushed = [stream.push(byte) for byte in text.encode()[: len(pieces)]]
     assert [piece for piece, _ in pushed] == pieces
     assert [found for _, found in pushed] == [False] * (len(pieces) - 1) + [stopped]
 
 
 def test_text_that_may_not_stop_is_not_part_of_a_stop_string() -> None:
-    stream = TextStream(("ab",))
+    stream = TextStream(ByteDecoder(), ("ab",))
     assert stream.push(ord("a"), may_stop=False) == ("a", False)
     assert stream.push(ord("b")) == ("b", False)
 
 
 def test_flush_gives_what_was_held_back_and_what_was_half_decoded() -> None:
-    stream = TextStream(("abc",))
+    stream = TextStream(ByteDecoder(), ("abc",))
     assert [stream.push(token)[0] for token in (97, 98, 0xC3)] == ["", "", ""]
     assert stream.flush() == "ab\ufffd"
     assert stream.flush() == ""
@@ -47,7 +48,7 @@ def test_flush_gives_what_was_held_back_and_what_was_half_decoded() -> None:
 def test_streamed_text_is_the_text_before_the_first_stop_string(
     ids: list[int], stop: list[str]
 ) -> None:
-    stream, text, found = TextStream(tuple(stop)), "", False
+    stream, text, found = TextStream(ByteDecoder(), tuple(stop)), "", False
     for token_id in ids:
         piece, found = stream.push(token_id)
         text += piece

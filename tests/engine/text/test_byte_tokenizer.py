@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sampling.sampling_params import EOS_ID
-from engine.text.tokenizer import FIRST_WORD_ID, IncrementalDecoder, encode
+from engine.text.byte_tokenizer import FIRST_WORD_ID, ByteDecoder, ByteTokenizer
 from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)
@@ -13,12 +13,12 @@ token_ids = st.lists(st.integers(0, 2000), max_size=40)
 
 @given(st.text())
 def test_any_text_comes_back(text: str) -> None:
-    assert decode(encode(text)) == text
+    assert decode(ByteTokenizer().encode(text)) == text
 
 
 @given(token_ids)
 def test_token_by_token_gives_the_same_text_as_at_once(ids: list[int]) -> None:
-    decoder = IncrementalDecoder()
+    decoder = ByteDecoder()
     pieces = [decoder.push(token_id) for token_id in ids]
     assert "".join(pieces) + decoder.flush() == decode(ids)
 
@@ -49,5 +49,5 @@ def test_decoding_table(ids: list[int], text: str) -> None:
 
 
 def test_a_character_comes_with_its_last_byte() -> None:
-    decoder = IncrementalDecoder()
+    decoder = ByteDecoder()
     assert [decoder.push(byte) for byte in "a€".encode()] == ["a", "", "", "€"]

@@ -1,0 +1,148 @@
+"""The tokenizer of a checkpoint: ``tokenizer.json``, and the chat template beside it."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.text.chat_template import ChatTemplate, plain_chat
+from engine.text.settled_decoder import SettledDecoder
+from engine.text.tokenizer import Chat
+from workloads.errors import EngineError
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+TEMPLATE_FILE = "chat_template.jinja"
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+
+
+class FileTokenizer:
+    """The ``Tokenizer`` of the folder of a checkpoint."""
+
+    def __init__(self, folder: Path, eos_ids: tuple[int, ...]) -> None:
+        """Read the files.
+
+        Raises ``EngineError`` for one that is missing or is not what it should be.
+        """
+        self.eos_ids = eos_ids
+        self._folder = folder
+        self._tokenizer = _read_tokenizer(folder / TOKENIZER_FILE)
+        self._templates = _read_templates(folder)
+        self._skipped, self._of_bytes = _special_ids(self._tokenizer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return file_tokenizer, (self._folder, self.eos_ids)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether chats have a template of the model's own."""
+        return self._templates is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids, with the special ones that the tokenizer puts around a prompt."""
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def chat_ids(self, chat: Chat) -> list[int]:
+        """Return the token ids of the model's template, which writes its special tokens itself."""
+        if self._templates is None:
+            return self.encode(plain_chat(chat))
+        template = self._templates.with_tools if chat.tools else self._templates.plain
+        ids: list[int] = self._tokenizer.encode(template.render(chat), add_special_tokens=False).ids
+        return ids
+
+    def decoder(self) -> SettledDecoder:
+        """Return the decoder of a new output; special tokens have no text."""
+        return SettledDecoder(self._decode, self._skipped, self._of_bytes)
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+@lru_cache(maxsize=4)
+def file_tokenizer(folder: Path, eos_ids: tuple[int, ...]) -> FileTokenizer:
+    """Return the tokenizer of a folder, read once in a process."""
+    return FileTokenizer(folder, eos_ids)
+
+
+class _Templates(NamedTuple):
+    plain: ChatTemplate
+    with_tools: ChatTemplate
+
+
+def _read_tokenizer(path: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise EngineError(
+            f"{path}: reading it needs tokenizers: pip install 'servetwin[engine]'"
+        ) from None
+    if not path.is_file():
+        raise EngineError(
+            f"{path}: no such file; the engine reads tokenizer.json only (transformers writes one: "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+        )
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises plain ones
+        reason = " ".join(str(error).split())[:200]
+        raise EngineError(f"{path}: is no tokenizer ({reason})") from None
+
+
+def _special_ids(tokenizer: Any) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the ids without a text, and those that stand for one byte (``<0x0A>``)."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    special = frozenset(token_id for token_id, token in added if token.special)
+    decoder = tokenizer.decoder
+    if decoder is None or b'"ByteFallback"' not in decoder.__getstate__():
+        return special, frozenset()
+    ids = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+    return special, frozenset(token_id for token_id in ids if token_id is not None)
+
+
+def _read_templates(folder: Path) -> _Templates | None:
+    """Return the templates of ``chat_template.jinja``, else of ``tokenizer_config.json``."""
+    config = _read_config(folder / CONFIG_FILE)
+    tokens = {name: text for name in _SPECIAL_TOKENS if (text := _token_text(config.get(name)))}
+    file = folder / TEMPLATE_FILE
+    if file.is_file():
+        found, where = {"default": file.read_text("utf-8")}, str(file)
+    else:
+        where = f"{folder / CONFIG_FILE}: chat_template"
+        found = _named(config.get("chat_template"), where)
+    if not found:
+        return None
+    plain = ChatTemplate(found.get("default") or next(iter(found.values())), tokens, where)
+    tools = found.get("tool_use")
+    return _Templates(plain, ChatTemplate(tools, tokens, where) if tools else plain)
+
+
+def _named(template: object, where: str) -> dict[str, str]:
+    """Return templates by name; a file has one, or a list of ``{name, template}``."""
+    if template is None:
+        return {}
+    if isinstance(template, str):
+        return {"default": template}
+    try:
+        return {str(one["name"]): str(one["template"]) for one in template}  # type: ignore[attr-defined]
+    except (TypeError, KeyError):
+        raise EngineError(f"{where}: must be a text or a list of {{name, template}}") from None
+
+
+def _token_text(token: object) -> str | None:
+    """Return the text of a special token, which is a text or an object with ``content``."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        raise EngineError(f"{path}: is no JSON ({error})") from None
+    if not isinstance(config, dict):
+        raise EngineError(f"{path}: must be a JSON object")
+    return config
