@@ -199,7 +199,7 @@ class EngineCore:
         may_stop = generated >= params.min_tokens
         if text is not None and text.push(token_id, may_stop)[1]:
             seq.stop()
-        if token_id in params.eos_ids and may_stop and not params.ignore_eos:
+        if may_stop and params.ends_with(token_id):
             seq.stop()
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if seq.stopped else at_limit

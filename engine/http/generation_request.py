@@ -61,4 +61,4 @@ def _params(body: GenerationBody, prompt_tokens: int, limits: ModelLimits) -> Sa
         )
         raise ApiError(400, message, code="context_length_exceeded")
     longest = max(1, body.default_max_tokens(left))
-    return body.sampling(longest, limits.tokenizer.eos_ids)
+    return body.sampling(longest, limits.vocab_size, limits.tokenizer.eos_ids)

@@ -8,17 +8,17 @@ nothing. Validation ends at the first item of a list that is wrong: a body may h
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
+from engine.http.sampling_fields import EXPECTED, JsonObject, SamplingFields, TokenIds
 from engine.http.unsupported_fields import check_supported
-from engine.sampling.sampling_params import SamplingParams, temperature_problem
 from engine.text.tokenizer import Chat, ChatError, Tokenizer
 
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list of either",
-    "stop": "must be a non-empty string or a list of at most 4 of them",
+    **EXPECTED,
     "stream_options": 'must be an object, such as {"include_usage": true}',
     "tools": "must be a list of objects",
     "messages": "must be a non-empty list of {role, content} with a known role and text content",
@@ -26,32 +26,17 @@ _EXPECTED = {
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 
-StopString = Annotated[str, Field(min_length=1)]
-TokenIds = Annotated[list[int], Field(fail_fast=True)]
 
-
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class StreamOptions(_Body):
+class StreamOptions(JsonObject):
     """What a stream carries besides its tokens."""
 
     include_usage: bool = False
 
 
-class GenerationBody(_Body, ABC):
+class GenerationBody(SamplingFields, ABC):
     """What completions and chat completions have in common."""
 
     model: str | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    min_tokens: int = Field(0, ge=0)
-    temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """OpenAI's default is 1; here the default is greedy, so that runs repeat."""
-    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
-    ignore_eos: bool = False
-    stop: StopString | Annotated[list[StopString], Field(max_length=4)] = Field([])
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     return_token_ids: bool = False
@@ -66,27 +51,6 @@ class GenerationBody(_Body, ABC):
     @abstractmethod
     def default_max_tokens(self, left: int) -> int:
         """Return the length of an output without ``max_tokens``; ``left`` tokens would fit."""
-
-    def sampling(self, default_max_tokens: int, eos_ids: tuple[int, ...]) -> SamplingParams:
-        """Return the sampling parameters; ``eos_ids`` end a sequence of the model.
-
-        Raises ``ApiError`` where they contradict each other.
-        """
-        max_tokens = self.max_completion_tokens or self.max_tokens or default_max_tokens
-        if self.min_tokens > max_tokens:
-            message = f"min_tokens: {self.min_tokens} is more than max_tokens, {max_tokens}"
-            raise ApiError(400, message, param="min_tokens")
-        if problem := temperature_problem(self.temperature):
-            raise ApiError(400, f"temperature: {problem}", param="temperature")
-        return SamplingParams(
-            max_tokens=max_tokens,
-            min_tokens=self.min_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            ignore_eos=self.ignore_eos,
-            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
-            eos_ids=eos_ids,
-        )
 
 
 class CompletionBody(GenerationBody):
@@ -112,14 +76,14 @@ class CompletionBody(GenerationBody):
         return min(COMPLETION_DEFAULT_MAX_TOKENS, left)
 
 
-class TextPart(_Body):
+class TextPart(JsonObject):
     """A piece of a chat message; only text is understood."""
 
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(_Body):
+class ChatMessage(JsonObject):
     """One turn of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]

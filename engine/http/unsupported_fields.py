@@ -9,20 +9,19 @@ from typing import Any
 from engine.http.api_errors import ApiError
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    **dict.fromkeys(("n", "best_of", "top_p", "repetition_penalty", "typical_p"), (1,)),
+    **dict.fromkeys(("n", "best_of", "typical_p"), (1,)),
     **dict.fromkeys(("length_penalty", "num_beams"), (1,)),
-    **dict.fromkeys(("top_logprobs", "min_p", "presence_penalty", "frequency_penalty"), (0,)),
+    "top_logprobs": (0,),
     **dict.fromkeys(("logprobs", "echo", "use_beam_search", "early_stopping"), (False,)),
     **dict.fromkeys(("include_stop_str_in_output", "continue_final_message"), (False,)),
     **dict.fromkeys(("skip_special_tokens", "add_generation_prompt"), (True,)),
-    **dict.fromkeys(("tools", "functions", "bad_words", "stop_token_ids", "documents"), ([],)),
-    **dict.fromkeys(("logit_bias", "chat_template_kwargs", "vllm_xargs"), ({},)),
+    **dict.fromkeys(("tools", "functions", "bad_words", "documents"), ([],)),
+    **dict.fromkeys(("chat_template_kwargs", "vllm_xargs"), ({},)),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "top_k": (-1, 0),
     "no_repeat_ngram_size": (0,),
     "min_length": (0,),
 }
@@ -30,7 +29,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 _NEVER = frozenset({
     "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-    "structural_tag", "regex", "ebnf", "json_schema", "grammar", "allowed_token_ids",
+    "structural_tag", "regex", "ebnf", "json_schema", "grammar",
     "prompt_logprobs", "logprob_token_ids", "logits_processors", "logits_processor",
     "custom_logit_processor", "truncate_prompt_tokens", "prompt_embeds", "chat_template",
     "reasoning_effort", "reasoning", "thinking", "thinking_token_budget", "verbosity", "audio",

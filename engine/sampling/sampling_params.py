@@ -75,6 +75,11 @@ class SamplingParams:
         penalty = self.repetition_penalty
         _check("repetition_penalty", 0 < penalty <= 2, "be above 0 and at most 2", penalty)
 
+    def ends_with(self, token_id: int) -> bool:
+        """Return whether a token ends the sequence."""
+        ends = token_id in self.eos_ids and not self.ignore_eos
+        return ends or token_id in self.stop_token_ids
+
     @property
     def has_penalties(self) -> bool:
         """Whether what was seen so far changes the next token."""

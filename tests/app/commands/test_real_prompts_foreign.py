@@ -59,7 +59,10 @@ def test_the_bundled_engine(bundled: str, write: Write, outputs: list[int], tmp_
     [
         (["--image", "8x8"], "HTTP 400: messages:"),
         (["--api", "embeddings"], "HTTP 404: POST /v1/embeddings: not found"),
-        (["--sampling", "top_p=0.5"], "HTTP 400: top_p: this server supports only 1"),
+        (
+            ["--extra-body", '{"typical_p": 0.5}'],
+            "HTTP 400: typical_p: this server supports only 1",
+        ),
     ],
 )
 def test_the_bundled_engine_says_what_it_does_not_support(

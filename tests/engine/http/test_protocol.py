@@ -14,6 +14,7 @@ from tests.support.live_server import (
 
 PROMPT = "prompt: must be a string, a list of token ids, or a list of either"
 STOP = "stop: must be a non-empty string or a list of at most 4 of them"
+BIAS = "logit_bias: must be an object of at most 1024 token ids, each with -100 .. 100"
 MESSAGES = (
     "messages: must be a non-empty list of {role, content} with a known role and text content"
 )
@@ -59,9 +60,27 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": 5}, "logprobs: this server supports only False"),
     ({"echo": True}, "echo: this server supports only False"),
     ({"suffix": "x"}, "suffix: this server supports only ''"),
-    ({"top_p": 0.5}, "top_p: this server supports only 1"),
+    ({"top_p": 0}, "top_p: must be above 0 and at most 1"),
+    ({"top_p": 1.01}, "top_p: must be above 0 and at most 1"),
+    ({"top_p": "0.5"}, "top_p: must be above 0 and at most 1"),
+    ({"top_k": -2}, "top_k: must be at least 1, or 0 or -1 for all tokens"),
+    ({"top_k": 2.5}, "top_k: must be at least 1, or 0 or -1 for all tokens"),
+    ({"min_p": -0.1}, "min_p: must lie in 0 .. 1"),
+    ({"presence_penalty": 2.1}, "presence_penalty: must lie in -2 .. 2"),
+    ({"frequency_penalty": -3}, "frequency_penalty: must lie in -2 .. 2"),
+    ({"repetition_penalty": 0}, "repetition_penalty: must be above 0 and at most 2"),
+    ({"logit_bias": [5]}, BIAS),
+    ({"logit_bias": {"5": 101}}, BIAS),
+    ({"logit_bias": {"5": "1"}}, BIAS),
+    ({"logit_bias": {str(i): 1 for i in range(1025)}}, BIAS),
+    ({"logit_bias": {"five": 1}}, "logit_bias: 'five' is not a token id"),
+    ({"logit_bias": {"-5": 1}}, "logit_bias: '-5' is not a token id"),
+    ({"logit_bias": {"1000": 1}}, "logit_bias: token id 1000 is not in the vocabulary"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids: token id -1 is not in the vocabulary"),
+    ({"stop_token_ids": 5}, "stop_token_ids: must be a list of at most 1024 token ids"),
+    ({"allowed_token_ids": []}, "allowed_token_ids: must be a list of 1 to 1024 token ids"),
+    ({"allowed_token_ids": [1, 1000]}, "allowed_token_ids: token id 1000 is not in"),
     ({"bad_words": ["a"]}, "bad_words: this server supports only []"),
-    ({"stop_token_ids": [5]}, "stop_token_ids: this server supports only []"),
     *(
         ({name: value}, f"{name}: is not supported by this server")
         for name, value in [
@@ -70,7 +89,6 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
             ("guided_choice", ["a"]),
             ("guided_grammar", "root ::= a"),
             ("structured_outputs", {"regex": "a"}),
-            ("allowed_token_ids", [1]),
             ("prompt_logprobs", 0),
             ("reasoning_effort", "low"),
         ]

@@ -1,0 +1,110 @@
+"""The fields of a body that say how tokens are chosen, and when an output ends."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.http.api_errors import ApiError
+from engine.sampling.sampling_params import SamplingParams, temperature_problem
+
+StopString = Annotated[str, Field(min_length=1)]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
+
+MAX_BIASES = 1024
+"""Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``."""
+
+EXPECTED = {
+    "stop": "must be a non-empty string or a list of at most 4 of them",
+    "top_p": "must be above 0 and at most 1",
+    "top_k": "must be at least 1, or 0 or -1 for all tokens",
+    "min_p": "must lie in 0 .. 1",
+    "presence_penalty": "must lie in -2 .. 2",
+    "frequency_penalty": "must lie in -2 .. 2",
+    "repetition_penalty": "must be above 0 and at most 2",
+    "logit_bias": f"must be an object of at most {MAX_BIASES} token ids, each with -100 .. 100",
+    "stop_token_ids": f"must be a list of at most {MAX_BIASES} token ids",
+    "allowed_token_ids": f"must be a list of 1 to {MAX_BIASES} token ids",
+}
+"""What is right, by field, where the validator's own words say less."""
+
+
+class JsonObject(BaseModel):
+    """An object of a body: no value is converted, unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class SamplingFields(JsonObject):
+    """OpenAI's parameters, and vLLM's where OpenAI has none."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    min_tokens: int = Field(0, ge=0)
+    temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """OpenAI's default is 1; here the default is greedy, so that runs repeat."""
+    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    top_k: int = Field(0, ge=-1)
+    min_p: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    presence_penalty: float = Field(0.0, ge=-2, le=2, allow_inf_nan=False)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, allow_inf_nan=False)
+    repetition_penalty: float = Field(1.0, gt=0, le=2, allow_inf_nan=False)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] = Field(
+        {}, max_length=MAX_BIASES
+    )
+    allowed_token_ids: TokenIds | None = Field(None, min_length=1, max_length=MAX_BIASES)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    ignore_eos: bool = False
+    stop: StopString | Annotated[list[StopString], Field(max_length=4)] = Field([])
+    stop_token_ids: TokenIds = Field([], max_length=MAX_BIASES)
+
+    def sampling(
+        self, default_max_tokens: int, vocab_size: int, eos_ids: tuple[int, ...]
+    ) -> SamplingParams:
+        """Return the sampling parameters; ``eos_ids`` end a sequence of the model.
+
+        Raises ``ApiError`` where they contradict each other, or name what is no token.
+        """
+        max_tokens = self.max_completion_tokens or self.max_tokens or default_max_tokens
+        if self.min_tokens > max_tokens:
+            message = f"min_tokens: {self.min_tokens} is more than max_tokens, {max_tokens}"
+            raise ApiError(400, message, param="min_tokens")
+        if problem := temperature_problem(self.temperature):
+            raise ApiError(400, f"temperature: {problem}", param="temperature")
+        allowed = self.allowed_token_ids or []
+        _check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
+        _check_tokens("allowed_token_ids", allowed, vocab_size)
+        return SamplingParams(
+            max_tokens=max_tokens,
+            min_tokens=self.min_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            ignore_eos=self.ignore_eos,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            eos_ids=eos_ids,
+            stop_token_ids=tuple(self.stop_token_ids),
+            top_p=self.top_p,
+            top_k=max(0, self.top_k),
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=self._biases(vocab_size),
+            allowed_token_ids=tuple(allowed),
+        )
+
+    def _biases(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
+        biases: dict[int, float] = {}
+        for name, bias in self.logit_bias.items():
+            if not (name.isascii() and name.isdecimal()):
+                message = f"logit_bias: {name!r} is not a token id"
+                raise ApiError(400, message, param="logit_bias")
+            biases[int(name)] = bias
+        _check_tokens("logit_bias", biases, vocab_size)
+        return tuple(biases.items())
+
+
+def _check_tokens(field: str, ids: list[int] | dict[int, float], vocab_size: int) -> None:
+    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
+    if wrong is not None:
+        message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
+        raise ApiError(400, message, param=field)
