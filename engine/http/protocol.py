@@ -110,10 +110,10 @@ class ChatBody(GenerationBody):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
-    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] = []
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] = Field([])
     """In the prompt as the template words them; calls come back as the text of the answer."""
     tool_choice: Literal["none", "auto"] = "auto"
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = Field({})
     """Variables of this model's template, such as ``enable_thinking``."""
 
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
