@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.models.device import to_device
 from engine.sampling.adjustments import adjust
 from engine.sampling.distribution import distribution
+from engine.sampling.largest import argmax
 from engine.sampling.noise import exponentials, row_bits
 from engine.sampling.sampled_row import SampledRow
 
@@ -26,7 +27,7 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
     if len(drawn) == len(rows):
         return draw(distribution(logits, [row.params for row in rows]), rows)
-    tokens = logits.argmax(-1)
+    tokens = argmax(logits)
     if drawn:
         index, own = to_device(drawn, logits.device), [rows[place] for place in drawn]
         chances = distribution(logits.index_select(0, index), [row.params for row in own])
@@ -43,7 +44,7 @@ def probabilities(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
     if len(drawn) == len(rows):
         return distribution(logits, [row.params for row in rows])
-    chances = torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+    chances = torch.zeros_like(logits).scatter_(1, argmax(logits)[:, None], 1.0)
     if drawn:
         index = to_device(drawn, logits.device)
         own = distribution(logits.index_select(0, index), [rows[place].params for place in drawn])
@@ -59,4 +60,4 @@ def draw(weights: Tensor, rows: Sequence[SampledRow], stream: int = 0) -> Tensor
     """
     bits = row_bits([row.seed for row in rows], [row.generated_tokens for row in rows], stream)
     waits = exponentials(bits, weights.shape[1], weights.device)
-    return (weights / waits).argmin(-1)  # the waits are negative
+    return argmax(weights / waits.neg_())
