@@ -73,7 +73,8 @@ def transformers_generate(config: ModelConfig) -> Generate:
         "head_dim": config.head_dim,
         "tie_word_embeddings": config.tie_embeddings,
     }
-    model = LlamaForCausalLM(LlamaConfig(**options)).eval()
+    model: Any = LlamaForCausalLM(LlamaConfig(**options))
+    model.eval()
 
     def generate(sequences: int, new_tokens: int) -> float:
         prompts = torch.randint(300, 30_000, (sequences, PROMPT_TOKENS))

@@ -1,7 +1,7 @@
 """llama.cpp on a Llama of a given shape, in float32 with one thread.
 
-Run by an interpreter that has llama-cpp-python and gguf: ``python -m tests.benchmarks.llama_cpp_peer
-SHAPE PROMPT_TOKENS``, with the shape as JSON of the engine's ``ModelConfig``. Each line on stdin is
+``python -m tests.benchmarks.llama_cpp_peer SHAPE PROMPT_TOKENS``, run by an interpreter that has
+llama-cpp-python and gguf. SHAPE is JSON of the engine's ``ModelConfig``. Each line on stdin is
 "sequences new_tokens"; the answer is the seconds that the answers took.
 """
 
