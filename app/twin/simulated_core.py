@@ -18,7 +18,7 @@ from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
 from engine.text.byte_tokenizer import FIRST_WORD_ID
 from policies.batch import Batch
-from policies.protocols import Scheduler
+from policies.protocols import Refusal, Scheduler
 from sim.core.run_clock import run_clock
 from sim.step_times.step_time import StepNoise, StepTime
 from sim.ticks import SECONDS_PER_TICK
@@ -101,6 +101,14 @@ class SimulatedCore(EngineCore):
             clock=clock,
             log=log,
         )
+
+    def add(
+        self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
+    ) -> Refusal | None:
+        """Hand a request to the scheduler, unless it wants what only a model knows."""
+        if params.logprobs is not None:
+            return Refusal("unsupported", "logprobs: a simulated model has none")
+        return super().add(request_id, token_ids, params, received_s)
 
     def step(self, now_s: float) -> list[TokenEvent | RequestFailed] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet."""

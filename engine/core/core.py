@@ -185,25 +185,27 @@ class EngineCore:
         """Append the tokens of one step, up to the one that ends the sequence."""
         events = list[TokenEvent]()
         for generated, token in enumerate(tokens, seq.generated_tokens + 1):
-            events.append(self._append(seq, token.token_id, generated))
+            events.append(self._append(seq, token, generated))
             if events[-1].finish_reason:
                 break
         return events
 
-    def _append(self, seq: Sequence, token_id: int, generated: int) -> TokenEvent:
+    def _append(self, seq: Sequence, token: NewToken, generated: int) -> TokenEvent:
         """Append one token, the ``generated``-th; mark the sequence as stopped when the token ends
         it early.
         """
         params, text = self._outputs[seq.request_id]
-        self._states[seq.request_id].token_ids.append(token_id)
+        self._states[seq.request_id].token_ids.append(token.token_id)
         may_stop = generated >= params.min_tokens
-        if text is not None and text.push(token_id, may_stop)[1]:
+        if text is not None and text.push(token.token_id, may_stop)[1]:
             seq.stop()
-        if may_stop and params.ends_with(token_id):
+        if may_stop and params.ends_with(token.token_id):
             seq.stop()
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if seq.stopped else at_limit
-        return TokenEvent(seq.request_id, token_id, reason, seq.cached_tokens)
+        return TokenEvent(
+            seq.request_id, token.token_id, reason, seq.cached_tokens, logprobs=token.logprobs
+        )
 
     def _fail(self, request_id: str, error: Exception, ended: set[str]) -> RequestFailed:
         """End a sequence whose step raised; it may have had its last step, as it seems."""

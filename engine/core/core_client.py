@@ -21,6 +21,7 @@ from engine.core.messages import (
 from engine.core.metrics import Metrics, RequestTiming
 from engine.sampling.sampling_params import SamplingParams
 from engine.text.text_stream import OutputText
+from engine.text.token_texts import TokenTexts
 from engine.text.tokenizer import Tokenizer
 
 
@@ -45,6 +46,7 @@ class CoreClient:
     def __init__(self, model: str, tokenizer: Tokenizer) -> None:
         self.metrics = Metrics(model)
         self.tokenizer = tokenizer
+        self.token_texts = TokenTexts(tokenizer)
         self.state: CoreState = "starting"
         self.facts: Mapping[str, Any] = {}
         """What the core says about itself; of the last one while another starts."""

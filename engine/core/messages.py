@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
+from engine.sampling.new_token import TokenLogprobs
 from engine.sampling.sampling_params import SamplingParams
 from workloads.errors import ServetwinError
 
@@ -43,6 +44,8 @@ class TokenEvent(NamedTuple):
     """Prompt tokens that came out of the prefix cache."""
     text: str = ""
     """What the token adds to the text; the receiver makes it, to keep the core's thread free."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request wants them."""
 
 
 class Refused(NamedTuple):

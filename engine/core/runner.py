@@ -20,7 +20,7 @@ from engine.models.random_weights import random_weights
 from engine.models.weights import LoadWeights
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampler import sample
+from engine.sampling.sampler import new_tokens
 from engine.sampling.sampling_params import SamplingParams
 from engine.sampling.seen_tokens import SeenTokens
 from policies.batch import Batch, ScheduledSequence
@@ -106,10 +106,8 @@ class Runner:
         for seq in sampled:
             state = states[seq.request_id]
             rows.append(state.row(len(state.token_ids) - seq.prompt_tokens))
-        tokens = sample(logits, rows).tolist()
-        return {
-            seq.request_id: [NewToken(token)] for seq, token in zip(sampled, tokens, strict=True)
-        }
+        tokens = new_tokens(logits, rows)
+        return {seq.request_id: [token] for seq, token in zip(sampled, tokens, strict=True)}
 
     def _check_device(self, error: Exception) -> None:
         """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.core.messages import TokenEvent
+from engine.http.logprobs import chat_logprobs, completion_logprobs
+from engine.text.token_texts import TokenTexts
 
 DONE = "data: [DONE]\n\n"
 
@@ -30,15 +32,26 @@ class Answer:
     """The answer to one prompt of a request, whole or in chunks."""
 
     def __init__(
-        self, dialect: Dialect, request_id: str, model: str, token_ids: bool, index: int = 0
+        self,
+        dialect: Dialect,
+        request_id: str,
+        model: str,
+        token_ids: bool,
+        index: int = 0,
+        *,
+        texts: TokenTexts | None = None,
     ) -> None:
+        """``texts`` are those of the tokens, for logprobs; None: these are not wanted."""
         self._dialect = dialect
+        self._texts = texts
+        self._offset = 0
+        """Length of the text whose logprobs have been said."""
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
         self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
         self._index = index
         self._before_text = f'{self._chunk_head}"choices":[{{"index":{index},{dialect.before_text}'
-        self._after_text = f'{dialect.after_text},"logprobs":null,"finish_reason":'
+        self._after_text = f'{dialect.after_text},"logprobs":'
 
     def opening(self) -> str:
         """Return the first chunk of a stream, before any token."""
@@ -52,8 +65,11 @@ class Answer:
         """Return the chunk of one token."""
         reason = f'"{event.finish_reason}"' if event.finish_reason else "null"
         ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
-        text = json.dumps(event.text)
-        return f"{self._before_text}{text}{self._after_text}{reason}{ids}}}]}}\n\n"
+        text, said = json.dumps(event.text), "null"
+        if self._texts is not None:
+            said = _dumps(self._logprobs([event], self._texts))
+        after = f'{self._after_text}{said},"finish_reason":{reason}{ids}'
+        return f"{self._before_text}{text}{after}}}]}}\n\n"
 
     def usage_chunk(self, usage: dict[str, Any]) -> str:
         """Return the chunk with the token counts, after the last token."""
@@ -67,7 +83,8 @@ class Answer:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-        choice |= {"logprobs": None, "finish_reason": events[-1].finish_reason}
+        said = None if self._texts is None else self._logprobs(events, self._texts)
+        choice |= {"logprobs": said, "finish_reason": events[-1].finish_reason}
         if self._with_token_ids:
             choice["token_ids"] = [event.token_id for event in events]
         return choice
@@ -76,6 +93,14 @@ class Answer:
         """Return the body of an answer that is not streamed: the outputs of all its prompts."""
         head = {"object": self._dialect.answer_object, **self._head}
         return head | {"choices": choices, "usage": usage}
+
+    def _logprobs(self, events: Sequence[TokenEvent], texts: TokenTexts) -> dict[str, Any]:
+        tokens = [(event.token_id, event.logprobs) for event in events]
+        if self._dialect is CHAT:
+            return chat_logprobs(tokens, texts)
+        offset = self._offset
+        self._offset += sum(len(texts.of(event.token_id)) for event in events)
+        return completion_logprobs(tokens, texts, offset)
 
 
 def usage(outputs: Iterable[tuple[int, Sequence[TokenEvent]]]) -> dict[str, Any]:

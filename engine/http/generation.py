@@ -62,8 +62,15 @@ class GenerationRoute:
         """Send the answer once the core has accepted every prompt."""
         request_id, model = requests[0].request_id, self.core.facts["model"]
         answers = (
-            Answer(self.dialect, request_id, model, asked.return_token_ids, index)
-            for index in range(len(requests))
+            Answer(
+                self.dialect,
+                request_id,
+                model,
+                asked.return_token_ids,
+                index,
+                texts=self.core.token_texts if params.logprobs is not None else None,
+            )
+            for index, (_, params) in enumerate(asked.prompts)
         )
         outputs = [Output(*both) for both in zip(requests, answers, strict=True)]
         for output in outputs:

@@ -110,4 +110,6 @@ def _token(event: Event) -> TokenEvent:
         raise ApiError(500, f"the request failed: {event.reason}", code="request_failed")
     if event.kind in ("queue_full", "too_late"):
         raise ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
-    raise ApiError(400, event.reason, code="context_length_exceeded")
+    unsupported = event.kind == "unsupported"
+    code = "unsupported_parameter" if unsupported else "context_length_exceeded"
+    raise ApiError(400, event.reason, code=code)

@@ -12,7 +12,13 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
-from engine.http.sampling_fields import EXPECTED, JsonObject, SamplingFields, TokenIds
+from engine.http.sampling_fields import (
+    EXPECTED,
+    MAX_LOGPROBS,
+    JsonObject,
+    SamplingFields,
+    TokenIds,
+)
 from engine.http.unsupported_fields import check_supported
 from engine.text.tokenizer import Chat, ChatError, Tokenizer
 
@@ -63,6 +69,8 @@ class CompletionBody(GenerationBody):
         | Annotated[list[TokenIds], Field(fail_fast=True)]
     )
 
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | Literal[False] = False
+
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the tokens of each prompt, or the given ids."""
         prompts = _each(self.prompt)
@@ -70,6 +78,10 @@ class CompletionBody(GenerationBody):
         for ids in found:
             _check_ids(ids, vocab_size)
         return found
+
+    def logprob_count(self) -> int | None:
+        """Return ``logprobs``."""
+        return None if self.logprobs is False else self.logprobs
 
     def default_max_tokens(self, left: int) -> int:
         """Return OpenAI's short default."""
@@ -115,6 +127,8 @@ class ChatBody(GenerationBody):
     tool_choice: Literal["none", "auto"] = "auto"
     chat_template_kwargs: dict[str, Any] = Field({})
     """Variables of this model's template, such as ``enable_thinking``."""
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
 
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the messages in the model's chat template, up to where the assistant answers."""
@@ -128,6 +142,13 @@ class ChatBody(GenerationBody):
             raise ApiError(400, f"messages: {error}", param="messages") from None
         _check_ids(ids, vocab_size, "messages")
         return [ids]
+
+    def logprob_count(self) -> int | None:
+        """Return ``top_logprobs``, which ``logprobs`` turns on."""
+        if self.top_logprobs and not self.logprobs:
+            message = 'top_logprobs: needs "logprobs": true'
+            raise ApiError(400, message, param="top_logprobs")
+        return self.top_logprobs if self.logprobs else None
 
     def _check_plain(self) -> None:
         """Raise ``ApiError`` for what only a model's own template understands."""

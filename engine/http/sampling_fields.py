@@ -1,5 +1,6 @@
 """The fields of a body that say how tokens are chosen, and when an output ends."""
 
+from abc import ABC, abstractmethod
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +14,9 @@ TokenIds = Annotated[list[int], Field(fail_fast=True)]
 MAX_BIASES = 1024
 """Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``."""
 
+MAX_LOGPROBS = 20
+"""Likeliest tokens of which logprobs are said (vLLM's default, OpenAI's limit for chats)."""
+
 EXPECTED = {
     "stop": "must be a non-empty string or a list of at most 4 of them",
     "top_p": "must be above 0 and at most 1",
@@ -23,6 +27,8 @@ EXPECTED = {
     "repetition_penalty": "must be above 0 and at most 2",
     "logit_bias": f"must be an object of at most {MAX_BIASES} token ids, each with -100 .. 100",
     "stop_token_ids": f"must be a list of at most {MAX_BIASES} token ids",
+    "logprobs": f"must lie in 0 .. {MAX_LOGPROBS}; in a chat it is true or false",
+    "top_logprobs": f"must lie in 0 .. {MAX_LOGPROBS}",
     "allowed_token_ids": f"must be a list of 1 to {MAX_BIASES} token ids",
 }
 """What is right, by field, where the validator's own words say less."""
@@ -34,7 +40,7 @@ class JsonObject(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class SamplingFields(JsonObject):
+class SamplingFields(JsonObject, ABC):
     """OpenAI's parameters, and vLLM's where OpenAI has none."""
 
     max_tokens: int | None = Field(None, ge=1)
@@ -56,6 +62,13 @@ class SamplingFields(JsonObject):
     ignore_eos: bool = False
     stop: StopString | Annotated[list[StopString], Field(max_length=4)] = Field([])
     stop_token_ids: TokenIds = Field([], max_length=MAX_BIASES)
+
+    @abstractmethod
+    def logprob_count(self) -> int | None:
+        """Return of how many likeliest tokens each token has the logprobs; None without any.
+
+        Raises ``ApiError`` where fields contradict each other.
+        """
 
     def sampling(
         self, default_max_tokens: int, vocab_size: int, eos_ids: tuple[int, ...]
@@ -90,6 +103,7 @@ class SamplingFields(JsonObject):
             repetition_penalty=self.repetition_penalty,
             logit_bias=self._biases(vocab_size),
             allowed_token_ids=tuple(allowed),
+            logprobs=self.logprob_count(),
         )
 
     def _biases(self, vocab_size: int) -> tuple[tuple[int, float], ...]:

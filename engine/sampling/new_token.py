@@ -3,9 +3,20 @@
 from typing import NamedTuple
 
 
+class TokenLogprobs(NamedTuple):
+    """Logarithms of probabilities at the place of one token."""
+
+    chosen: float
+    """Of the token itself."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, logprob) of the likeliest ones, the likeliest first."""
+
+
 class NewToken(NamedTuple):
     """A token that was sampled, or drafted and accepted."""
 
     token_id: int
     drafted: int = 0
     """Tokens that were drafted for the pass of which this is the first token."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request wants them."""

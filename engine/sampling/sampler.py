@@ -13,6 +13,8 @@ from engine.models.device import to_device
 from engine.sampling.adjustments import adjust
 from engine.sampling.distribution import distribution
 from engine.sampling.largest import argmax
+from engine.sampling.logprobs import token_logprobs
+from engine.sampling.new_token import NewToken
 from engine.sampling.noise import exponentials, row_bits
 from engine.sampling.sampled_row import SampledRow
 
@@ -32,6 +34,20 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
         index, own = to_device(drawn, logits.device), [rows[place] for place in drawn]
         chances = distribution(logits.index_select(0, index), [row.params for row in own])
         tokens.index_copy_(0, index, draw(chances, own))
+    return tokens
+
+
+def new_tokens(logits: Tensor, rows: Sequence[SampledRow]) -> list[NewToken]:
+    """Return what is chosen in each row, with logprobs where the row wants them."""
+    wanted = [place for place, row in enumerate(rows) if row.params.logprobs is not None]
+    if not wanted:
+        return list(map(NewToken, sample(logits, rows).tolist()))
+    untouched = logits.index_select(0, to_device(wanted, logits.device))
+    tokens = [NewToken(token) for token in sample(logits, rows).tolist()]
+    tops = [rows[place].params.logprobs or 0 for place in wanted]
+    said = token_logprobs(untouched, [tokens[place].token_id for place in wanted], tops)
+    for place, logprobs in zip(wanted, said, strict=True):
+        tokens[place] = tokens[place]._replace(logprobs=logprobs)
     return tokens
 
 

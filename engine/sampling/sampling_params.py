@@ -55,6 +55,8 @@ class SamplingParams:
     """(token, what is added to its logit)."""
     allowed_token_ids: tuple[int, ...] = ()
     """No other token is sampled; empty: any may be."""
+    logprobs: int | None = None
+    """With each token its logprob and those of so many of the likeliest; None: nothing of this."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

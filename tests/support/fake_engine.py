@@ -9,7 +9,7 @@ from typing import Any
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_process import BuildCore
-from engine.sampling.new_token import NewToken
+from engine.sampling.new_token import NewToken, TokenLogprobs
 from engine.sampling.sampling_params import EOS_ID, SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
@@ -43,7 +43,16 @@ class FakeExecutor:
             raise RuntimeError("poisoned")
         if any(states[request_id].token_ids == [STUMBLE, STUMBLE + 1] for request_id in sampled):
             raise RuntimeError("stumbled")
-        return {name: [NewToken(_next(states[name].token_ids[-1]))] for name in sampled}
+        return {name: [_new_token(states[name])] for name in sampled}
+
+
+def _new_token(state: FakeState) -> NewToken:
+    """The next token; its logprob is -0.5, and those after it are likely too."""
+    token_id, top = _next(state.token_ids[-1]), state.params.logprobs
+    if top is None:
+        return NewToken(token_id)
+    likely = tuple((token_id + place, -0.5 - place) for place in range(top))
+    return NewToken(token_id, logprobs=TokenLogprobs(-0.5, likely))
 
 
 def _next(token_id: int) -> int:

@@ -57,7 +57,9 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": 5}, "model: Input should be a valid string"),
     ({"n": 2}, "n: this server supports only 1"),
     ({"best_of": 3}, "best_of: this server supports only 1"),
-    ({"logprobs": 5}, "logprobs: this server supports only False"),
+    ({"logprobs": 21}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
+    ({"logprobs": -1}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
+    ({"logprobs": True}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
     ({"echo": True}, "echo: this server supports only False"),
     ({"suffix": "x"}, "suffix: this server supports only ''"),
     ({"top_p": 0}, "top_p: must be above 0 and at most 1"),
@@ -98,6 +100,18 @@ BAD_CHATS = [
     (
         with_messages({"role": "user", "content": "a"}) | {"tools": [{}]},
         "tools: this server supports only []",
+    ),
+    (
+        with_messages({"role": "user", "content": "a"}) | {"logprobs": 2},
+        "logprobs: must lie in 0 .. 20; in a chat it is true or false",
+    ),
+    (
+        with_messages({"role": "user", "content": "a"}) | {"logprobs": True, "top_logprobs": 21},
+        "top_logprobs: must lie in 0 .. 20",
+    ),
+    (
+        with_messages({"role": "user", "content": "a"}) | {"top_logprobs": 1},
+        'top_logprobs: needs "logprobs": true',
     ),
     ({}, "messages: is required"),
     (with_messages(), MESSAGES),

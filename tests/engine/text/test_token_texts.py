@@ -1,0 +1,13 @@
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.token_texts import TokenTexts
+
+
+def test_a_token_has_a_text_of_its_own() -> None:
+    texts = TokenTexts(ByteTokenizer())
+    assert [texts.of(token) for token in (65, 256, 300, 200, 65)] == [
+        "A",
+        "",
+        " w300",
+        "\ufffd",
+        "A",
+    ]
