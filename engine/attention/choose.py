@@ -3,10 +3,12 @@
 from engine.attention.decodes import PaddedAttention, PerSequenceAttention
 from engine.attention.native import NativeAttention, native_kernel
 from engine.attention.step_attention import AttentionBackend, Windows
+from engine.attention.table_attention import TableAttention
+from engine.kernels.triton_here import has_triton, require_triton
 from engine.kv.kv_store import KVStore
 from workloads.errors import EngineError
 
-_NAMES = ("native", PerSequenceAttention.name, PaddedAttention.name)
+_NAMES = ("native", PerSequenceAttention.name, PaddedAttention.name, TableAttention.name)
 
 
 def attention_backend(
@@ -14,11 +16,20 @@ def attention_backend(
 ) -> AttentionBackend:
     """Return the backend called ``name`` for a store and ``group`` query heads to a key head.
 
-    ``auto`` is padded on CUDA; on the CPU native where it can be compiled, else per-sequence.
+    ``auto`` is on CUDA triton where it is installed, else padded; on the CPU native where it can
+    be compiled, else per-sequence.
     """
     if name not in ("auto", *_NAMES):
         raise EngineError(f"unknown attention {name!r}: use auto, {', '.join(_NAMES)}")
-    if name == PaddedAttention.name or (name == "auto" and store.keys.is_cuda):
+    device = store.keys.device
+    if name == "auto" and device.type == "cuda":
+        name = TableAttention.name if has_triton() else PaddedAttention.name
+    if name == TableAttention.name:
+        require_triton(f"attention {name!r}", device)
+        from engine.kernels.decode_attention import attend_decodes
+
+        return TableAttention(store, attend_decodes, windows)
+    if name == PaddedAttention.name:
         return PaddedAttention(store, windows)
     kernel = native_kernel(store, group) if name in ("auto", "native") else None
     if kernel is not None:

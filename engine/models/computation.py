@@ -8,8 +8,9 @@ class Computation:
     """The choices that change how a model is computed, and not which requests run when.
 
     ``device`` auto is CUDA where there is one; ``dtype`` auto is bfloat16 there and float32 on the
-    CPU; ``attention`` is auto, native, per-sequence or padded. ``threads`` is process-wide.
-    ``prepack``: weights on the CPU are kept in the layout of the fastest product here.
+    CPU; ``attention`` is auto, native, per-sequence, padded or triton. ``threads`` is
+    process-wide. ``prepack``: weights on the CPU are kept in the layout of the fastest product
+    here.
     """
 
     device: str = "auto"

@@ -278,7 +278,7 @@ def test_describe_names_the_resolved_choices() -> None:
     [
         (
             {"attention": "flash"},
-            "unknown attention 'flash': use auto, native, per-sequence, padded",
+            "unknown attention 'flash': use auto, native, per-sequence, padded, triton",
         ),
         ({"dtype": "int8"}, "unknown dtype 'int8': use auto, float32, bfloat16 or float16"),
         ({"threads": 0}, "threads, kv_tokens and block_tokens must be at least 1"),

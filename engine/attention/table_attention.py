@@ -1,0 +1,56 @@
+"""Attention of decodes by one kernel that reads block tables: nothing is gathered."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.attention.block_tables import (
+    SEES_ALL,
+    BlockTables,
+    DecodeKernel,
+    StoredHeads,
+    Visibility,
+    table_of,
+)
+from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
+from engine.kv.kv_store import KVStore
+from engine.models.device import to_device
+from policies.batch import ScheduledSequence
+
+
+class TableAttention(AttentionBackend):
+    """All decodes in one call of ``kernel``, whatever their contexts and the layout."""
+
+    name = "triton"
+
+    def __init__(self, store: KVStore, kernel: DecodeKernel, windows: Windows = ()) -> None:
+        super().__init__(store, windows)
+        self._kernel = kernel
+
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
+        """Return the kernel over the tables of these entries."""
+        contexts = [entry.start + entry.tokens for entry in entries]
+        device = self.store.keys.device
+        tables = BlockTables(
+            to_device(table_of(self.store, entries), device),
+            to_device(contexts, device),
+            self.store.span_tokens,
+        )
+        return self.over(tables, window)
+
+    def over(self, tables: BlockTables, window: int | None) -> DecodeStep:
+        """Return the kernel over ``tables``, whose values may change between calls."""
+        visible = Visibility(window) if window else SEES_ALL
+        return _TableStep(self.store, self._kernel, tables, visible)
+
+
+@dataclass(frozen=True, slots=True)
+class _TableStep:
+    store: KVStore
+    kernel: DecodeKernel
+    tables: BlockTables
+    visible: Visibility
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        stored = StoredHeads(*self.store.layers[layer])
+        return self.kernel(queries, stored, self.tables, self.visible)

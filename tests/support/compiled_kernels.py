@@ -1,0 +1,76 @@
+"""Compile the Triton kernels ahead of time, for a card that is not here.
+
+``python -m tests.support.compiled_kernels 90`` prints a line of JSON for each kernel and shape.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)  # what is interpreted is not compiled
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
+SHAPES = [
+    (4, 64, 64, "bf16", "bf16"),
+    (4, 128, 128, "bf16", "bf16"),
+    (1, 128, 128, "fp32", "fp32"),
+    (4, 128, 128, "bf16", "i8"),
+    (16, 576, 512, "bf16", "bf16"),
+]
+"""(group, key width, value width, format of queries, format of what is stored)."""
+
+
+def decode_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]]]:
+    """Return each kernel of decode attention with the types of its pointers and its constants."""
+    from engine.kernels.decode_attention import tiles
+    from engine.kernels.programs.decode import attend_share, merge_shares
+
+    for group, key, value, dtype, stored in SHAPES:
+        pointers = {
+            "queries": f"*{dtype}", "keys": f"*{stored}", "values": f"*{stored}",
+            "key_scales": "*fp32", "value_scales": "*fp32", "tables": "*i64", "contexts": "*i64",
+            "outputs": "*fp32", "logs": "*fp32", "merged": f"*{dtype}", "scale": "fp32",
+        }  # fmt: skip
+        scaled = stored == "i8"
+        constants: dict[str, Any] = {"SCALED": scaled, **tiles(group, key, value)}
+        if not scaled:
+            constants |= {"key_scales": None, "value_scales": None}
+        yield attend_share, pointers, constants
+        yield merge_shares, pointers, {**constants, "TILE_SHARES": 32}
+
+
+def compile_one(
+    kernel: Any, types: Mapping[str, str], constants: Mapping[str, Any], architecture: int
+) -> dict[str, Any]:
+    """Compile one kernel; an argument without a type is an integer."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    known = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in known else types.get(name, "i32") for name in kernel.arg_names
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=known)
+    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32))
+    return {
+        "kernel": kernel.__name__,
+        "constants": known,
+        "shared_bytes": compiled.metadata.shared,
+        "machine_code_bytes": len(compiled.asm["cubin"]),
+    }
+
+
+def main() -> None:
+    """Compile everything for the architecture that is given."""
+    warnings.simplefilter("ignore")
+    for kernel, types, constants in decode_kernels():
+        found = compile_one(kernel, types, constants, int(sys.argv[1]))
+        sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
