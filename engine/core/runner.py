@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.choose import attention_backend
-from engine.attention.step_attention import is_decode
+from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
@@ -23,7 +23,7 @@ from engine.sampling.sampled_row import SampledRow
 from engine.sampling.sampler import new_tokens
 from engine.sampling.sampling_params import SamplingParams
 from engine.sampling.seen_tokens import SeenTokens
-from policies.batch import Batch, ScheduledSequence
+from policies.batch import Batch
 from policies.protocols import KVLayout
 from workloads.errors import EngineError
 
@@ -121,18 +121,16 @@ class Runner:
     @torch.inference_mode()
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
         """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order."""
-        entries = sorted(batch.entries, key=is_decode, reverse=True)
-        token_ids: list[int] = []
-        positions: list[int] = []
-        last_row: dict[str, int] = {}
-        for entry in entries:
-            token_ids += _token_ids(entry, states)
-            positions += range(entry.start, entry.start + entry.rows)
-            last_row[entry.seq.request_id] = len(token_ids) - entry.padding - 1
-        sampled = [last_row[entry.seq.request_id] for entry in batch.entries if entry.samples]
-        plan, device = self._attention.plan(entries), self._device
-        ids, places, rows = (to_device(ints, device) for ints in (token_ids, positions, sampled))
-        return self._model.forward(ids, places, max(positions) + 1, plan, rows)
+        return self.compute(StepInput.of(batch, states))
+
+    @torch.inference_mode()
+    def compute(self, step: StepInput) -> Tensor:
+        """Return float32 logits [rows that sample, vocabulary]."""
+        attend, device = self._attention.plan(step.entries), self._device
+        ids, positions, rows = (
+            to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
+        )
+        return self._model.forward(ids, positions, max(step.positions) + 1, attend, rows)
 
     def describe(self) -> dict[str, object]:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""
@@ -149,11 +147,3 @@ class Runner:
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }
-
-
-def _token_ids(entry: ScheduledSequence, states: Mapping[str, TokenState]) -> list[int]:
-    """Return the tokens of the entry, then id 0 for its padding."""
-    if not entry.tokens:
-        return [0] * entry.padding
-    ids = states[entry.seq.request_id].token_ids[entry.start : entry.start + entry.tokens]
-    return ids + [0] * entry.padding if entry.padding else ids

@@ -1,0 +1,44 @@
+"""What the model computes in a step: rows of tokens, their positions, and the rows that sample."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.attention.step_attention import is_decode
+from policies.batch import Batch, ScheduledSequence
+
+
+class HasTokens(Protocol):
+    """What is known of the tokens of a sequence."""
+
+    token_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """A batch as rows: first one per decode, then those of the chunks."""
+
+    entries: list[ScheduledSequence]
+    token_ids: list[int]
+    positions: list[int]
+    sampled_rows: list[int]
+    """The last row of each entry that samples, in the order of the batch."""
+
+    @classmethod
+    def of(cls, batch: Batch, states: Mapping[str, HasTokens]) -> "StepInput":
+        """Return the rows of a batch; ``states`` has the tokens by request id."""
+        scheduled = batch.entries
+        entries = sorted(scheduled, key=is_decode, reverse=True)
+        token_ids: list[int] = []
+        positions: list[int] = []
+        last_row: dict[str, int] = {}
+        for entry in entries:
+            start, name = entry.start, entry.seq.request_id
+            if entry.tokens:
+                token_ids += states[name].token_ids[start : start + entry.tokens]
+            if entry.padding:
+                token_ids += [0] * entry.padding
+            positions += range(start, start + entry.rows)
+            last_row[name] = len(token_ids) - entry.padding - 1
+        sampled = [last_row[entry.seq.request_id] for entry in scheduled if entry.samples]
+        return cls(entries, token_ids, positions, sampled)
