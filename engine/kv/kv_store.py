@@ -18,7 +18,9 @@ ReadContext = Callable[[int], tuple[Tensor, Tensor]]
 
 
 class KVStore:
-    """Keys and values of every layer in flat token slots: [layers, slots, kv heads, head dim].
+    """Keys and values of every layer in flat token slots: [layers, slots, kv heads, key dim].
+
+    The latents of latent attention are one tensor, which is read as keys and as values.
 
     Position p of a sequence is in slot ``blocks[p // block_tokens] * block_tokens + p %
     block_tokens`` (paged) or ``region_start + p`` (contiguous). Which slots belong to which
@@ -35,10 +37,11 @@ class KVStore:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (config.layers, kv_tokens, config.kv_heads, config.head_dim)
+        shape = (config.layers, kv_tokens, config.kv_heads, config.key_dim)
+        self._one_tensor = config.latent is not None
         try:  # not filled: on the CPU a page becomes real when it is first written
             self.keys = torch.empty(shape, dtype=dtype, device=device)
-            self.values = torch.empty(shape, dtype=dtype, device=device)
+            self.values = self.keys if self._one_tensor else torch.empty_like(self.keys)
         except RuntimeError:
             needed_bytes = kv_tokens * config.kv_bytes_per_token(dtype.itemsize)
             raise EngineError(
@@ -52,7 +55,7 @@ class KVStore:
     @property
     def bytes(self) -> int:
         """Size of all keys and values."""
-        return self.keys.nbytes + self.values.nbytes
+        return self.keys.nbytes if self._one_tensor else self.keys.nbytes + self.values.nbytes
 
     def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
         """Return the slots of positions ``start .. stop - 1``."""
@@ -87,7 +90,8 @@ class KVStore:
         """Store rows [rows, kv heads, head dim] in ``slots``."""
         stored_keys, stored_values = self.layers[layer]
         stored_keys.index_copy_(0, slots, keys)
-        stored_values.index_copy_(0, slots, values)
+        if not self._one_tensor:
+            stored_values.index_copy_(0, slots, values)
 
     def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
         """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""
@@ -103,6 +107,8 @@ class KVStore:
         def gather(layer: int) -> tuple[Tensor, Tensor]:
             stored_keys, stored_values = self.layers[layer]
             keys = heads_first(stored_keys.index_select(0, slots))
+            if self._one_tensor:
+                return keys, keys
             return keys, heads_first(stored_values.index_select(0, slots))
 
         return gather

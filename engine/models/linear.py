@@ -1,6 +1,7 @@
 """Matrix products with fixed weights."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -43,6 +44,15 @@ def linear_maker(computation: Computation) -> MakeLinear:
         return Linear(weight, prepack=computation.prepack)
 
     return make
+
+
+def within(make_linear: MakeLinear, place: str) -> MakeLinear:
+    """Return what makes the products of one place of the model, such as ``layers.3``."""
+    return partial(_make_within, make_linear, place)
+
+
+def _make_within(make_linear: MakeLinear, place: str, name: str, weight: Tensor) -> LinearMap:
+    return make_linear(f"{place}.{name}", weight)
 
 
 class Linear:

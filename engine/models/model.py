@@ -1,18 +1,18 @@
 """The decoder: flat rows of a whole batch in, logits of the rows that sample out."""
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from engine.attention.step_attention import Attend
+from engine.models.experts import Experts
 from engine.models.feed_forward import FeedForward
-from engine.models.linear import LinearMap, MakeLinear
+from engine.models.latent_attention import LatentAttention
+from engine.models.linear import MakeLinear, within
 from engine.models.model_config import ModelConfig
 from engine.models.norms import rms_norm
 from engine.models.rotary import RotaryTable
 from engine.models.self_attention import SelfAttention
-from engine.models.weights import LayerWeights, Weights
+from engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
 
 
 class Decoder:
@@ -22,7 +22,7 @@ class Decoder:
         self.config = config
         self._embedding = weights.embedding
         self._layers = [
-            _Layer(config, index, layer, partial(_within, make_linear, f"layers.{index}"))
+            _Layer(config, layer, within(make_linear, f"layers.{index}"))
             for index, layer in enumerate(weights.layers)
         ]
         self._final_norm = weights.final_norm
@@ -44,28 +44,40 @@ class Decoder:
         """
         x = self._embedding.index_select(0, token_ids)
         cos, sin = self._rotary.at(positions, length)
-        for layer in self._layers:
-            x = layer(x, cos, sin, attend)
+        for index, layer in enumerate(self._layers):
+            x = layer(index, x, cos, sin, attend)
         if not rows.shape[0]:
             return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
         x = rms_norm(x.index_select(0, rows), self._final_norm, self.config.norm_eps)
         return self._head(x).float()
 
 
-def _within(make_linear: MakeLinear, place: str, name: str, weight: Tensor) -> LinearMap:
-    return make_linear(f"{place}.{name}", weight)
-
-
 class _Layer:
-    def __init__(
-        self, config: ModelConfig, index: int, weights: LayerWeights, make_linear: MakeLinear
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear) -> None:
         self._eps = config.norm_eps
         self._attention_norm = weights.attention_norm
-        self._attention = SelfAttention(config, index, weights.attention, make_linear)
+        self._attention = _attention(config, weights, make_linear)
         self._ffn_norm = weights.ffn_norm
-        self._ffn = FeedForward(weights.ffn, make_linear)
+        self._ffn = _feed_forward(config, weights, make_linear)
 
-    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        x = x + self._attention(rms_norm(x, self._attention_norm, self._eps), cos, sin, attend)
+    def __call__(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        normed = rms_norm(x, self._attention_norm, self._eps)
+        x = x + self._attention(index, normed, cos, sin, attend)
         return x + self._ffn(rms_norm(x, self._ffn_norm, self._eps))
+
+
+def _attention(
+    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear
+) -> SelfAttention | LatentAttention:
+    if isinstance(weights.attention, LatentWeights):
+        return LatentAttention(config, weights.attention, make_linear)
+    return SelfAttention(config, weights.attention, make_linear)
+
+
+def _feed_forward(
+    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear
+) -> FeedForward | Experts:
+    if isinstance(weights.ffn, ExpertWeights):
+        assert config.experts is not None
+        return Experts(config.experts, weights.ffn, make_linear)
+    return FeedForward(weights.ffn, make_linear)

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from importlib import resources
 from typing import Any
 
+from engine.models.expert_config import ExpertConfig
+from engine.models.latent_config import LatentConfig
 from engine.models.rope_scaling import RopeScaling
 from workloads.errors import EngineError
 
@@ -35,6 +37,9 @@ class ModelConfig:
     """Whether the queries and keys of each head are normed before they are rotated (Qwen3)."""
     windows: tuple[int | None, ...] = ()
     """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
+    latent: LatentConfig | None = None
+    """Multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query."""
+    experts: ExpertConfig | None = None
     max_model_len: int = 131_072
     """Longest context, prompt and output together, in tokens."""
 
@@ -47,38 +52,61 @@ class ModelConfig:
             raise self._error(f"{len(self.windows)} windows for {self.layers} layers")
         if any(window is not None and window < 1 for window in self.windows):
             raise self._error("a window must be at least 1 token")
+        if self.latent:
+            self._check_latent(self.latent)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "ModelConfig":
         """Return the model of plain values, as ``dataclasses.asdict`` and JSON give them."""
-        scaling = values.get("rope_scaling")
+        scaling, latent, experts = map(values.get, ("rope_scaling", "latent", "experts"))
+        if experts:
+            dense = tuple(experts.get("dense_layers", ()))
+            experts = ExpertConfig(**{**experts, "dense_layers": dense})
         nested = {
             "rope_scaling": scaling and RopeScaling(**scaling),
             "windows": tuple(values.get("windows", ())),
+            "latent": latent and LatentConfig(**latent),
+            "experts": experts,
         }
         return cls(**{**values, **nested})
 
     @property
     def rotary_dim(self) -> int:
         """How many elements of a query or key head turn with the position."""
-        return self.head_dim
+        return self.latent.rope_dim if self.latent else self.head_dim
+
+    @property
+    def key_dim(self) -> int:
+        """Width of what is stored of a token and key head, as key and again as value.
+
+        A latent is stored once, and read as both.
+        """
+        return self.latent.rank + self.latent.rope_dim if self.latent else self.head_dim
 
     @property
     def parameters(self) -> int:
         """Number of weights; a tied embedding counts once."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
-        layer = self._attention_parameters() + self._ffn_parameters() + 2 * self.hidden_size
-        return embeddings + self.layers * layer + self.hidden_size
+        layer = self._attention_parameters() + 2 * self.hidden_size
+        networks = sum(self._ffn_parameters(index) for index in range(self.layers))
+        return embeddings + self.layers * layer + networks + self.hidden_size
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return the bytes of keys and values of one position over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
+        tensors = 1 if self.latent else 2
+        return tensors * self.layers * self.kv_heads * self.key_dim * dtype_bytes
 
     def window(self, layer: int) -> int | None:
         """Return how many tokens a query of the layer sees; None: all."""
         return self.windows[layer] if self.windows else None
 
+    def has_experts(self, layer: int) -> bool:
+        """Return whether the feed-forward network of the layer is divided into experts."""
+        return self.experts is not None and layer not in self.experts.dense_layers
+
     def _attention_parameters(self) -> int:
+        if self.latent:
+            return self._latent_parameters(self.latent)
         products = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
         biases = self.head_dim * (self.heads + 2 * self.kv_heads) * self.qkv_bias
         return (
@@ -88,9 +116,26 @@ class ModelConfig:
             + 2 * self.head_dim * self.qk_norm
         )
 
-    def _ffn_parameters(self) -> int:
+    def _latent_parameters(self, latent: LatentConfig) -> int:
+        hidden, queries = self.hidden_size, self.heads * self.head_dim
+        rank = latent.query_rank
+        query = hidden * queries if rank is None else rank * (hidden + queries + 1)
+        per_head = self.head_dim - latent.rope_dim + latent.value_dim
+        stored = hidden * (latent.rank + latent.rope_dim) + latent.rank
+        up, out = self.heads * per_head * latent.rank, self.heads * latent.value_dim * hidden
+        return query + stored + up + out
+
+    def _ffn_parameters(self, layer: int) -> int:
+        if self.experts and self.has_experts(layer):
+            return self.experts.parameters(self.hidden_size)
         products = 3 * self.hidden_size * self.ffn_size
         return products + (2 * self.ffn_size + self.hidden_size) * self.ffn_bias
+
+    def _check_latent(self, latent: LatentConfig) -> None:
+        if self.kv_heads != 1 or latent.rope_dim >= self.head_dim:
+            raise self._error("latent attention has one kv head, and rope_dim below head_dim")
+        if self.qkv_bias or self.attention_out_bias or self.qk_norm:
+            raise self._error("latent attention has neither biases nor norms of queries and keys")
 
     def _error(self, what: str) -> EngineError:
         return EngineError(f"model {self.name}: {what}")

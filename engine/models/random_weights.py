@@ -3,8 +3,17 @@
 import torch
 from torch import Tensor
 
+from engine.models.expert_config import ExpertConfig
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import ModelConfig
-from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
+from engine.models.weights import (
+    AttentionWeights,
+    ExpertWeights,
+    FeedForwardWeights,
+    LatentWeights,
+    LayerWeights,
+    Weights,
+)
 
 
 def random_weights(
@@ -17,7 +26,7 @@ def random_weights(
     """
     draw = _Draw(seed, std, dtype, device)
     embedding = draw(config.vocab_size, config.hidden_size)
-    layers = [_layer(config, draw) for _ in range(config.layers)]
+    layers = [_layer(config, index, draw) for index in range(config.layers)]
     final_norm = draw.norm(config.hidden_size)
     tied = config.tie_embeddings
     head = embedding if tied else draw(config.vocab_size, config.hidden_size)
@@ -42,12 +51,17 @@ class _Draw:
         return self(size, mean=1.0)
 
 
-def _layer(config: ModelConfig, draw: _Draw) -> LayerWeights:
+def _layer(config: ModelConfig, index: int, draw: _Draw) -> LayerWeights:
+    experts = config.experts if config.has_experts(index) else None
     return LayerWeights(
         attention_norm=draw.norm(config.hidden_size),
-        attention=_attention(config, draw),
+        attention=_latent(config, config.latent, draw)
+        if config.latent
+        else _attention(config, draw),
         ffn_norm=draw.norm(config.hidden_size),
-        ffn=_feed_forward(config, draw),
+        ffn=_experts(config, experts, draw)
+        if experts
+        else _network(config, config.ffn_size, draw, bias=config.ffn_bias),
     )
 
 
@@ -64,11 +78,37 @@ def _attention(config: ModelConfig, draw: _Draw) -> AttentionWeights:
     )
 
 
-def _feed_forward(config: ModelConfig, draw: _Draw) -> FeedForwardWeights:
-    hidden, width = config.hidden_size, config.ffn_size
+def _latent(config: ModelConfig, latent: LatentConfig, draw: _Draw) -> LatentWeights:
+    hidden, heads = config.hidden_size, config.heads
+    source = latent.query_rank or hidden
+    per_head = config.head_dim - latent.rope_dim + latent.value_dim
+    return LatentWeights(
+        query=draw(heads * config.head_dim, source),
+        latent=draw(latent.rank + latent.rope_dim, hidden),
+        latent_norm=draw.norm(latent.rank),
+        latent_up=draw(heads * per_head, latent.rank),
+        out=draw(hidden, heads * latent.value_dim),
+        query_down=draw(source, hidden) if latent.query_rank else None,
+        query_norm=draw.norm(source) if latent.query_rank else None,
+    )
+
+
+def _network(
+    config: ModelConfig, width: int, draw: _Draw, *, bias: bool = False
+) -> FeedForwardWeights:
+    hidden = config.hidden_size
     return FeedForwardWeights(
         gate_up=draw(2 * width, hidden),
         down=draw(hidden, width),
-        gate_up_bias=draw(2 * width) if config.ffn_bias else None,
-        down_bias=draw(hidden) if config.ffn_bias else None,
+        gate_up_bias=draw(2 * width) if bias else None,
+        down_bias=draw(hidden) if bias else None,
+    )
+
+
+def _experts(config: ModelConfig, experts: ExpertConfig, draw: _Draw) -> ExpertWeights:
+    return ExpertWeights(
+        router=draw(experts.experts, config.hidden_size),
+        experts=[_network(config, experts.ffn_size, draw) for _ in range(experts.experts)],
+        choice_bias=draw(experts.experts).float() if experts.choice_bias else None,
+        shared=_network(config, experts.shared_size, draw) if experts.shared_size else None,
     )

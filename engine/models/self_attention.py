@@ -14,9 +14,8 @@ class SelfAttention:
     """MHA, GQA (Ainslie 2023) or MQA (Shazeer 2019) with one fused query-key-value product."""
 
     def __init__(
-        self, config: ModelConfig, layer: int, weights: AttentionWeights, make_linear: MakeLinear
+        self, config: ModelConfig, weights: AttentionWeights, make_linear: MakeLinear
     ) -> None:
-        self._layer = layer
         self._eps = config.norm_eps
         self._head_dim = config.head_dim
         self._heads = (config.heads, config.kv_heads)
@@ -26,7 +25,7 @@ class SelfAttention:
         self._qkv_bias, self._out_bias = weights.qkv_bias, weights.out_bias
         self._qk_norm = weights.head_norms(*self._heads)
 
-    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """Map [rows, hidden size] to the same shape; keys and values are stored on the way."""
         flat = self._qkv(x)
         if self._qkv_bias is not None:
@@ -36,5 +35,5 @@ class SelfAttention:
         if self._qk_norm is not None:
             unrotated = rms_norm(unrotated, self._qk_norm, self._eps)
         queries, keys = rotate(unrotated, cos, sin).split_with_sizes(self._heads, 1)
-        out = self._out(attend(self._layer, queries, keys, values))
+        out = self._out(attend(layer, queries, keys, values))
         return out if self._out_bias is None else out + self._out_bias

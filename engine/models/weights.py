@@ -32,6 +32,22 @@ class AttentionWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentWeights:
+    """Multi-head latent attention."""
+
+    query: Tensor
+    """Rows of each query head in turn, the rotated ones last, in halves as in ``qkv``."""
+    latent: Tensor
+    """Rows of the latent, then of the key that is rotated."""
+    latent_norm: Tensor
+    latent_up: Tensor
+    """Of each head in turn, rows of its keys, then of its values."""
+    out: Tensor
+    query_down: Tensor | None = None
+    query_norm: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FeedForwardWeights:
     """A gated feed-forward network."""
 
@@ -43,13 +59,24 @@ class FeedForwardWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """A router [experts, hidden size] and its feed-forward networks."""
+
+    router: Tensor
+    experts: list[FeedForwardWeights]
+    choice_bias: Tensor | None = None
+    """In float32."""
+    shared: FeedForwardWeights | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LayerWeights:
     """One decoder layer."""
 
     attention_norm: Tensor
-    attention: AttentionWeights
+    attention: AttentionWeights | LatentWeights
     ffn_norm: Tensor
-    ffn: FeedForwardWeights
+    ffn: FeedForwardWeights | ExpertWeights
 
 
 @dataclass(frozen=True, slots=True)

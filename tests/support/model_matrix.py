@@ -2,12 +2,19 @@
 
 from dataclasses import replace
 
+from engine.models.expert_config import ExpertConfig
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import ModelConfig
-from engine.models.rope_scaling import RopeScaling
+from engine.models.rope_scaling import RopeScaling, yarn_magnitude
 from tests.support.engine_oracle import CONFIG
 
 WINDOW = 24
 """Shorter than the prompts: it hides tokens from the first step on."""
+
+LATENT = replace(CONFIG, kv_heads=1, head_dim=40, latent=LatentConfig(24, 16, 20, query_rank=28))
+GROUPED = ExpertConfig(
+    8, 3, 64, shared_size=128, normalise=False, scale=1.5, groups=4, top_groups=2
+)
 
 MODELS: dict[str, ModelConfig] = {
     "mha": replace(CONFIG, kv_heads=4),
@@ -21,5 +28,25 @@ MODELS: dict[str, ModelConfig] = {
     "llama3-rope": replace(CONFIG, rope_scaling=RopeScaling("llama3", 4.0, 32)),
     "linear-rope": replace(CONFIG, rope_scaling=RopeScaling("linear", 4.0)),
     "yarn-rope": replace(CONFIG, rope_scaling=RopeScaling("yarn", 4.0, 32)),
+    "mixtral": replace(CONFIG, experts=ExpertConfig(4, 2, 192)),
+    "qwen3-moe": replace(
+        CONFIG, qk_norm=True, experts=ExpertConfig(8, 3, 96, dense_layers=(0,), normalise=False)
+    ),
+    "mla": replace(LATENT, latent=LatentConfig(24, 16, 20)),
+    "deepseek-v2": replace(LATENT, experts=GROUPED),
+    "deepseek-v3": replace(
+        LATENT,
+        rope_scaling=RopeScaling(
+            "yarn", 4.0, 32, rotary_factor=1.0, score_factor=yarn_magnitude(4.0) ** 2
+        ),
+        experts=replace(
+            GROUPED,
+            scoring="sigmoid",
+            choice_bias=True,
+            normalise=True,
+            group_scorers=2,
+            dense_layers=(0,),
+        ),
+    ),
 }
 """By what sets each apart."""

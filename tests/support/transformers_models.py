@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from engine.models.model_config import ModelConfig
-from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
+from engine.models.weights import Weights
+from tests.support.transformers_weights import state_dict
 
 
 def transformers_model(config: ModelConfig, weights: Weights) -> torch.nn.Module:
@@ -26,20 +26,11 @@ def transformers_model(config: ModelConfig, weights: Weights) -> torch.nn.Module
     return model
 
 
-def state_dict(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
-    """The weights under the names of a checkpoint."""
-    state = {
-        "model.embed_tokens.weight": weights.embedding,
-        "model.norm.weight": weights.final_norm,
-        "lm_head.weight": weights.head,
-    }
-    for index, layer in enumerate(weights.layers):
-        parts = _layer(config, layer)
-        state |= {f"model.layers.{index}.{name}": part for name, part in parts.items()}
-    return state
-
-
 def _family(config: ModelConfig) -> str:
+    if config.latent:
+        return "DeepseekV3" if config.experts and config.experts.choice_bias else "DeepseekV2"
+    if config.experts:
+        return "Qwen3Moe" if config.qk_norm else "Mixtral"
     if config.qk_norm:
         return "Qwen3"
     if config.qkv_bias and not config.attention_out_bias:
@@ -63,6 +54,8 @@ def _options(config: ModelConfig) -> dict[str, Any]:
         "attention_bias": config.attention_out_bias,
         "mlp_bias": config.ffn_bias,
         "attn_implementation": "eager",
+        **_latent_options(config),
+        **_expert_options(config),
     }
     if config.windows:
         (window,) = {window for window in config.windows if window}
@@ -80,6 +73,8 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
     if scaling is None:
         return {"rope_type": "default", "rope_theta": config.rope_theta}
     values = asdict(scaling)
+    if scaling.score_factor != 1:  # DeepSeek writes magnitudes, of which both factors follow
+        values |= {"mscale": 1.0, "mscale_all_dim": 1.0}
     return {
         "rope_type": values.pop("kind"),
         "rope_theta": config.rope_theta,
@@ -89,38 +84,44 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _layer(config: ModelConfig, layer: LayerWeights) -> dict[str, Tensor]:
+def _latent_options(config: ModelConfig) -> dict[str, Any]:
+    latent = config.latent
+    if latent is None:
+        return {}
     return {
-        "input_layernorm.weight": layer.attention_norm,
-        "post_attention_layernorm.weight": layer.ffn_norm,
-        **_attention(config, layer.attention),
-        **_feed_forward(layer.ffn),
+        "num_key_value_heads": config.heads,
+        "head_dim": latent.rope_dim,
+        "kv_lora_rank": latent.rank,
+        "q_lora_rank": latent.query_rank,
+        "qk_rope_head_dim": latent.rope_dim,
+        "qk_nope_head_dim": config.head_dim - latent.rope_dim,
+        "v_head_dim": latent.value_dim,
+        "first_k_dense_replace": len(config.experts.dense_layers)
+        if config.experts
+        else config.layers,
     }
 
 
-def _attention(config: ModelConfig, weights: AttentionWeights) -> dict[str, Tensor]:
-    query_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    parts = {"o_proj.weight": weights.out}
-    for kind, fused in (("weight", weights.qkv), ("bias", weights.qkv_bias)):
-        if fused is not None:
-            query, key, value = fused.split_with_sizes([query_rows, kv_rows, kv_rows])
-            parts |= {f"q_proj.{kind}": query, f"k_proj.{kind}": key, f"v_proj.{kind}": value}
-    optional = {
-        "o_proj.bias": weights.out_bias,
-        "q_norm.weight": weights.query_norm,
-        "k_norm.weight": weights.key_norm,
+def _expert_options(config: ModelConfig) -> dict[str, Any]:
+    experts = config.experts
+    if experts is None:
+        return {}
+    routing = {"num_experts_per_tok": experts.top_k, "norm_topk_prob": experts.normalise}
+    family = _family(config)
+    if family == "Mixtral":
+        return routing | {
+            "num_local_experts": experts.experts,
+            "intermediate_size": experts.ffn_size,
+        }
+    routing |= {"moe_intermediate_size": experts.ffn_size}
+    if family == "Qwen3Moe":
+        dense = list(experts.dense_layers)
+        return routing | {"num_experts": experts.experts, "mlp_only_layers": dense}
+    return routing | {
+        "n_routed_experts": experts.experts,
+        "n_shared_experts": experts.shared_size // experts.ffn_size,
+        "routed_scaling_factor": experts.scale,
+        "topk_method": "group_limited_greedy" if experts.groups > 1 else "greedy",
+        "n_group": experts.groups,
+        "topk_group": experts.top_groups,
     }
-    parts |= {name: tensor for name, tensor in optional.items() if tensor is not None}
-    return {f"self_attn.{name}": part for name, part in parts.items()}
-
-
-def _feed_forward(weights: FeedForwardWeights) -> dict[str, Tensor]:
-    parts: dict[str, Tensor] = {}
-    for kind, fused, down in (
-        ("weight", weights.gate_up, weights.down),
-        ("bias", weights.gate_up_bias, weights.down_bias),
-    ):
-        if fused is not None and down is not None:
-            gate, up = fused.chunk(2)
-            parts |= {f"gate_proj.{kind}": gate, f"up_proj.{kind}": up, f"down_proj.{kind}": down}
-    return {f"mlp.{name}": part for name, part in parts.items()}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine.kv.kv_store import KVStore
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import model_preset
 from policies.protocols import KVLayout
 from policies.sequence import Sequence
@@ -62,6 +63,18 @@ def test_what_is_written_is_read_back_in_order(layout: KVLayout) -> None:
 
 def test_the_store_reports_its_bytes() -> None:
     assert store("paged", 16).bytes == 64 * TINY.kv_bytes_per_token(dtype_bytes=4)
+
+
+@pytest.mark.parametrize("layout", ["paged", "contiguous"])
+def test_latents_are_stored_once_and_read_as_keys_and_values(layout: KVLayout) -> None:
+    config = replace(TINY, kv_heads=1, head_dim=24, latent=LatentConfig(20, 8, 16))
+    kv = KVStore(config, 64, layout, 4, dtype=torch.float32, device=CPU)
+    assert kv.bytes == 64 * config.kv_bytes_per_token(4) == 64 * TINY.layers * (20 + 8) * 4
+    latents = torch.randn(10, 1, 28)
+    kv.write(1, torch.from_numpy(kv.slots(holder(), 0, 10)), latents, torch.zeros(0))
+    keys, values = kv.context(holder(), 7, 2)(1)
+    assert torch.equal(keys.flatten(0, 1), latents[2:7].transpose(0, 1))
+    assert torch.equal(keys, values)
 
 
 def test_kv_memory_that_cannot_be_had_is_an_error_with_its_size() -> None:

@@ -5,8 +5,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import PRESETS, ModelConfig, model_preset
 from engine.models.rope_scaling import RopeScaling
+from tests.support.model_matrix import MODELS
 from workloads.errors import EngineError
 
 
@@ -38,13 +40,8 @@ def test_an_unknown_preset_names_the_nearest() -> None:
 TINY = model_preset("tiny")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"windows": (None, 8)}, {"rope_scaling": RopeScaling("yarn", 4.0)}],
-    ids=["plain", "windows", "scaling"],
-)
-def test_a_model_survives_json(changes: dict[str, object]) -> None:
-    config = replace(TINY, **changes)  # type: ignore[arg-type]
+@pytest.mark.parametrize("config", [TINY, *MODELS.values()], ids=["plain", *MODELS])
+def test_a_model_survives_json(config: ModelConfig) -> None:
     assert ModelConfig.from_values(json.loads(json.dumps(asdict(config)))) == config
 
 
@@ -55,6 +52,14 @@ def test_a_model_survives_json(changes: dict[str, object]) -> None:
         ({"head_dim": 33}, "model tiny: a rotary width of 33 is not even"),
         ({"windows": (8,)}, "model tiny: 1 windows for 2 layers"),
         ({"windows": (8, 0)}, "model tiny: a window must be at least 1 token"),
+        (
+            {"latent": LatentConfig(8, 8, 8)},
+            "model tiny: latent attention has one kv head, and rope_dim below head_dim",
+        ),
+        (
+            {"latent": LatentConfig(8, 8, 8), "kv_heads": 1, "qk_norm": True},
+            "model tiny: latent attention has neither biases nor norms of queries and keys",
+        ),
     ],
 )
 def test_impossible_shapes_are_refused(changes: dict[str, object], message: str) -> None:

@@ -1,0 +1,91 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from engine.attention.step_attention import Attend
+from engine.models.linear import MakeLinear
+from engine.models.model_config import ModelConfig
+from engine.models.norms import rms_norm
+from engine.models.rotary import rotate
+from engine.models.weights import LatentWeights
+
+
+class LatentAttention:
+    """Attention over one latent and one rotated key per token, which are all that is stored.
+
+    The products that make keys and values of the latent are absorbed: queries are brought into
+    the latent space and sums of latents out of it, so that keys and values of heads never exist.
+    What is stored serves as key and as value, of which the rotated part is thrown away.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: LatentWeights, make_linear: MakeLinear
+    ) -> None:
+        latent = config.latent
+        assert latent is not None
+        self._eps = latent.norm_eps
+        self._head_dim, self._rank = config.head_dim, latent.rank
+        self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
+        self._stored = (latent.rank, latent.rope_dim)
+        self._query_source = _QuerySource(weights, make_linear, latent.norm_eps)
+        self._latent = make_linear("latent", weights.latent)
+        self._latent_norm = weights.latent_norm
+        self._to_latent, self._from_latent = _absorbed(config, weights.latent_up)
+        self._out = make_linear("attention_out", weights.out)
+        self._query_factor = _query_factor(config)
+
+    def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """Map [rows, hidden size] to the same shape; the latent is stored on the way."""
+        latent, shared = self._latent(x).unsqueeze(1).split_with_sizes(self._stored, 2)
+        latent = rms_norm(latent, self._latent_norm, self._eps)
+        keys = torch.cat((latent, rotate(shared, cos, sin)), 2)
+        mixed = attend(layer, self._queries(x, cos, sin), keys, keys)
+        mixed = mixed.view(x.shape[0], -1, keys.shape[2])[:, :, : self._rank]
+        values = torch.bmm(mixed.transpose(0, 1), self._from_latent)
+        return self._out(values.transpose(0, 1).flatten(1))
+
+    def _queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the queries in the space of what is stored: [rows, heads, rank + rope dim]."""
+        heads = self._query_source(x).view(x.shape[0], -1, self._head_dim)
+        plain, unrotated = heads.split_with_sizes(self._plain_rotated, 2)
+        in_latent = torch.bmm(plain.transpose(0, 1), self._to_latent).transpose(0, 1)
+        return torch.cat((in_latent, rotate(unrotated, cos, sin)), 2) * self._query_factor
+
+
+class _QuerySource:
+    """Makes the queries of the hidden state, or of a latent of their own."""
+
+    def __init__(self, weights: LatentWeights, make_linear: MakeLinear, eps: float) -> None:
+        down = weights.query_down
+        self._down = None if down is None else make_linear("query_down", down)
+        self._norm, self._eps = weights.query_norm, eps
+        self._up = make_linear("query", weights.query)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._down is None or self._norm is None:
+            return self._up(x)
+        return self._up(rms_norm(self._down(x), self._norm, self._eps))
+
+
+def _absorbed(config: ModelConfig, latent_up: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the matrices of each head into the latent space [heads, plain width, rank] and out of
+    it [heads, rank, value width].
+    """
+    latent = config.latent
+    assert latent is not None
+    per_head = latent_up.view(config.heads, -1, latent.rank)
+    widths = (config.head_dim - latent.rope_dim, latent.value_dim)
+    keys, values = per_head.split_with_sizes(widths, 1)
+    return keys.contiguous(), values.transpose(1, 2).contiguous()
+
+
+def _query_factor(config: ModelConfig) -> float:
+    """Return what queries are multiplied by so that scores, which attention divides by the root of
+    the stored width, are divided by the root of the head's width instead.
+    """
+    scaling = config.rope_scaling
+    factor = scaling.score_factor if scaling else 1.0
+    return factor * math.sqrt(config.key_dim / config.head_dim)
